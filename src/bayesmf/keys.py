@@ -1,0 +1,144 @@
+"""Counter-based random numbers: Philox4x32-10, keyed, with no state that travels.
+
+A number is a pure function of (seed, chain) and of the place where it is used:
+(round, block, row, position). So the same seed gives the same bits on one thread and on
+eight, in any order of completion, and a round that was lost can be run again anywhere.
+
+Philox is that of Salmon, Moraes, Dror, Shaw (SC 2011); its known answers are in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+# Streams keep uses of the same (round, row) apart. They are the top byte of the last counter
+# word; the block number has the 24 bits below.
+STREAM_INIT = 1
+STREAM_USERS = 2
+STREAM_ITEMS = 3
+STREAM_BATCH = 4
+STREAM_SERVER = 5
+STREAM_LAYOUT = 6
+STREAM_SYNTHETIC = 7
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_U32 = np.uint32
+_MASK = np.uint64(0xFFFFFFFF)
+_S32 = np.uint64(32)
+
+# nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def make_key(seed: int, chain: int = 0) -> np.ndarray:
+    """64 key bits from a seed of any size and a chain number, as two uint32."""
+    state = np.random.SeedSequence((seed, chain)).generate_state(2, np.uint32)
+    return np.asarray(state, dtype=np.uint32)
+
+
+def generator(key: np.ndarray, round_: int, stream: int, block: int = 0) -> np.random.Generator:
+    """NumPy's generator for what the server draws (precisions), keyed the same way."""
+    words = (int(key[0]), int(key[1]), round_, stream, block)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+
+
+@njit(inline="always")
+def stream_word(stream, block):
+    return _U32((np.uint64(stream) << np.uint64(24)) | np.uint64(block))
+
+
+@njit(inline="always")
+def philox(c0, c1, c2, c3, k0, k1):
+    """Ten rounds of Philox4x32: four counter words and two key words to four random words.
+
+    numba widens uint32 arithmetic to 64 bits, hence the cast after every step.
+    """
+    for _ in range(10):
+        p0 = _M0 * np.uint64(c0)
+        p1 = _M1 * np.uint64(c2)
+        c0 = _U32(_U32(p1 >> _S32) ^ _U32(c1) ^ _U32(k0))
+        c2 = _U32(_U32(p0 >> _S32) ^ _U32(c3) ^ _U32(k1))
+        c1 = _U32(p1 & _MASK)
+        c3 = _U32(p0 & _MASK)
+        k0 = _U32(k0 + _W0)
+        k1 = _U32(k1 + _W1)
+    return c0, c1, c2, c3
+
+
+@njit(inline="always")
+def unit(word):
+    """Uniform on (0, 1], 24 bits: never zero, so that its logarithm is finite."""
+    return np.float32(np.int32(word >> _U32(8)) + np.int32(1)) * np.float32(5.9604645e-08)
+
+
+@njit(inline="always")
+def log32(x):
+    """Natural logarithm of a positive normal float32 by exponent and polynomial, to 1e-7.
+
+    A library call would stop the loop around it from becoming vector code.
+    """
+    bits = np.float32(x).view(np.int32)
+    # Mantissa in [sqrt(1/2), sqrt(2)): the polynomial is then used around its centre, log(1) = 0.
+    shifted = np.int32(bits - np.int32(0x3F3504F3))
+    exponent = np.int32(shifted >> np.int32(23))
+    m = np.int32(bits - np.int32(exponent << np.int32(23))).view(np.float32)
+    s = (m - np.float32(1.0)) / (m + np.float32(1.0))
+    z = s * s
+    # 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...), |s| < 0.172
+    series = np.float32(2.0 / 9.0)
+    series = series * z + np.float32(2.0 / 7.0)
+    series = series * z + np.float32(2.0 / 5.0)
+    series = series * z + np.float32(2.0 / 3.0)
+    series = series * z + np.float32(2.0)
+    return s * series + np.float32(exponent) * np.float32(0.6931471805599453)
+
+
+@njit(inline="always")
+def sincos_turn(word):
+    """Sine and cosine of an angle uniform over the full turn, from 32 random bits.
+
+    Two bits choose the quadrant, 24 of the rest the angle t in (-1/2, 1/2] of a quarter turn,
+    where short Taylor polynomials are exact to float32.
+    """
+    t = np.float32(np.int32((word >> _U32(6)) & _U32(0xFFFFFF)) - np.int32(8388607))
+    x = t * np.float32(math.pi / 2 / 16777216.0)
+    z = x * x
+    sin = np.float32(-1.9515295891e-4)
+    sin = sin * z + np.float32(8.3321608736e-3)
+    sin = sin * z + np.float32(-1.6666654611e-1)
+    sin = x + x * z * sin
+    cos = np.float32(2.443315711809948e-5)
+    cos = cos * z + np.float32(-1.388731625493765e-3)
+    cos = cos * z + np.float32(4.166664568298827e-2)
+    cos = np.float32(1.0) - np.float32(0.5) * z + z * z * cos
+    quadrant = np.int32(word & _U32(3))
+    flip = quadrant & np.int32(1)
+    s = np.float32(flip) * cos + np.float32(np.int32(1) - flip) * sin
+    c = np.float32(flip) * sin + np.float32(np.int32(1) - flip) * cos
+    sign_s = np.float32(np.int32(1) - (quadrant & np.int32(2)))
+    sign_c = np.float32(np.int32(1) - ((quadrant + np.int32(1)) & np.int32(2)))
+    return sign_s * s, sign_c * c
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def fill_normals(out, n_quads, row, round_, word3, k0, k1):
+    """Standard normals for one row: out[: 4 * n_quads], float32, by Box-Muller.
+
+    The four results of a counter go to four planes of `out`, so that stores are contiguous and
+    the loop becomes vector code. Which position holds which normal does not matter.
+    """
+    two = np.float32(2.0)
+    for q in range(n_quads):
+        w0, w1, w2, w3 = philox(_U32(q), _U32(row), _U32(round_), _U32(word3), k0, k1)
+        radius = math.sqrt(-two * log32(unit(w0)))
+        s, c = sincos_turn(w1)
+        out[q] = radius * s
+        out[n_quads + q] = radius * c
+        radius = math.sqrt(-two * log32(unit(w2)))
+        s, c = sincos_turn(w3)
+        out[2 * n_quads + q] = radius * s
+        out[3 * n_quads + q] = radius * c
