@@ -1,0 +1,97 @@
+"""What a fit tells while it runs, and who listens."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Event:
+    """The end of an epoch of one chain.
+
+    `rmse` is that of the averaged predictions on the validation set once draws are averaged, of
+    the current state before; None without a validation set. RMSEs are in the user's units.
+    """
+
+    chain: int
+    epoch: int
+    epochs: int
+    seconds: float
+    burning: bool
+    draws: int
+    rmse: float | None
+    train_rmse: float
+    tau: float
+    step_size: float | None
+    ratings_per_second: float
+
+
+class Callback(Protocol):
+    """Called after every epoch of every chain; returning True ends the run early."""
+
+    def __call__(self, event: Event) -> bool | None: ...
+
+
+class History:
+    """Keeps every event, as dictionaries."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(asdict(event))
+
+
+class Progress:
+    """A bar on stderr: epochs, RMSE, ratings/s, time left. Silent unless stderr is a terminal."""
+
+    def __init__(self, after_seconds: float = 2.0) -> None:
+        self._after, self._bar, self._begin = after_seconds, None, time.monotonic()
+        self._epochs: dict[int, int] = {}
+
+    def __call__(self, event: Event) -> None:
+        self._epochs[event.chain] = event.epoch
+        if self._bar is None:
+            if not sys.stderr.isatty() or time.monotonic() - self._begin < self._after:
+                return
+            self._bar = _bar(event.epochs)
+        bar: Any = self._bar
+        bar.n = sum(self._epochs.values()) / len(self._epochs)
+        name = "RMSE" if event.rmse is not None else "train RMSE"
+        value = event.train_rmse if event.rmse is None else event.rmse
+        bar.set_postfix_str(f"{name} {value:.4f}, {event.ratings_per_second / 1e6:.1f}M ratings/s")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _bar(epochs: int) -> Any:
+    from tqdm import tqdm
+
+    form = "{desc} {n:.0f}/{total:.0f} |{bar}| {postfix}, {remaining} left"
+    return tqdm(total=epochs, desc="epoch", bar_format=form, file=sys.stderr, leave=False)
+
+
+class EarlyStop:
+    """Ends the run when the validation RMSE has not improved for `patience` epochs.
+
+    It is of use for SGD; averages over draws only get better.
+    """
+
+    def __init__(self, patience: int = 10, least: float = 1e-4) -> None:
+        self.patience, self.least = patience, least
+        self._best: dict[int, tuple[float, int]] = {}
+
+    def __call__(self, event: Event) -> bool:
+        if event.rmse is None:
+            return False
+        best, since = self._best.get(event.chain, (float("inf"), event.epoch))
+        if event.rmse < best - self.least:
+            self._best[event.chain] = (event.rmse, event.epoch)
+            return False
+        return event.epoch - since >= self.patience

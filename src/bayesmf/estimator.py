@@ -1,0 +1,456 @@
+"""BayesianMF: what a user holds in hand. It stores settings, and asks others to do the work."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bayesmf
+from bayesmf import diagnostics, storage
+from bayesmf.batches import TrainingData
+from bayesmf.callbacks import Callback, History
+from bayesmf.draws import Draws
+from bayesmf.engines.local import Serial, make_engine
+from bayesmf.engines.protocol import Engine
+from bayesmf.errors import InputError, NotFittedError
+from bayesmf.ids import IdMap
+from bayesmf.posterior import Posterior
+from bayesmf.priors import GammaPrior, Prior, WishartPrior
+from bayesmf.ratings import Ratings
+from bayesmf.rounds import data_shape
+from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, Sampler, settings_dict
+from bayesmf.server import RunReport, Settings, Validation, run
+
+# Above this many multiplications a sweep, exact draws cost more than they bring.
+GIBBS_LIMIT = 2e10
+DRAW_BYTES = 1 << 30
+
+
+class Recommendation(NamedTuple):
+    """An item for a user, with the expected rating and where a new rating would fall."""
+
+    item: Any
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Which items each user has rated, so that they are not recommended again."""
+
+    starts: NDArray[np.int64]
+    items: NDArray[np.int32]
+
+    def of(self, user: int) -> NDArray[np.int64]:
+        """Row numbers of the items that a user has rated."""
+        if user < 0:
+            return np.empty(0, np.int64)
+        return self.items[self.starts[user] : self.starts[user + 1]].astype(np.int64)
+
+
+class BayesianMF:
+    """Bayesian matrix factorization by MCMC.
+
+    Parameters
+    ----------
+    n_factors : int, optional
+        Latent features D. The default follows the number of ratings per row.
+    sampler : "auto", "sgd", "sgld", "gibbs" or a sampler object
+        The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`) carry all its settings;
+        "auto" is Gibbs where a sweep is affordable, SGLD beyond.
+    prior : {"gamma", "wishart"}
+        Diagonal precisions with biases (Section 3.1), or BPMF's full covariances (Section 2.1).
+    tau : "sample" or float
+        Noise precision, drawn or fixed, in units of the ratings.
+    alpha_0, beta_0 : float
+        Shape and rate of the Gamma hyper-priors, for ratings of variance one.
+    standardize : bool
+        Divide centred ratings by their standard deviation before anything else.
+    max_draws : int, optional
+        Draws kept, over all chains. The default is 200, fewer where they would pass 1 GB.
+    engine : "threads", "serial" or an engine object
+        Where tasks run. Results do not depend on it.
+    n_workers : int, optional
+        Threads; one for each core by default.
+    callbacks : sequence of callables
+        Called with an `Event` after every epoch of every chain.
+    random_state : int, optional
+        Seed. The same seed gives the same bits.
+
+    Attributes
+    ----------
+    posterior_ : Posterior
+    user_ids_, item_ids_ : IdMap
+    history_ : list of dict
+        One entry for each epoch of each chain.
+    report_ : dict
+        Seconds, ratings per second, epochs, draws, resolved settings.
+    """
+
+    def __init__(
+        self,
+        n_factors: int | None = None,
+        *,
+        sampler: str | Sampler = "auto",
+        prior: str = "gamma",
+        tau: str | float = "sample",
+        alpha_0: float = 1.0,
+        beta_0: float = 1.0,
+        standardize: bool = True,
+        max_draws: int | None = None,
+        engine: str | Engine = "threads",
+        n_workers: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        random_state: int | None = None,
+    ) -> None:
+        self.n_factors = n_factors
+        self.sampler = sampler
+        self.prior = prior
+        self.tau = tau
+        self.alpha_0 = alpha_0
+        self.beta_0 = beta_0
+        self.standardize = standardize
+        self.max_draws = max_draws
+        self.engine = engine
+        self.n_workers = n_workers
+        self.callbacks = callbacks
+        self.random_state = random_state
+
+    # -- scikit-learn's habits ------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments; with `deep` also `sampler__<field>` of a sampler object."""
+        names = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
+        out = {name: getattr(self, name) for name in names}
+        if deep and isinstance(self.sampler, SGD | SGLD | Gibbs):
+            out |= {f"sampler__{k}": v for k, v in vars(self.sampler).items()}
+        return out
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments, or `sampler__<field>` of a sampler object."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InputError(
+                    f"{name!r} is no parameter of BayesianMF: choose from {', '.join(known)}"
+                )
+            if name.startswith("sampler__"):
+                self.sampler = replace(self.sampler, **{name[9:]: value})  # type: ignore[type-var]
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params(deep=False).items()
+            if value is not defaults[name].default
+        ]
+        return f"BayesianMF({', '.join(changed)})"
+
+    # -- learning -------------------------------------------------------------------------------
+
+    def fit(self, ratings: Any, validation: Any = None) -> Self:
+        """Draw from the posterior given ratings.
+
+        Parameters
+        ----------
+        ratings
+            Ratings, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
+            (users, items, ratings) arrays.
+        validation
+            The same, optional. Its RMSE is followed while the chains run; nothing is learnt from it,
+            unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
+        """
+        train = Ratings.of(ratings).compact()
+        known = None if validation is None else Ratings.of(validation)
+        low, high = train.range()
+        center = float(np.mean(train.rating, dtype=np.float64))
+        spread = float(np.std(train.rating, dtype=np.float64))
+        scale = spread if self.standardize and spread > 0 else 1.0
+        data = _training_data(train, center, scale)
+        settings = self._settings(data, scale)
+        engine = self._engine()
+        compile_seconds = compile_kernels(settings)
+        self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
+        history = History()
+        run_report = run(
+            data,
+            settings,
+            engine,
+            None if known is None else self._validation(known, center, scale),
+            (history, *self.callbacks),
+        )
+        self.history_ = history.events
+        self.posterior_ = Posterior(
+            run_report.draws, settings.n_factors, center, scale, float(low), float(high)
+        )
+        self._seen = _seen(data)
+        self.report_ = _report(data, settings, run_report, compile_seconds)
+        return self
+
+    def _engine(self) -> Engine:
+        if isinstance(self.engine, str):
+            return make_engine(self.engine, self.n_workers)
+        return self.engine
+
+    def _settings(self, data: TrainingData, scale: float) -> Settings:
+        shape = data_shape(data)
+        d = _default_factors(shape) if self.n_factors is None else self.n_factors
+        if int(d) != d or d < 1:
+            raise InputError(f"n_factors must be a whole number of at least 1; got {d!r}")
+        if self.tau != "sample" and not (_is_number(self.tau) and float(self.tau) > 0):
+            raise InputError(f"tau must be 'sample' or a positive number; got {self.tau!r}")
+        if self.max_draws is not None and self.max_draws < 1:
+            raise InputError(f"max_draws must be at least 1; got {self.max_draws}")
+        for name in ("alpha_0", "beta_0"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive; got {getattr(self, name)!r}")
+        seed = self.random_state
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        if int(seed) != seed or seed < 0:
+            raise InputError(f"random_state must be a whole number of at least 0; got {seed!r}")
+        width = int(d) + (self.prior == "gamma")
+        per_draw = 4 * width * (shape.n_users + shape.n_items)
+        return Settings(
+            sampler=_sampler(self.sampler, shape, int(d)).resolve(shape),
+            prior=_prior(self.prior, self.alpha_0, self.beta_0),
+            n_factors=int(d),
+            tau=None if self.tau == "sample" else float(self.tau) * scale**2,
+            tau_prior=(self.alpha_0, self.beta_0),
+            seed=int(seed),
+            max_draws=self.max_draws or int(np.clip(DRAW_BYTES // per_draw, 8, 200)),
+            scale=scale,
+        )
+
+    def _validation(self, known: Ratings, center: float, scale: float) -> Validation | None:
+        user = self.user_ids_.lookup(known.user_ids.ids)[known.user]
+        item = self.item_ids_.lookup(known.item_ids.ids)[known.item]
+        both = (user >= 0) & (item >= 0)
+        if not both.any():
+            return None
+        value = ((known.rating - center) / scale).astype(np.float32)
+        return Validation(
+            user[both].astype(np.int32), item[both].astype(np.int32), value[both]
+        )
+
+    # -- answering ------------------------------------------------------------------------------
+
+    def _fitted(self) -> Posterior:
+        if not hasattr(self, "posterior_"):
+            raise NotFittedError("this model has not been fitted: call fit or BayesianMF.load first")
+        return self.posterior_
+
+    def _pairs(self, users: Any, items: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        self._fitted()
+        one = np.ndim(users) == 0
+        if one != (np.ndim(items) == 0) or (not one and len(users) != len(items)):
+            raise InputError(
+                "users and items must be one id each, or equally many: "
+                f"got {np.shape(users)} and {np.shape(items)}"
+            )
+        user = self.user_ids_.lookup([users] if one else users)
+        return user, self.item_ids_.lookup([items] if one else items)
+
+    def predict(self, users: Any, items: Any, return_std: bool = False) -> Any:
+        """Expected ratings of pairs; with `return_std` also the spread of a new rating.
+
+        Ids that were not in the training ratings get the prior's mean and spread.
+        """
+        mean, std = self._fitted().mean_std(*self._pairs(users, items))
+        if np.ndim(users) == 0:
+            return (float(mean[0]), float(std[0])) if return_std else float(mean[0])
+        return (mean, std) if return_std else mean
+
+    def predict_interval(self, users: Any, items: Any, level: float = 0.9) -> tuple[Any, Any]:
+        """Bounds between which a new rating falls with probability `level`."""
+        low, high = self._fitted().interval(*self._pairs(users, items), level)
+        return (float(low[0]), float(high[0])) if np.ndim(users) == 0 else (low, high)
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        *,
+        policy: str = "mean",
+        exclude_seen: bool = True,
+        level: float = 0.9,
+        random_state: int | None = None,
+    ) -> list[Recommendation]:
+        """The n best items for a user, those already rated left out.
+
+        Parameters
+        ----------
+        policy : {"mean", "ucb", "thompson"}
+            By expected rating; with a bonus for what is not known yet; by one random draw.
+        level : float
+            Of the interval that is given with each item.
+        """
+        posterior = self._fitted()
+        if n < 1:
+            raise InputError(f"n must be at least 1; got {n}")
+        row = self.user_ids_.index(user)
+        exclude = self._seen.of(row) if exclude_seen else np.empty(0, np.int64)
+        rng = np.random.default_rng(random_state)
+        best = posterior.top(row, n, exclude=exclude, policy=policy, level=level, rng=rng)
+        ids = self.item_ids_.ids
+        return [Recommendation(ids[r.item], r.mean, r.std, r.low, r.high) for r in best]
+
+    def evaluate(self, ratings: Any) -> diagnostics.Scores:
+        """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out."""
+        posterior, test = self._fitted(), Ratings.of(ratings)
+        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
+        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        scorer = diagnostics.Scorer()
+        for chunk in posterior.chunks(user, item):
+            mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
+            scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+        return scorer.result()
+
+    def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
+        posterior = self._fitted()
+        rng = np.random.default_rng(seed)
+        user = rng.integers(0, len(self.user_ids_), n_pairs)
+        item = rng.integers(0, len(self.item_ids_), n_pairs)
+        return posterior.traces(user, item)
+
+    def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
+        """Split R-hat and effective sample size of predictions, precisions and tau.
+
+        Of quantities with many values, the worst are given. `n_pairs` random pairs are looked at.
+        """
+        out = {}
+        for name, x in self._traces(n_pairs, seed).items():
+            x = x.reshape(x.shape[0], x.shape[1], -1)
+            rhat, ess = diagnostics.split_rhat(x), diagnostics.effective_sample_size(x)
+            out[name] = {
+                "rhat": _extreme(rhat, np.nanmax),
+                "ess_min": _extreme(ess, np.nanmin),
+                "ess_median": _extreme(ess, np.nanmedian),
+            }
+        return out
+
+    def to_arviz(self, n_pairs: int = 200, seed: int = 0) -> Any:
+        """Traces of predictions, precisions and tau as an ArviZ object."""
+        return diagnostics.to_arviz(self._traces(n_pairs, seed))
+
+    # -- keeping --------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a folder: arrays and a manifest, never a pickle."""
+        posterior = self._fitted()
+        arrays = posterior.draws.arrays()
+        arrays |= {"seen_starts": self._seen.starts, "seen_items": self._seen.items}
+        for side, ids in (("user", self.user_ids_), ("item", self.item_ids_)):
+            arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
+        units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
+        meta = {"bayesmf": bayesmf.__version__, "units": units, "report": self.report_}
+        storage.write_folder(path, arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> BayesianMF:
+        """Read a model folder, having verified every byte of it."""
+        arrays, meta = storage.read_folder(path)
+        model = cls(n_factors=meta["units"]["n_factors"])
+        model.posterior_ = Posterior(Draws.from_arrays(arrays), **meta["units"])
+        for side in ("user", "item"):
+            prefix = f"{side}_id_"
+            parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            setattr(model, f"{side}_ids_", IdMap.from_arrays(parts))
+        model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+        model.report_, model.history_ = meta["report"], []
+        return model
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _extreme(values: NDArray[np.float64], of: Any) -> float:
+    return float(of(values)) if np.isfinite(values).any() else math.nan
+
+
+def _default_factors(shape: DataShape) -> int:
+    """A third of the mean number of ratings per row, between 4 and 32."""
+    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
+
+
+def _sampler(sampler: str | Sampler, shape: DataShape, d: int) -> Sampler:
+    if not isinstance(sampler, str):
+        return sampler
+    named: dict[str, Sampler] = {"sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
+    if sampler == "auto":
+        return named["gibbs" if shape.n_ratings * (d + 1) ** 2 <= GIBBS_LIMIT else "sgld"]
+    if sampler not in named:
+        raise InputError(f"sampler {sampler!r} is none of 'auto', 'sgd', 'sgld', 'gibbs'")
+    return named[sampler]
+
+
+def _prior(name: str, alpha_0: float, beta_0: float) -> Prior:
+    if name == "gamma":
+        return GammaPrior(alpha_0, beta_0)
+    if name == "wishart":
+        return WishartPrior()
+    raise InputError(f"prior {name!r} is none of 'gamma', 'wishart'")
+
+
+def _training_data(train: Ratings, center: float, scale: float) -> TrainingData:
+    value = ((train.rating - center) / scale).astype(np.float32)
+    return TrainingData(train.user, train.item, value, train.n_users, train.n_items)
+
+
+def _seen(data: TrainingData) -> Seen:
+    order = np.lexsort((data.item, data.user))
+    starts = np.zeros(data.n_users + 1, np.int64)
+    np.cumsum(data.user_counts(), out=starts[1:])
+    return Seen(starts, data.item[order])
+
+
+def _report(
+    data: TrainingData, settings: Settings, done: RunReport, compile_seconds: float
+) -> dict[str, Any]:
+    return {
+        "ratings": len(data),
+        "users": data.n_users,
+        "items": data.n_items,
+        "factors": settings.n_factors,
+        "prior": type(settings.prior).__name__.removesuffix("Prior").lower(),
+        "sampler": settings_dict(settings.sampler),
+        "seed": settings.seed,
+        "seconds": done.seconds,
+        "compile_seconds": compile_seconds,
+        "epochs": done.epochs,
+        "draws": len(done.draws),
+        "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
+        "tau": float(done.draws.tau.mean()) / settings.scale**2,
+    }
+
+
+def compile_kernels(settings: Settings) -> float:
+    """Compile (or load from numba's cache) what a fit will need; returns the seconds it took."""
+    begin = time.monotonic()
+    pair = np.array([0, 1], np.int32)
+    data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
+    sampler = replace(settings.sampler, epochs=1)
+    if not isinstance(sampler, Gibbs):
+        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6)
+    if not isinstance(sampler, SGD):
+        sampler = replace(sampler, burn_in=0)
+    tiny = replace(settings, sampler=sampler.resolve(data_shape(data)), max_draws=1)
+    run(data, tiny, Serial(), Validation(pair, pair, data.value))
+    return time.monotonic() - begin

@@ -1,0 +1,102 @@
+"""The state of a chain: the rows of users and items, and the precisions above them.
+
+The paper stores features as columns, U in R^(D x L). Here a user is a ROW,
+`users[i] = [U_i1, ..., U_iD, a_i]`, and an item `items[j] = [V_j1, ..., V_jD, b_j]`: what an
+update touches is one stretch of memory. The bias column is absent in the Wishart model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.keys import STREAM_INIT, generator
+
+Rows = NDArray[np.float32]
+
+
+@dataclass
+class Params:
+    """Rows of users and items of one chain."""
+
+    users: Rows
+    items: Rows
+    n_factors: int
+
+    @property
+    def U(self) -> Rows:
+        """Features of users, (n_users, n_factors), a view."""
+        return self.users[:, : self.n_factors]
+
+    @property
+    def V(self) -> Rows:
+        """Features of items, (n_items, n_factors), a view."""
+        return self.items[:, : self.n_factors]
+
+    @property
+    def a(self) -> Rows:
+        """User biases, a view; zeros where the model has none."""
+        return _bias(self.users, self.n_factors)
+
+    @property
+    def b(self) -> Rows:
+        """Item biases, a view; zeros where the model has none."""
+        return _bias(self.items, self.n_factors)
+
+    @classmethod
+    def initial(
+        cls,
+        n_users: int,
+        n_items: int,
+        n_factors: int,
+        *,
+        bias: bool,
+        key: NDArray[np.uint32],
+        spread: float = 0.1,
+    ) -> Params:
+        """N(0, spread^2), different for each chain because `key` is."""
+        rng = generator(key, 0, STREAM_INIT)
+        width = n_factors + bias
+        draw = [
+            (spread * rng.standard_normal((n, width), dtype=np.float32)).astype(np.float32)
+            for n in (n_users, n_items)
+        ]
+        return cls(draw[0], draw[1], n_factors)
+
+
+def _bias(rows: Rows, n_factors: int) -> Rows:
+    if rows.shape[1] > n_factors:
+        return rows[:, n_factors]
+    return np.zeros(len(rows), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class RowPrior:
+    """N(mu, Lambda^-1), the prior of a row of one side.
+
+    `Lambda` is a vector, the diagonal, in the Gamma model and a matrix in the Wishart model.
+    """
+
+    mu: NDArray[np.float64]
+    Lambda: NDArray[np.float64]
+
+    def covariance(self) -> NDArray[np.float64]:
+        """Lambda^-1 as a full matrix: the spread of a row nobody has seen."""
+        if self.Lambda.ndim == 1:
+            return np.diag(1.0 / self.Lambda)
+        return np.linalg.inv(self.Lambda)
+
+    def diagonal(self) -> NDArray[np.float64]:
+        """The precisions of the columns."""
+        return self.Lambda if self.Lambda.ndim == 1 else np.diag(self.Lambda).copy()
+
+
+@dataclass(frozen=True)
+class Precisions:
+    """All that stands above the rows: the priors of both sides and the noise precision tau."""
+
+    users: RowPrior
+    items: RowPrior
+    tau: float

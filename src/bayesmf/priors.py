@@ -1,0 +1,142 @@
+"""The hyper-priors: Gamma on diagonal precisions (Section 3.1), Gaussian-Wishart (Section 2.1).
+
+Both offer the same three things: a start, a draw given the rows, a log density. The server
+knows nothing else about them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.kernels import column_squares, second_moments
+from bayesmf.params import RowPrior, Rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GammaPrior:
+    """Each column's precision is Gamma(alpha_0, RATE beta_0); rows have mean zero.
+
+    The bias is the last column, so lambda_a and lambda_b are drawn as the others are.
+    """
+
+    alpha_0: float = 1.0
+    beta_0: float = 1.0
+    bias = True
+
+    def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
+        """Every precision at one value, 2.0 in the paper."""
+        width = n_factors + 1
+        return RowPrior(np.zeros(width), np.full(width, float(precision)))
+
+    def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
+        """lambda_d | rows ~ Gamma(alpha_0 + n/2, beta_0 + sum_i rows_id^2 / 2)."""
+        rate = self.beta_0 + 0.5 * column_squares(rows)
+        shape = self.alpha_0 + 0.5 * len(rows)
+        return RowPrior(np.zeros(rows.shape[1]), rng.gamma(shape, 1.0 / rate))
+
+    def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
+        """Precisions from the hyper-prior, before any data."""
+        width = n_factors + 1
+        return RowPrior(np.zeros(width), rng.gamma(self.alpha_0, 1.0 / self.beta_0, width))
+
+    def log_density(self, prior: RowPrior) -> float:
+        """log p(Lambda), up to a constant."""
+        lam = prior.Lambda
+        return float(np.sum((self.alpha_0 - 1.0) * np.log(lam) - self.beta_0 * lam))
+
+
+@dataclass(frozen=True)
+class WishartPrior:
+    """Lambda ~ Wishart(W_0 = I, nu_0), mu | Lambda ~ N(0, (kappa_0 Lambda)^-1).
+
+    The paper writes beta_0 for kappa_0; here beta_0 is the Gamma rate alone. `nu_0=None` is the
+    number of factors, the value of Salakhutdinov and Mnih (2008), as is kappa_0 = 2.
+    """
+
+    kappa_0: float = 2.0
+    nu_0: float | None = None
+    bias = False
+
+    def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
+        """Mean zero, the same precision in every direction."""
+        return RowPrior(np.zeros(n_factors), precision * np.eye(n_factors))
+
+    def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
+        """(mu, Lambda) | rows, Gaussian-Wishart by conjugacy."""
+        n, width = rows.shape
+        total, cross = second_moments(rows)
+        mean = total / n
+        scatter = cross - n * np.outer(mean, mean)
+        kappa = self.kappa_0 + n
+        inverse_scale = (
+            np.eye(width) + scatter + (self.kappa_0 * n / kappa) * np.outer(mean, mean)
+        )
+        # 0.5 (A + A^T): rounding must not make a symmetric matrix look otherwise to Cholesky.
+        scale = np.linalg.inv(0.5 * (inverse_scale + inverse_scale.T))
+        Lambda = draw_wishart(self._nu(width) + n, scale, rng)
+        return RowPrior(_draw_mean(total / kappa, kappa * Lambda, rng), Lambda)
+
+    def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
+        """(mu, Lambda) from the hyper-prior, before any data."""
+        Lambda = draw_wishart(self._nu(n_factors), np.eye(n_factors), rng)
+        return RowPrior(_draw_mean(np.zeros(n_factors), self.kappa_0 * Lambda, rng), Lambda)
+
+    def log_density(self, prior: RowPrior) -> float:
+        """log p(mu, Lambda), up to a constant."""
+        width = len(prior.mu)
+        log_det = float(np.linalg.slogdet(prior.Lambda)[1])
+        wishart = 0.5 * (self._nu(width) - width - 1) * log_det - 0.5 * float(
+            np.trace(prior.Lambda)
+        )
+        mean = 0.5 * log_det - 0.5 * self.kappa_0 * float(prior.mu @ prior.Lambda @ prior.mu)
+        return wishart + mean
+
+    def _nu(self, width: int) -> float:
+        return float(width) if self.nu_0 is None else self.nu_0
+
+
+Prior = GammaPrior | WishartPrior
+
+
+def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:
+    """Wishart(scale, nu) by Bartlett's decomposition; the mean is nu * scale."""
+    width = len(scale)
+    bartlett = np.tril(rng.standard_normal((width, width)), -1)
+    np.fill_diagonal(bartlett, np.sqrt(rng.chisquare(nu - np.arange(width))))
+    factor = np.linalg.cholesky(scale) @ bartlett
+    return np.asarray(factor @ factor.T)
+
+
+def _draw_mean(mean: Array, precision: Array, rng: np.random.Generator) -> Array:
+    chol = np.linalg.cholesky(precision)
+    return mean + np.linalg.solve(chol.T, rng.standard_normal(len(mean)))
+
+
+def draw_tau(
+    sse: float, n: float, alpha_0: float, beta_0: float, rng: np.random.Generator
+) -> float:
+    """tau | errors ~ Gamma(alpha_0 + n/2, beta_0 + sse/2)."""
+    return float(rng.gamma(alpha_0 + 0.5 * n, 1.0 / (beta_0 + 0.5 * sse)))
+
+
+def log_rows(rows: Rows, prior: RowPrior) -> float:
+    """log p(rows | mu, Lambda), up to a constant."""
+    centred = rows.astype(np.float64) - prior.mu
+    if prior.Lambda.ndim == 1:
+        log_det = float(np.sum(np.log(prior.Lambda)))
+        quadratic = float(np.sum(centred**2 @ prior.Lambda))
+    else:
+        log_det = float(np.linalg.slogdet(prior.Lambda)[1])
+        quadratic = float(np.einsum("nd,de,ne->", centred, prior.Lambda, centred))
+    return 0.5 * (len(rows) * log_det - quadratic)
+
+
+def log_likelihood(errors: Array, tau: float) -> float:
+    """log p(R | U, V, a, b, tau) of given errors."""
+    return 0.5 * len(errors) * math.log(tau / (2.0 * math.pi)) - 0.5 * tau * float(errors @ errors)

@@ -1,0 +1,205 @@
+"""What a round of each update rule sends to workers, and how results are put back.
+
+`round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
+their results. `held` is what the engine's workers keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.batches import Block, Stripe, TrainingData, make_blocks, make_stripes
+from bayesmf.correctors import h_bar
+from bayesmf.errors import DivergenceError
+from bayesmf.grid import Rotation, visit_slots
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.params import Params, Precisions
+from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, GradientRule
+from bayesmf.schedules import StepSize
+from bayesmf.worker import Held, HeldBlock, Result, RoundResult, RoundTask, RowsTask, Task
+
+
+@dataclass
+class ChainState:
+    """Where a chain is. `sse` and `count` are the squared errors that its last round met."""
+
+    chain: int
+    key: NDArray[np.uint32]
+    params: Params
+    precisions: Precisions
+    sse: float = 0.0
+    count: int = 0
+    visits: dict[int, int] = field(default_factory=dict)
+
+
+Phases = Generator[list[Task], Sequence[Result], None]
+
+
+class Rounds(Protocol):
+    """One update rule on one data set."""
+
+    held: Sequence[Held]
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Run round t of a chain."""
+
+    def step(self, t: int) -> float | None:
+        """The step size of round t, if the rule has one."""
+
+
+class GradientRounds:
+    """SGD and SGLD: one phase, the blocks of the chain's orthogonal group."""
+
+    def __init__(self, data: TrainingData, rule: SGD | SGLD, seed: int) -> None:
+        assert rule.step_size is not None and rule.kappa is not None
+        assert rule.round_length is not None
+        shape = data_shape(data)
+        self.groups = rule.grid.groups()
+        blocks = make_blocks(data, rule.grid, rule.n_batches(shape), seed)
+        sizes = np.array([sum(len(blocks[b]) for b in group) for group in self.groups])
+        self.rotation = Rotation(
+            visit_slots(rule.visits, sizes),
+            rule.n_chains,
+            shuffle=rule.shuffle_groups,
+            seed=seed,
+        )
+        self.visit_rate = self._visit_rate(len(blocks))
+        self.held = hold_blocks(data, blocks, self.visit_rate, rule)
+        self.step = StepSize(rule.step_size, rule.kappa, rule.decay)
+        self.length = rule.round_length
+
+    def _visit_rate(self, n_blocks: int) -> NDArray[np.float64]:
+        out = np.empty(n_blocks)
+        for group, rate in zip(self.groups, self.rotation.rates, strict=True):
+            out[group] = rate
+        return out
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Algorithm 2, lines 4-7."""
+        number = self.rotation.group(state.chain, t)
+        group = self.groups[number]
+        step = self.step(t)
+        visit = state.visits.get(number, 0)
+        state.visits[number] = visit + 1
+        params = state.params
+        tasks: list[Task] = []
+        for place in group:
+            block = self.held[place].block
+            tasks.append(
+                RoundTask(
+                    place=place,
+                    users=params.users[block.user_rows],
+                    items=params.items[block.item_rows],
+                    n_factors=params.n_factors,
+                    precisions=state.precisions,
+                    step_users=step,
+                    step_items=step,
+                    first_iteration=t * self.length,
+                    first_batch=visit * self.length,
+                    length=self.length,
+                    key=state.key,
+                )
+            )
+        results = yield tasks
+        state.sse, state.count = 0.0, 0
+        for place, result in zip(group, results, strict=True):
+            assert isinstance(result, RoundResult)
+            self._check(state, t, step, result)
+            block = self.held[place].block
+            params.users[block.user_rows] = result.users
+            params.items[block.item_rows] = result.items
+            state.sse += result.sse
+            state.count += result.count
+
+    def _check(self, state: ChainState, t: int, step: float, result: RoundResult) -> None:
+        """Ratings have variance 1 here: errors a hundred times that are no model any more."""
+        finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
+        if finite and np.isfinite(result.sse) and result.sse <= 1e4 * max(result.count, 1):
+            return
+        raise DivergenceError(
+            f"chain {state.chain} diverged in round {t + 1} at step size {step:.3g}: use a smaller "
+            f"step_size (--step-size), say {self.step.step_size / 4:.2g}, or a larger "
+            "batch_size (--batch-size)"
+        )
+
+
+def hold_blocks(
+    data: TrainingData, blocks: list[Block], visit_rate: NDArray[np.float64], rule: SGD | SGLD
+) -> list[HeldBlock]:
+    """Blocks with the weights of their rows: 1/hbar for the prior, the rule's noise."""
+    size = rule.batch_size if rule.minibatch == "replacement" else None
+    hbar_user, hbar_item = h_bar(blocks, visit_rate, data.n_users, data.n_items, size)
+    out = []
+    for block, v in zip(blocks, visit_rate, strict=True):
+        user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
+        batches = block.n_batches if size is None else len(block) / size
+        out.append(
+            HeldBlock(
+                block,
+                scale=batches / v,
+                prior_weight_user=(1.0 / user).astype(np.float32),
+                prior_weight_item=(1.0 / item).astype(np.float32),
+                noise_user=rule.noise_variance(user).astype(np.float32),
+                noise_item=rule.noise_variance(item).astype(np.float32),
+                replacement_size=size,
+            )
+        )
+    return out
+
+
+class GibbsRounds:
+    """Gibbs: two phases, all users given the items, then all items given the users."""
+
+    def __init__(self, data: TrainingData, rule: Gibbs) -> None:
+        users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
+        items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
+        self.held: list[Stripe] = users + items
+        self._places = (range(len(users)), range(len(users), len(self.held)))
+
+    def step(self, t: int) -> None:
+        return None
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Algorithm 1, lines 4-9."""
+        params, precisions = state.params, state.precisions
+        sides = (
+            (STREAM_USERS, params.users, params.items, precisions.users),
+            (STREAM_ITEMS, params.items, params.users, precisions.items),
+        )
+        for places, (stream, rows, other, prior) in zip(self._places, sides, strict=True):
+            results = yield [
+                RowsTask(
+                    place, stream, other, params.n_factors, prior, precisions.tau, t, state.key
+                )
+                for place in places
+            ]
+            for place, result in zip(places, results, strict=True):
+                if not np.isfinite(result.sse):
+                    raise DivergenceError(
+                        f"chain {state.chain} met a precision matrix that is not positive in "
+                        f"sweep {t + 1}: the ratings may be of too large a range; rescale them"
+                    )
+                rows[self.held[place].rows] = result.rows  # type: ignore[union-attr]
+            state.sse = sum(result.sse for result in results)
+            state.count = sum(result.count for result in results)
+
+
+def data_shape(data: TrainingData) -> DataShape:
+    """Sizes that defaults depend on."""
+    heaviest = max(int(data.user_counts().max()), int(data.item_counts().max()))
+    return DataShape(len(data), data.n_users, data.n_items, heaviest)
+
+
+def make_rounds(
+    data: TrainingData, rule: GradientRule | Gibbs, seed: int
+) -> GradientRounds | GibbsRounds:
+    """The rounds of a resolved rule."""
+    if isinstance(rule, Gibbs):
+        return GibbsRounds(data, rule)
+    assert isinstance(rule, SGD | SGLD)
+    return GradientRounds(data, rule, seed)

@@ -1,0 +1,343 @@
+"""The update rules, as small frozen dataclasses: what a user sets, and defaults from the data.
+
+A field that is None is filled in by `resolve` from the size of the data. An algorithm of the
+paper is one of these with a grid and a number of chains; see docs/design.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+from bayesmf.grid import Grid
+from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
+
+Array = NDArray[np.float64]
+
+# Ratings have unit variance inside; a model leaves about 0.7 of that unexplained.
+TYPICAL_TAU = 1.4
+# Mini-batches in a block: few enough that noise costs little, many enough to make progress.
+BATCHES = 8
+LARGEST_BATCH = 1_000_000
+
+
+class DataShape(NamedTuple):
+    """What defaults depend on. `heaviest` is the most ratings that one row has."""
+
+    n_ratings: int
+    n_users: int
+    n_items: int
+    heaviest: int
+
+
+@dataclass(frozen=True)
+class GradientRule:
+    """What mini-batch rules share: grid, mini-batches, rounds, step size.
+
+    Parameters
+    ----------
+    grid : (rows, cols) or "RxC"
+        Blocks of the rating matrix. Orthogonal blocks are updated in parallel.
+    epochs : float, optional
+        Passes over the ratings.
+    batch_size : int, optional
+        Ratings in a mini-batch. The default is an eighth of a block.
+    round_length : int, optional
+        Mini-batch updates in a round. The default is one pass over the block.
+    step_size, kappa, decay : float, optional
+        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds.
+    minibatch : {"shuffled", "replacement"}, optional
+        Ratings dealt into mini-batches once, or drawn with replacement each time.
+    visits : "equal", "size" or sequence of float
+        How often each orthogonal group is visited.
+    shuffle_groups : bool
+        Draw the order of groups anew for each cycle.
+    """
+
+    grid: Any = (1, 1)
+    epochs: float | None = None
+    batch_size: int | None = None
+    round_length: int | None = None
+    step_size: float | None = None
+    kappa: float | None = None
+    decay: float = 0.51
+    minibatch: str | None = None
+    visits: str | Sequence[float] = "equal"
+    shuffle_groups: bool = False
+
+    def resolve(self, shape: DataShape) -> Self:
+        """The same with every default filled in from the size of the data."""
+        check_settings(self)
+        grid = Grid.of(self.grid)
+        if grid.rows > shape.n_users or grid.cols > shape.n_items:
+            raise InputError(
+                f"grid {grid} is larger than the matrix of {shape.n_users} users x "
+                f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
+            )
+        per_block = max(1, shape.n_ratings // len(grid))
+        size = self.batch_size or min(-(-per_block // BATCHES), LARGEST_BATCH)
+        rule = replace(self, grid=grid, batch_size=min(size, per_block))
+        rule = replace(rule, minibatch=self.minibatch or rule.default_minibatch())
+        rule = replace(rule, round_length=self.round_length or rule.n_batches(shape))
+        rule = replace(rule, epochs=self.epochs or rule.default_epochs(shape))
+        return replace(
+            rule,
+            step_size=self.step_size or rule.default_step(shape),
+            kappa=self.kappa or rule.default_kappa(shape),
+        )
+
+    def default_minibatch(self) -> str:
+        return "shuffled"
+
+    def default_epochs(self, shape: DataShape) -> float:
+        raise TypeError("an update rule has default epochs")
+
+    def default_step(self, shape: DataShape) -> float:
+        raise TypeError("an update rule has a default step")
+
+    def default_kappa(self, shape: DataShape) -> float:
+        return max(1.0, float(self.rounds(shape)))
+
+    def n_batches(self, shape: DataShape) -> int:
+        """Mini-batches that each block is dealt into."""
+        assert self.batch_size is not None
+        return max(1, round(shape.n_ratings / len(self.grid) / self.batch_size))
+
+    def n_groups(self) -> int:
+        return max(self.grid.rows, self.grid.cols)
+
+    def rounds_per_epoch(self, shape: DataShape) -> float:
+        """Rounds in which as many ratings are read as there are."""
+        assert self.round_length is not None
+        return self.n_groups() * self.n_batches(shape) / self.round_length
+
+    def rounds(self, shape: DataShape) -> int:
+        """Rounds of a whole run."""
+        assert self.epochs is not None
+        return max(1, round(self.epochs * self.rounds_per_epoch(shape)))
+
+    def inclusion(self, shape: DataShape) -> float:
+        """Probability that a rating is in the mini-batch of an iteration."""
+        return 1.0 / (self.n_groups() * self.n_batches(shape))
+
+    def noise_variance(self, hbar: Array) -> Array:
+        """Variance of the noise added on a visit, in units of the step."""
+        raise TypeError("an update rule has a noise variance")
+
+
+@dataclass(frozen=True)
+class SGD(GradientRule):
+    """Stochastic gradient ascent to the posterior's mode; `DSGD` on a grid.
+
+    It is SGLD without noise and with precisions held fixed; the last state is the only draw.
+
+    Parameters beyond those of `GradientRule`
+    ----------
+    regularization : float
+        The precisions of all columns, in units of rating variances.
+    """
+
+    regularization: float = 8.0
+
+    n_chains = 1
+    thin = None
+    precision_every = None
+
+    @property
+    def initial_precision(self) -> float:
+        return self.regularization
+
+    def default_epochs(self, shape: DataShape) -> float:
+        return float(np.clip(3e7 / shape.n_ratings, 60, 300))
+
+    def default_step(self, shape: DataShape) -> float:
+        # The heaviest row's bias has curvature tau n: a half of what is stable for it.
+        return 1.0 / (TYPICAL_TAU * shape.heaviest)
+
+    def noise_variance(self, hbar: Array) -> Array:
+        return np.zeros_like(hbar)
+
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        """All is on the way; a chain that has kept nothing keeps its last state."""
+        return FixedBurnIn(np.inf)
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class SGLD(GradientRule):
+    """Stochastic gradient Langevin dynamics (Section 3.2); `DSGLD` on a grid.
+
+    Parameters beyond those of `GradientRule`
+    ----------
+    n_chains : int
+        Independent chains.
+    burn_in : float or str, optional
+        Epochs dropped, or "rmse:0.85" (until the validation RMSE falls to that), or "stationary".
+    thin : float, optional
+        Epochs between kept draws; more where the cap on draws asks for it.
+    noise : {"matched", "paper"}
+        Variance of the noise on a visit: epsilon / hbar, which gives every row temperature 1; or
+        epsilon as the paper prints it, which leaves row i at temperature hbar_i.
+    precision_every : int, optional
+        Rounds between draws of the precisions. The default is once an epoch.
+    precisions_from : {"start", "burn-in"}
+        Draw the precisions from the start or, as the paper does, after burn-in.
+    initial_precision : float
+        The precisions before the first draw.
+    """
+
+    n_chains: int = 1
+    burn_in: float | str | BurnIn | None = None
+    thin: float | None = None
+    noise: str = "matched"
+    precision_every: int | None = None
+    precisions_from: str = "start"
+    initial_precision: float = 2.0
+
+    def resolve(self, shape: DataShape) -> Self:
+        rule = super().resolve(shape)
+        assert rule.epochs is not None
+        return replace(
+            rule,
+            burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
+            thin=self.thin or 1.0,
+            precision_every=self.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
+        )
+
+    def default_minibatch(self) -> str:
+        # The printed h is the probability of a visit when ratings are drawn with replacement.
+        return "replacement" if self.noise == "paper" else "shuffled"
+
+    def default_epochs(self, shape: DataShape) -> float:
+        return float(np.clip(2e8 / shape.n_ratings, 60, 3000))
+
+    def default_step(self, shape: DataShape) -> float:
+        # Noise of the mini-batch's gradient, as a share of the injected noise, for the bias of the
+        # heaviest row: eps tau n / (4 q). Held to 0.3; every other row has less.
+        return 1.2 * self.inclusion(shape) / (TYPICAL_TAU * shape.heaviest)
+
+    def noise_variance(self, hbar: Array) -> Array:
+        return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar
+
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        assert self.burn_in is not None
+        return burn_in_rule(self.burn_in)
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        return self.precisions_from == "start" or not burning
+
+
+DSGD = SGD
+DSGLD = SGLD
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Exact conditional draws of all rows, in parallel over rows (Algorithm 1).
+
+    Parameters
+    ----------
+    n_chains : int
+        Independent chains.
+    epochs : int, optional
+        Sweeps.
+    burn_in : float or str, optional
+        Sweeps dropped, or "rmse:0.85" or "stationary".
+    thin : int, optional
+        Sweeps between kept draws.
+    n_stripes : int
+        Parts that each side is cut into, the tasks of a half-sweep.
+    initial_precision : float
+        The precisions before the first draw.
+    """
+
+    n_chains: int = 1
+    epochs: int | None = None
+    burn_in: float | str | BurnIn | None = None
+    thin: int | None = None
+    n_stripes: int = 8
+    initial_precision: float = 2.0
+
+    precision_every = 1
+
+    def resolve(self, shape: DataShape) -> Gibbs:
+        """The same with every default filled in from the size of the data."""
+        check_settings(self)
+        epochs = self.epochs or 200
+        return replace(
+            self,
+            epochs=epochs,
+            burn_in=epochs / 5 if self.burn_in is None else self.burn_in,
+            thin=self.thin or 1,
+        )
+
+    def rounds_per_epoch(self, shape: DataShape) -> float:
+        """A round is a sweep."""
+        return 1.0
+
+    def rounds(self, shape: DataShape) -> int:
+        assert self.epochs is not None
+        return max(1, round(self.epochs))
+
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        assert self.burn_in is not None
+        return burn_in_rule(self.burn_in)
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        return True
+
+
+Sampler = SGD | SGLD | Gibbs
+
+_CHOICES = {
+    "minibatch": ("shuffled", "replacement"),
+    "noise": ("matched", "paper"),
+    "precisions_from": ("start", "burn-in"),
+}
+_WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
+_POSITIVE = (
+    *_WHOLE, "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization"
+)  # fmt: skip
+
+
+def check_settings(sampler: Sampler | GradientRule) -> None:
+    """One sentence about the first setting that cannot be meant."""
+    for field in fields(sampler):
+        name, value = field.name, getattr(sampler, field.name)
+        if value is None:
+            continue
+        if name in _CHOICES and value not in _CHOICES[name]:
+            names = " or ".join(repr(c) for c in _CHOICES[name])
+            raise InputError(f"{name} must be {names}; got {value!r}")
+        if name in _POSITIVE and not (np.isfinite(value) and value > 0):
+            raise InputError(f"{name} must be a positive number; got {value!r}")
+        if name in _WHOLE and int(value) != value:
+            raise InputError(f"{name} must be a whole number; got {value!r}")
+        if name == "decay" and not 0 <= value <= 1:
+            raise InputError(f"decay must lie between 0 and 1; got {value!r}")
+        if name == "burn_in":
+            rule, epochs = burn_in_rule(value), getattr(sampler, "epochs", None)
+            if isinstance(rule, FixedBurnIn) and epochs is not None and rule.epochs >= epochs:
+                raise InputError(
+                    f"burn_in of {rule.epochs:g} epochs leaves no draw out of {epochs:g}: "
+                    "raise epochs or lower burn_in"
+                )
+
+
+def settings_dict(sampler: Sampler) -> dict[str, Any]:
+    """Plain values for a manifest, with the rule's name."""
+    out: dict[str, Any] = {"rule": type(sampler).__name__}
+    for name, value in asdict(sampler).items():
+        if isinstance(value, dict):  # Grid and burn-in rules
+            value = str(getattr(sampler, name))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = [float(v) for v in value]
+        out[name] = value
+    return out
