@@ -80,7 +80,7 @@ class GradientRule:
                 f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
             )
         per_block = max(1, shape.n_ratings // len(grid))
-        size = self.batch_size or min(-(-per_block // BATCHES), LARGEST_BATCH)
+        size = self.batch_size or min(-(-per_block // self.default_batches()), LARGEST_BATCH)
         rule = replace(self, grid=grid, batch_size=min(size, per_block))
         rule = replace(rule, minibatch=self.minibatch or rule.default_minibatch())
         rule = replace(rule, round_length=self.round_length or rule.n_batches(shape))
@@ -90,6 +90,9 @@ class GradientRule:
             step_size=self.step_size or rule.default_step(shape),
             kappa=self.kappa or rule.default_kappa(shape),
         )
+
+    def default_batches(self) -> int:
+        return BATCHES
 
     def default_minibatch(self) -> str:
         return "shuffled"
@@ -215,13 +218,19 @@ class SGLD(GradientRule):
         # The printed h is the probability of a visit when ratings are drawn with replacement.
         return "replacement" if self.noise == "paper" else "shuffled"
 
+    def default_batches(self) -> int:
+        # As printed, a row's temperature is its h: mini-batches as large as the block keep it near 1.
+        return 1 if self.noise == "paper" else BATCHES
+
     def default_epochs(self, shape: DataShape) -> float:
-        return float(np.clip(2e8 / shape.n_ratings, 60, 3000))
+        return float(np.clip(5e8 / shape.n_ratings, 60, 1500))
 
     def default_step(self, shape: DataShape) -> float:
-        # Noise of the mini-batch's gradient, as a share of the injected noise, for the bias of the
-        # heaviest row: eps tau n / (4 q). Held to 0.3; every other row has less.
-        return 1.2 * self.inclusion(shape) / (TYPICAL_TAU * shape.heaviest)
+        # For the bias of the heaviest row: the noise of the mini-batch's gradient is
+        # eps tau n / (4 q) of the injected noise, and stability asks for eps tau n < 4. The first is
+        # held to 2, the second to 2. Every other row has less of both; were the heaviest to be
+        # exact, rare rows would take thousands of epochs to forget where they began.
+        return min(8 * self.inclusion(shape), 2.0) / (TYPICAL_TAU * shape.heaviest)
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar

@@ -1,0 +1,198 @@
+"""The named formats of rating data, and how a file or a folder is recognised as one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bayesmf.delimited import drop_blank, existing_file, read_csv, read_lines, read_text
+from bayesmf.errors import InputError
+from bayesmf.readers import ARROW, PARQUET, read_typed
+from bayesmf.tables import Columns, Table, first, make_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_HEAD_LINES = 1000
+_OPENING = re.compile(r"\s*\d+:\s*")
+
+
+class Format(NamedTuple):
+    """A way in which rating data come."""
+
+    about: str
+    """What it is, in a few words."""
+    patterns: tuple[tuple[str, ...], ...]
+    """Names of its files in a folder: the first alternative that is there is read."""
+    read: Callable[[Path, Columns | None], Table]
+    """Reads one file."""
+
+
+def read_ratings(
+    path: str | os.PathLike[str], format: str = "auto", columns: Columns | None = None
+) -> Table:
+    """Read ratings from a file, or from a folder of a known format.
+
+    Parameters
+    ----------
+    path
+        A file or a folder.
+    format
+        ``"auto"`` or one of the names in :data:`FORMATS` and :data:`ALIASES`.
+    columns
+        Column of each role, by name or by position from 0, where it cannot be guessed.
+    """
+    path = Path(path)
+    if format != "auto" and format not in FORMATS and format not in ALIASES:
+        known = ", ".join(["auto", *FORMATS, *ALIASES])
+        raise InputError(f"format {format!r} is not known; the formats are {known}.")
+    if not path.exists():
+        raise InputError(f"There is no file or folder {path}.")
+    if format == "auto":
+        format = recognise_format(path)
+    chosen = FORMATS[ALIASES.get(format, format)]
+    if not path.is_dir():
+        return chosen.read(path, columns)
+    files = find_files(path, chosen)
+    if not files:
+        raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have.")
+    return join_tables(chosen.read(file, columns) for file in files)
+
+
+def recognise_format(path: Path) -> str:
+    """Find out which format a file or a folder has."""
+    if path.is_dir():
+        for name, format in FORMATS.items():
+            if find_files(path, format):
+                return name
+        known = "; ".join(_names(format) for format in FORMATS.values() if format.patterns)
+        raise InputError(
+            f"{path} is a folder without ratings of a known format ({known}); give the file."
+        )
+    suffix = path.suffix.lower()
+    if suffix in PARQUET:
+        return "parquet"
+    if suffix in ARROW:
+        return "arrow"
+    head = read_lines(existing_file(path), _HEAD_LINES).drop_nulls().head(1).to_list()
+    return "netflix" if head and _OPENING.fullmatch(head[0]) else "csv"
+
+
+def find_files(folder: Path, format: Format) -> list[Path]:
+    """List the files of a format in a folder, in the order of their names."""
+    for alternative in format.patterns:
+        files = sorted(file for pattern in alternative for file in folder.glob(pattern))
+        if files:
+            return files
+    return []
+
+
+def join_tables(tables: Iterable[Table]) -> Table:
+    """Put tables below each other."""
+    parts = list(tables)
+    ratings = [part.rating for part in parts if part.rating is not None]
+    times = [part.timestamp for part in parts if part.timestamp is not None]
+    return Table(
+        _join_ids([part.user for part in parts]),
+        _join_ids([part.item for part in parts]),
+        _join(ratings) if len(ratings) == len(parts) else None,
+        _join(times) if len(times) == len(parts) else None,
+    )
+
+
+def _join_ids(parts: list[pl.Series]) -> pl.Series:
+    import polars as pl
+
+    if len({part.dtype for part in parts}) > 1:
+        # Integer columns held only integers in their usual form: their text is what it was.
+        parts = [part.cast(pl.String) for part in parts]
+    return _join(parts)
+
+
+def _join(parts: list[pl.Series]) -> pl.Series:
+    import polars as pl
+
+    return parts[0] if len(parts) == 1 else pl.concat(parts)
+
+
+def read_netflix(path: Path, columns: Columns | None = None) -> Table:
+    """Read a Netflix file: a line ``17:`` opens a movie, lines ``user,rating,date`` follow.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        Must be None: the layout is fixed.
+    """
+    if columns:
+        raise InputError("columns= cannot be used with the netflix format: its layout is fixed.")
+    existing_file(path)
+    head = read_lines(path, _HEAD_LINES).fill_null("").to_list()
+    data = (k for k, line in enumerate(head) if line.strip() and not _OPENING.fullmatch(line))
+    skip = next(data, None)
+    opened = [line for line in head[:skip] if line.strip()]
+    if skip is None or not opened:
+        missing = "ratings" if skip is None else "line like '17:' before its first rating"
+        raise InputError(f"{path} is not a Netflix file: it has no {missing}.")
+    frame, numbers = drop_blank(_three_fields(path, head[:skip]))
+    opens = frame.select(_opened()).to_series()
+    movie = opens.fill_null(strategy="forward").fill_null(int(opened[-1].strip().rstrip(":")))
+    kept = opens.is_null()
+    found = frame.with_columns(item=movie).filter(kept).to_dict()
+
+    def place(row: int) -> str:
+        return f"{path} line {skip + int(numbers[int(kept.arg_true()[row])]) + 1}"
+
+    return make_table(found, text=True, place=place)
+
+
+def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
+    # Read from the first rating on, whose fields tell polars how many there are.
+    try:
+        frame = read_csv(path, ",", None, head=head)
+    except InputError:
+        frame = None
+    if frame is None or frame.width != 3:
+        lines = read_lines(path).slice(len(head)).fill_null(":")
+        bad = (lines.str.count_matches(",", literal=True) != 2) & ~lines.str.ends_with(":")
+        line = len(head) + (first(bad) if bad.any() else 0) + 1
+        raise InputError(f"{path} line {line} is neither 'movie:' nor 'user,rating,date'.")
+    frame.columns = ["user", "rating", "timestamp"]
+    return frame
+
+
+def _opened() -> pl.Expr:
+    """Give the movie that a line opens, null on other lines."""
+    import polars as pl
+
+    line = pl.col("user").str.strip_chars_end()
+    movie = line.str.strip_suffix(":").cast(pl.Int64, strict=False)
+    return pl.when(pl.col("rating").is_null() & line.str.ends_with(":")).then(movie)
+
+
+FORMATS = {
+    "csv": Format("delimited text", (), read_text),
+    "parquet": Format("Parquet", (), lambda path, columns: read_typed(path, "Parquet", columns)),
+    "arrow": Format("Arrow IPC", (), lambda path, columns: read_typed(path, "Arrow", columns)),
+    "movielens": Format(
+        "MovieLens folder", (("u.data",), ("ratings.dat",), ("ratings.csv",)), read_text
+    ),
+    "netflix": Format(
+        "Netflix Prize",
+        (("combined_data_*.txt",), ("training_set/mv_*.txt",), ("mv_*.txt",)),
+        read_netflix,
+    ),
+    # The test files hold the rest of the same ratings; they are read by their own names.
+    "yahoo-r2": Format("Yahoo! Music R2", (("train_*.txt",),), read_text),
+}
+_MOVIELENS_SIZES = ("100k", "1m", "10m", "20m", "25m", "32m", "latest", "latest-small")
+ALIASES = {f"ml-{size}": "movielens" for size in _MOVIELENS_SIZES}
+
+
+def _names(format: Format) -> str:
+    names = [name for alternative in format.patterns for name in alternative]
+    return " or ".join(names) or f"{format.about} file"

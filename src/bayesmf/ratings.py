@@ -1,0 +1,418 @@
+"""The ratings that a model learns from, held compactly, and how they are split."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bayesmf.errors import InputError
+from bayesmf.ids import IdMap
+from bayesmf.tables import Columns, Table, table_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DUPLICATES = ("last", "mean", "error")
+
+_log = logging.getLogger("bayesmf")
+
+
+class Ratings:
+    """Ratings of items by users.
+
+    Parameters
+    ----------
+    users, items
+        External ids, integers or strings, one per rating.
+    ratings
+        Finite numbers.
+    timestamps
+        Integers, datetimes or ISO dates (which become epoch seconds); None for none.
+    duplicates
+        What to do when a user rated an item more than once: ``"last"`` keeps the latest
+        (by timestamp, else by position), ``"mean"`` their mean, ``"error"`` refuses.
+
+    Attributes
+    ----------
+    user, item : numpy.ndarray
+        Row numbers (``int32``) of each rating's user and item.
+    rating : numpy.ndarray
+        The ratings (``float32``).
+    timestamp : numpy.ndarray or None
+        The timestamps (``int64``).
+    user_ids, item_ids : IdMap
+        The external ids of the row numbers.
+    """
+
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    rating: NDArray[np.float32]
+    timestamp: NDArray[np.int64] | None
+    user_ids: IdMap
+    item_ids: IdMap
+
+    def __init__(
+        self,
+        users: Any,
+        items: Any,
+        ratings: Any,
+        timestamps: Any = None,
+        *,
+        duplicates: str = "last",
+    ) -> None:
+        _check_duplicates(duplicates)
+        table = table_of((users, items, ratings, timestamps))
+        assert table is not None
+        self._fill(table, duplicates)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "auto",
+        columns: Columns | None = None,
+        duplicates: str = "last",
+    ) -> Ratings:
+        """Read ratings from a file or a folder.
+
+        Parameters
+        ----------
+        path
+            Delimited text (perhaps compressed), Parquet or Arrow file, or a folder of a
+            known format.
+        format
+            ``"auto"``, ``"csv"``, ``"parquet"``, ``"arrow"``, ``"movielens"``,
+            ``"netflix"`` or ``"yahoo-r2"``.
+        columns
+            Where it cannot be guessed, the column of each role by name or by position
+            from 0: ``{"user": "customer", "item": "sku", "rating": "stars"}``; None for
+            ``"timestamp"`` leaves the timestamps out.
+        duplicates
+            As for :class:`Ratings`.
+        """
+        from bayesmf.formats import read_ratings
+
+        _check_duplicates(duplicates)
+        return cls._of_table(read_ratings(path, format, columns), duplicates)
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        *,
+        format: str = "auto",
+        columns: Columns | None = None,
+        duplicates: str = "last",
+    ) -> Ratings:
+        """Take ratings from whatever holds them.
+
+        Parameters
+        ----------
+        data
+            Ratings (returned as they are), a path, a pandas or polars data frame, an
+            Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
+            absent cells are not), 3 or 4 columns, or an array with 3 or 4 columns.
+        format, columns, duplicates
+            As for :meth:`read`.
+        """
+        if isinstance(data, Ratings):
+            return data
+        if isinstance(data, (str, os.PathLike)):
+            return cls.read(data, format=format, columns=columns, duplicates=duplicates)
+        _check_duplicates(duplicates)
+        table = table_of(data, columns)
+        if table is None:
+            raise InputError(
+                f"Ratings cannot be taken from a {type(data).__name__}; pass a path, a pandas or"
+                " polars data frame, an Arrow table, a SciPy sparse matrix, or the columns"
+                " (users, items, ratings)."
+            )
+        return cls._of_table(table, duplicates)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        user: NDArray[Any],
+        item: NDArray[Any],
+        rating: NDArray[Any],
+        timestamp: NDArray[Any] | None,
+        user_ids: IdMap,
+        item_ids: IdMap,
+    ) -> Ratings:
+        """Make ratings of row numbers that are known to be right, without checking them.
+
+        Parameters
+        ----------
+        user, item, rating, timestamp, user_ids, item_ids
+            The attributes of the ratings; no pair of user and item may occur twice.
+        """
+        self = cls.__new__(cls)
+        self.user = np.ascontiguousarray(user, dtype=np.int32)
+        self.item = np.ascontiguousarray(item, dtype=np.int32)
+        self.rating = np.ascontiguousarray(rating, dtype=np.float32)
+        self.timestamp = (
+            None if timestamp is None else np.ascontiguousarray(timestamp, dtype=np.int64)
+        )
+        self.user_ids, self.item_ids = user_ids, item_ids
+        return self
+
+    @classmethod
+    def _of_table(cls, table: Table, duplicates: str) -> Ratings:
+        self = cls.__new__(cls)
+        self._fill(table, duplicates)
+        return self
+
+    def _fill(self, table: Table, duplicates: str) -> None:
+        assert table.rating is not None
+        if not len(table.rating):
+            raise InputError("There are no ratings: the data are empty.")
+        self.user_ids, self.user = IdMap.encode(table.user, what="user id")
+        self.item_ids, self.item = IdMap.encode(table.item, what="item id")
+        self.rating = table.rating.to_numpy().astype(np.float32)
+        self.timestamp = None if table.timestamp is None else table.timestamp.to_numpy().copy()
+        self._drop_duplicates(duplicates)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_ids)
+
+    @property
+    def users(self) -> NDArray[Any]:
+        """External user id of each rating."""
+        return self.user_ids.ids[self.user]
+
+    @property
+    def items(self) -> NDArray[Any]:
+        """External item id of each rating."""
+        return self.item_ids.ids[self.item]
+
+    def __len__(self) -> int:
+        return len(self.rating)
+
+    def __repr__(self) -> str:
+        size = f"{len(self):,} ratings of {self.n_items:,} items by {self.n_users:,} users"
+        if not len(self):
+            return f"Ratings({size})"
+        low, high = self.range()
+        timed = ", timestamps" if self.timestamp is not None else ""
+        return f"Ratings({size}, {low:g} to {high:g}, mean {self.mean():.3f}{timed})"
+
+    def mean(self) -> float:
+        """Give the mean of the ratings."""
+        self._need(1)
+        return float(self.rating.mean(dtype=np.float64))
+
+    def range(self) -> tuple[float, float]:
+        """Give the lowest and the highest rating."""
+        self._need(1)
+        return float(self.rating.min()), float(self.rating.max())
+
+    def take(self, index: ArrayLike) -> Ratings:
+        """Take some of the ratings, with the same id maps.
+
+        Parameters
+        ----------
+        index
+            Positions, or a boolean mask.
+        """
+        at = np.asarray(index)
+        if at.size == 0 and at.dtype.kind != "b":
+            at = at.astype(np.int64)
+        return Ratings.from_arrays(
+            self.user[at],
+            self.item[at],
+            self.rating[at],
+            None if self.timestamp is None else self.timestamp[at],
+            self.user_ids,
+            self.item_ids,
+        )
+
+    def compact(self) -> Ratings:
+        """Drop the ids without any rating."""
+        user_ids, user = _compact(self.user_ids, self.user)
+        item_ids, item = _compact(self.item_ids, self.item)
+        return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
+
+    def split(self, share: float = 0.1, seed: int = 0) -> tuple[Ratings, Ratings]:
+        """Split at random into train and test.
+
+        Parameters
+        ----------
+        share
+            Share of the ratings that goes to test, between 0 and 1.
+        seed
+            The same seed gives the same split.
+        """
+        count = self._test_count(share)
+        order = _generator(seed).permutation(len(self))
+        return self._part(order[:count])
+
+    def split_by_user(self, share: float = 0.1, seed: int = 0) -> tuple[Ratings, Ratings]:
+        """Split at random, the same share of every user's ratings.
+
+        Parameters
+        ----------
+        share
+            Share of each user's ratings that goes to test, at least one of them; users
+            with one rating stay in train.
+        seed
+            The same seed gives the same split.
+        """
+        self._test_count(share)
+        order = np.lexsort((_generator(seed).random(len(self)), self.user))
+        counts = np.bincount(self.user, minlength=self.n_users)
+        held = np.where(counts > 1, np.clip(np.rint(share * counts), 1, counts - 1), 0)
+        grouped = self.user[order]
+        rank = np.arange(len(self)) - (np.cumsum(counts) - counts)[grouped]
+        test = order[rank < held[grouped]]
+        if not len(test):
+            raise InputError("Every user has one rating only; split without regard to users.")
+        return self._part(test)
+
+    def split_by_time(self, share: float = 0.1) -> tuple[Ratings, Ratings]:
+        """Split by time: the latest share goes to test.
+
+        Parameters
+        ----------
+        share
+            Share of the ratings that goes to test; of equal times, the later in position.
+        """
+        if self.timestamp is None:
+            raise InputError("These ratings have no timestamps, so they cannot be split by time.")
+        count = self._test_count(share)
+        return self._part(np.argsort(self.timestamp, kind="stable")[-count:])
+
+    def k_folds(self, k: int = 5, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
+        """Give ``k`` pairs of train and test; each rating is in one test.
+
+        Parameters
+        ----------
+        k
+            Number of folds, 2 or more.
+        seed
+            The same seed gives the same folds.
+        """
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
+            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}.")
+        order = _generator(seed).permutation(len(self))
+        return (self._part(fold) for fold in np.array_split(order, k))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the ratings to a CSV or a Parquet file, as the suffix says.
+
+        Parameters
+        ----------
+        path
+            Ends in ``.csv``, ``.parquet`` or ``.pq``; an existing file is replaced, at once.
+        """
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix not in (".csv", ".parquet", ".pq"):
+            raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                if suffix == ".csv":
+                    self._frame().write_csv(file)
+                else:
+                    self._frame().write_parquet(file)
+            os.replace(part, path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _frame(self) -> pl.DataFrame:
+        import polars as pl
+
+        columns = {"user": self.user_ids.column(self.user), "item": self.item_ids.column(self.item)}
+        columns["rating"] = pl.Series(self.rating)
+        if self.timestamp is not None:
+            columns["timestamp"] = pl.Series(self.timestamp)
+        return pl.DataFrame(columns)
+
+    def _need(self, count: int) -> None:
+        if len(self) < count:
+            raise InputError(f"This needs {count} ratings or more; there are {len(self)}.")
+
+    def _test_count(self, share: float) -> int:
+        if not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
+            raise InputError(f"share must be a number between 0 and 1, not {share!r}.")
+        self._need(2)
+        return min(max(round(float(share) * len(self)), 1), len(self) - 1)
+
+    def _part(self, test: NDArray[np.int64]) -> tuple[Ratings, Ratings]:
+        held = np.zeros(len(self), dtype=bool)
+        held[test] = True
+        return self.take(~held), self.take(held)
+
+    def _drop_duplicates(self, duplicates: str) -> None:
+        import polars as pl
+
+        key = self.user.astype(np.int64) * self.n_items + self.item
+        extra = len(key) - pl.Series(key).n_unique()
+        if not extra:
+            return
+        # Only what is repeated is sorted: by pair, then time, then position, so that the
+        # last of each group is the one to keep.
+        ordered = np.sort(key)
+        twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        repeated = twice[np.minimum(np.searchsorted(twice, key), len(twice) - 1)] == key
+        order = np.flatnonzero(repeated)
+        if duplicates == "error":
+            raise InputError(self._first_duplicate(order, key[order]))
+        times = () if self.timestamp is None else (self.timestamp[order],)
+        order = order[np.lexsort((*times, key[order]))]
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        last = order[np.append(starts[1:], len(order)) - 1]
+        if duplicates == "mean":
+            sizes = np.diff(starts, append=len(order))
+            sums = np.add.reduceat(self.rating[order].astype(np.float64), starts)
+            self.rating[last] = sums / sizes
+        _log.warning(
+            "%s of the ratings are repeats of a user and an item; kept %s of each.",
+            f"{extra:,}",
+            "the mean" if duplicates == "mean" else "the last",
+        )
+        keep = ~repeated
+        keep[last] = True
+        self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]
+        self.timestamp = None if self.timestamp is None else self.timestamp[keep]
+
+    def _first_duplicate(self, rows: NDArray[np.int64], key: NDArray[np.int64]) -> str:
+        firsts = np.unique(key, return_index=True)[1]
+        row = np.delete(rows, firsts)[0]
+        user, item = self.user_ids[self.user[row]], self.item_ids[self.item[row]]
+        return (
+            f"User {user!r} rated item {item!r} more than once; clean the data or choose"
+            " duplicates='last' or 'mean'."
+        )
+
+
+def _check_duplicates(duplicates: str) -> None:
+    if duplicates not in DUPLICATES:
+        raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}.")
+
+
+def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
+    kept, new = np.unique(rows, return_inverse=True)
+    return IdMap(ids.ids[kept]), new.astype(np.int32)
+
+
+def _generator(seed: int) -> np.random.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed must be a whole number from 0, not {seed!r}.")
+    return np.random.default_rng(seed)

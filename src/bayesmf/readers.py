@@ -1,0 +1,101 @@
+"""Rating tables from files: Parquet and Arrow here, text in :mod:`bayesmf.delimited`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from bayesmf.delimited import existing_file, read_text, reason_of
+from bayesmf.errors import InputError
+from bayesmf.tables import PAIR, TRIPLE, Columns, Table, find_columns, make_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+
+
+class Pairs(NamedTuple):
+    """Pairs of a user and an item."""
+
+    user: pl.Series
+    item: pl.Series
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    columns: Columns | None = None,
+    need: Sequence[str] = TRIPLE,
+) -> Table:
+    """Read ratings from a text, Parquet or Arrow file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix says what it is, any other suffix is delimited text
+        (perhaps compressed: ``.gz``, ``.zst``).
+    columns
+        Column of each role, by name or by position from 0, where it cannot be guessed.
+    need
+        The roles that must be there.
+
+    Returns
+    -------
+    Table
+        The columns; ``timestamp`` is None where the file has none.
+    """
+    path = existing_file(path)
+    suffix = path.suffix.lower()
+    if suffix in PARQUET + ARROW:
+        return read_typed(path, "Parquet" if suffix in PARQUET else "Arrow", columns, need)
+    return read_text(path, columns, need)
+
+
+def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> Pairs:
+    """Read pairs of user and item from a file; other columns are ignored.
+
+    Parameters
+    ----------
+    path, columns
+        As for :func:`read_table`.
+    """
+    table = read_table(path, columns, PAIR)
+    return Pairs(table.user, table.item)
+
+
+def read_typed(
+    path: str | os.PathLike[str],
+    kind: str,
+    columns: Columns | None = None,
+    need: Sequence[str] = TRIPLE,
+) -> Table:
+    """Read a Parquet or an Arrow file, as ``kind`` says.
+
+    Parameters
+    ----------
+    path, columns, need
+        As for :func:`read_table`.
+    kind : {"Parquet", "Arrow"}
+        What the file is.
+    """
+    import polars as pl
+
+    path = existing_file(path)
+    reader = pl.read_parquet if kind == "Parquet" else pl.read_ipc
+    try:
+        # Opened here: a name with * or [ in it is a name, not a pattern.
+        with path.open("rb") as file:
+            names = list(reader(file, n_rows=0).columns)
+            found = find_columns(names, len(names), columns, need, str(path))
+            file.seek(0)
+            frame = reader(file, columns=[names[at] for at in sorted(set(found.values()))])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(f"{path} cannot be read as {kind} data: {reason_of(error)}.") from None
+    if not frame.height:
+        raise InputError(f"{path} has no ratings in it.")
+    return make_table(
+        {role: frame[names[at]] for role, at in found.items()},
+        place=lambda row: f"{path} row {row} (counting from 0)",
+    )

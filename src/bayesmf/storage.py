@@ -1,0 +1,414 @@
+"""A model on disk: a folder of .npy arrays, a JSON manifest and its digest, never pickle.
+
+The manifest holds the SHA-256 digest of every array file, and `manifest.sha256` that of the
+manifest, so that any change to any file is noticed before a number of it is used.  A folder is
+written beside its place and renamed into it, so that a reader sees the old model or the new one.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bayesmf.errors import InputError
+
+FORMAT_NAME = "bayesmf-model"
+FORMAT_VERSION = 1
+
+_MANIFEST = "manifest.json"
+_DIGEST = "manifest.sha256"
+_NAME = re.compile(r"[a-z0-9_]+")
+_HEX = re.compile(r"[0-9a-f]{64}")
+_PLAIN_KINDS = "biufcSUmM"
+_CHUNK_BYTES = 1 << 22
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
+
+PathLike = str | os.PathLike[str]
+Array = npt.NDArray[Any]
+
+
+def write_folder(path: PathLike, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
+    """Write a model folder in one step; after an InputError the place is as it was before.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder to write; missing parents are made.  A model folder that is already there is
+        replaced, anything else there is refused and left untouched.
+    arrays : mapping of str to ndarray
+        Arrays of plain dtypes by name (lower-case letters, digits, underscores).  They are written
+        piece by piece, so memory maps larger than memory will do.
+    meta : mapping
+        Plain JSON without NaN, returned by `read_folder` as JSON keeps it (tuples as lists).
+    """
+    _check_arrays(arrays)
+    plain_meta = _plain_json(meta)
+    target = _target(path)
+    _refuse_foreign(path, target)
+    with _as_input_error(path), _made_parents(target.parent, keep=True):
+        temporary = _temporary_name(target)
+        try:
+            os.mkdir(temporary)
+            _fill(temporary, arrays, plain_meta)
+            _swap_in(temporary, target)
+        finally:
+            # After the swap the name is free and this does nothing.
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_writable(path: PathLike) -> None:
+    """Refuse now what `write_folder` would refuse after a long fit; leave nothing behind.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder that is to be written later.
+    """
+    target = _target(path)
+    _refuse_foreign(path, target)
+    with _as_input_error(path), _made_parents(target.parent, keep=False):
+        probe = _temporary_name(target)
+        os.mkdir(probe)
+        os.rmdir(probe)
+
+
+def _check_arrays(arrays: Mapping[str, Array]) -> None:
+    for name, array in arrays.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(
+                f"The array name {name!r} cannot be stored: "
+                "use lower-case letters, digits and underscores only."
+            )
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{name!r} cannot be stored: give a numpy array.")
+        if array.dtype.kind not in _PLAIN_KINDS:
+            raise InputError(
+                f"The array {name!r} of dtype {array.dtype} cannot be stored: "
+                "convert it to a plain numeric or fixed-width string dtype."
+            )
+
+
+def _plain_json(meta: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain = json.loads(json.dumps(dict(meta), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = str(error).rstrip(".")
+        raise InputError(
+            f"The model's meta data are not plain JSON ({reason}): "
+            "give finite numbers, strings, booleans, None, lists and dicts only."
+        ) from None
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _target(path: PathLike) -> Path:
+    """Return the real place, so that a symlink to a model stays a symlink when it is replaced."""
+    folder = _folder(path)
+    with _as_input_error(path):
+        return Path(os.path.realpath(folder))
+
+
+def _folder(path: PathLike) -> Path:
+    text = os.fspath(path)
+    if "\0" in text:
+        raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")
+    return Path(text)
+
+
+def _temporary_name(target: Path) -> Path:
+    return target.parent / f".bayesmf-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+def _refuse_foreign(path: PathLike, target: Path) -> None:
+    """Refuse a target that exists and is not a model folder with nothing else in it."""
+    with _as_input_error(path):
+        try:
+            os.lstat(target)
+        except FileNotFoundError:
+            return
+        if not target.is_dir():
+            raise InputError(f"{path} is a file: choose another place for the model folder.")
+        present = set(os.listdir(target))
+        try:
+            manifest = json.loads((target / _MANIFEST).read_bytes())
+            known = {f"{name}.npy" for name in manifest["arrays"]} | {_MANIFEST, _DIGEST}
+            ours = manifest["format"] == FORMAT_NAME
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+            ours = False
+    if not ours:
+        raise InputError(
+            f"{path} exists and is not a bayesmf model folder: choose another place or remove it."
+        )
+    if extra := sorted(present - known):
+        # Replacing the folder would delete what somebody put there.
+        raise InputError(
+            f"The model folder {path} also holds {extra[0]!r}, which is not part of the model: "
+            "move that away or choose another place."
+        )
+
+
+@contextlib.contextmanager
+def _as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            reason = "the disk is full, free some space or choose another place"
+        elif error.errno in _DENIED:
+            reason = "permission is denied, choose another place or change its permissions"
+        elif error.errno in _NO_FOLDER:
+            reason = "a part of that path is a file and not a folder, choose another place"
+        else:
+            reason = f"the system says {error.strerror or error!s}, check the path and the disk"
+        raise InputError(f"{path} cannot be {verb}: {reason}.") from None
+
+
+@contextlib.contextmanager
+def _made_parents(parent: Path, keep: bool) -> Iterator[None]:
+    """Make missing parents, and remove them again after a failure or if not to be kept."""
+    missing = []
+    folder = parent
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    stay = False
+    try:
+        if missing:
+            os.makedirs(parent, exist_ok=True)
+        yield
+        stay = keep
+    finally:
+        if not stay:
+            with contextlib.suppress(OSError):
+                for folder in missing:
+                    os.rmdir(folder)
+
+
+def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any]) -> None:
+    manifest = {
+        "format": FORMAT_NAME,
+        "format_version": FORMAT_VERSION,
+        "meta": meta,
+        "arrays": {name: _write_array(folder, name, arrays[name]) for name in sorted(arrays)},
+    }
+    raw = (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode()
+    _write_chunks(folder / _MANIFEST, iter([raw]))
+    _write_chunks(folder / _DIGEST, iter([_digest_line(raw)]))
+    _sync_folder(folder)
+
+
+def _digest_line(raw: bytes) -> bytes:
+    return (hashlib.sha256(raw).hexdigest() + "\n").encode()
+
+
+def _write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
+    size, digest = _write_chunks(folder / f"{name}.npy", _npy_chunks(array))
+    shape = list(array.shape)
+    return {"dtype": array.dtype.str, "shape": shape, "bytes": size, "sha256": digest}
+
+
+def _npy_chunks(array: Array) -> Iterator[bytes]:
+    """Yield the .npy file of an array, in C order, without holding it whole."""
+    header = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": descr, "fortran_order": False, "shape": array.shape}
+    )
+    yield header.getvalue()
+    items = max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize))
+    flags = ("external_loop", "buffered", "zerosize_ok")
+    for piece in np.nditer(array, flags=flags, buffersize=items, order="C"):  # type: ignore[call-overload]
+        yield piece.tobytes()
+
+
+def _write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
+    """Write and hash in one pass; return size and digest once the bytes are on the disk."""
+    digest = hashlib.sha256()
+    size = 0
+    with open(file, "xb") as stream:
+        for chunk in chunks:
+            stream.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return size, digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some systems cannot open or sync a folder; the files themselves are synced already.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _swap_in(temporary: Path, target: Path) -> None:
+    """Rename the new folder into place; put the old one back if that fails."""
+    if not target.exists():
+        os.replace(temporary, target)
+    else:
+        aside = _temporary_name(target)
+        try:
+            os.replace(target, aside)
+            os.replace(temporary, target)
+        except BaseException:
+            if aside.exists() and not target.exists():
+                _put_back(aside, target)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+    _sync_folder(target.parent)
+
+
+def _put_back(aside: Path, target: Path) -> None:
+    try:
+        os.replace(aside, target)
+    except OSError:
+        raise InputError(
+            f"The new model could not be put at {target} and the old one not be put back: "
+            f"rename {aside} to {target} by hand."
+        ) from None
+
+
+def read_folder(path: PathLike) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read a model folder after checking every byte of it; an InputError names a changed file.
+
+    Parameters
+    ----------
+    path : path-like
+        A folder written by `write_folder`.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+        Read-only memory maps.
+    meta : dict
+        As given to `write_folder`.
+    """
+    folder = _folder(path)
+    with _as_input_error(path, "read"):
+        manifest = _read_manifest(folder)
+        entries = _checked_entries(folder, manifest)
+        _check_files(folder, entries)
+        arrays = {name: _read_array(folder, name, entry) for name, entry in entries.items()}
+    meta: dict[str, Any] = manifest["meta"]
+    return arrays, meta
+
+
+def _damaged(folder: Path, what: str) -> InputError:
+    return InputError(f"The model folder {folder} is damaged: {what}; restore it or fit again.")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest once its digest and its format version are found good."""
+    if not folder.exists():
+        raise InputError(f"There is no model folder {folder}: check the path.")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give the folder the model was saved to.")
+    present = set(os.listdir(folder))
+    if not {_MANIFEST, _DIGEST} & present:
+        raise InputError(
+            f"{folder} is not a bayesmf model folder, it holds no {_MANIFEST}: "
+            "give the folder the model was saved to."
+        )
+    for name in (_MANIFEST, _DIGEST):
+        if name not in present:
+            raise _damaged(folder, f"{name} is missing")
+    raw = (folder / _MANIFEST).read_bytes()
+    line = (folder / _DIGEST).read_bytes()
+    if line != _digest_line(raw):
+        if not re.fullmatch(rb"[0-9a-f]{64}\n", line):
+            raise _damaged(folder, f"{_DIGEST} is not a digest")
+        raise _damaged(folder, f"{_MANIFEST} does not have the digest noted in {_DIGEST}")
+    try:
+        manifest = json.loads(raw)
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT_NAME:
+        raise InputError(f"{folder} is not a bayesmf model folder: {_MANIFEST} is of another kind.")
+    _check_version(folder, manifest.get("format_version"))
+    return manifest
+
+
+def _check_version(folder: Path, version: object) -> None:
+    if type(version) is not int or version < 1:
+        raise _damaged(folder, f"{_MANIFEST} states no valid format version")
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"The model in {folder} was written by a newer format version {version}, "
+            f"this bayesmf reads up to {FORMAT_VERSION}: upgrade bayesmf."
+        )
+
+
+def _checked_entries(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    entries = manifest.get("arrays")
+    if not (
+        isinstance(manifest.get("meta"), dict)
+        and isinstance(entries, dict)
+        and all(_is_entry(name, entry) for name, entry in entries.items())
+    ):
+        raise _damaged(folder, f"{_MANIFEST} does not describe the arrays")
+    return entries
+
+
+def _is_entry(name: str, entry: object) -> bool:
+    return (
+        _NAME.fullmatch(name) is not None
+        and isinstance(entry, dict)
+        and isinstance(entry.get("dtype"), str)
+        and isinstance(entry.get("shape"), list)
+        and type(entry.get("bytes")) is int
+        and isinstance(entry.get("sha256"), str)
+        and _HEX.fullmatch(entry["sha256"]) is not None
+    )
+
+
+def _check_files(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
+    """Check that exactly the expected files are there, with the sizes and digests noted."""
+    present = set(os.listdir(folder)) - {_MANIFEST, _DIGEST}
+    expected = {f"{name}.npy" for name in entries}
+    if missing := sorted(expected - present):
+        raise _damaged(folder, f"{missing[0]} is missing")
+    if extra := sorted(present - expected):
+        raise InputError(
+            f"The model folder {folder} holds {extra[0]!r}, which is not part of the model: "
+            "move that away."
+        )
+    for name, entry in entries.items():
+        file = folder / f"{name}.npy"
+        size = file.stat().st_size
+        if size != entry["bytes"]:
+            raise _damaged(folder, f"{file.name} has {size} bytes instead of {entry['bytes']}")
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != entry["sha256"]:
+            raise _damaged(folder, f"{file.name} does not have the digest noted in {_MANIFEST}")
+
+
+def _read_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
+    file = folder / f"{name}.npy"
+    try:
+        # What np.load calls for mmap_mode="r", without its detours to zip and pickle files.
+        array = np.lib.format.open_memmap(file, mode="r")
+    except Exception:
+        # With good digests only a forged file gets here, and numpy's header parser raises freely.
+        raise _damaged(folder, f"{file.name} is not an array file") from None
+    if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+        raise _damaged(folder, f"{file.name} has not the dtype and shape noted in {_MANIFEST}")
+    return array

@@ -1,0 +1,172 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from bayesmf.errors import InputError
+from bayesmf.ids import IdMap
+
+
+def test_encode_integers_orders_ids():
+    ids, codes = IdMap.encode([30, 10, 20, 10])
+    assert ids.kind == "int"
+    assert ids.ids.dtype == np.int64
+    assert ids.ids.tolist() == [10, 20, 30]
+    assert codes.dtype == np.int32
+    assert codes.tolist() == [2, 0, 1, 0]
+    assert len(ids) == 3
+    assert ids[1] == 20
+    assert ids[np.array([0, 2])].tolist() == [10, 30]
+
+
+@pytest.mark.parametrize("spread", [1, 10**12])
+def test_encode_agrees_with_numpy(spread):
+    values = np.random.default_rng(0).integers(-500, 500, 5000) * spread
+    ids, codes = IdMap.encode(values)
+    unique, inverse = np.unique(values, return_inverse=True)
+    assert np.array_equal(ids.ids, unique)
+    assert np.array_equal(codes, inverse)
+    assert np.array_equal(ids.lookup(values), inverse)
+
+
+def test_encode_extreme_integers():
+    values = np.array([np.iinfo(np.int64).min, 0, np.iinfo(np.int64).max])
+    ids, codes = IdMap.encode(values)
+    assert codes.tolist() == [0, 1, 2]
+    assert np.array_equal(ids.ids, values)
+    assert ids.index(np.iinfo(np.int64).max) == 2
+    assert ids.index(2**64) == -1
+
+
+def test_encode_strings_sorts():
+    ids, codes = IdMap.encode(["b", "é", "a", "007", "b"])
+    assert ids.kind == "str"
+    assert ids.ids.dtype == object
+    assert ids.ids.tolist() == ["007", "a", "b", "é"]
+    assert codes.tolist() == [2, 3, 1, 0, 2]
+    assert [ids.index(value) for value in ids.ids] == [0, 1, 2, 3]
+    assert ids.index("zz") == ids.index("") == -1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        tuple,
+        np.array,
+        pl.Series,
+        lambda v: np.array(v, dtype=object),
+        lambda v: pytest.importorskip("pandas").Series(v),
+        lambda v: pytest.importorskip("pandas").Series(v).astype("category"),
+        lambda v: pytest.importorskip("pyarrow").array(v),
+        lambda v: pytest.importorskip("pyarrow").chunked_array([v]),
+    ],
+)
+@pytest.mark.parametrize("values", [[3, 1, 9], ["c", "a", "x"]])
+def test_lookup_takes_any_column(make, values):
+    ids, _ = IdMap.encode(values[:2])
+    found = ids.lookup(make(values))
+    assert found.dtype == np.int64
+    assert found.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.uint64, np.float32, np.float16, ">i4"])
+def test_lookup_number_types(dtype):
+    ids = IdMap([1, 5, 7])
+    assert ids.lookup(np.array([7, 2, 1], dtype=dtype)).tolist() == [2, -1, 0]
+    assert ids.lookup(np.arange(10, dtype=dtype)[1::4]).tolist() == [0, 1, -1]
+
+
+def test_lookup_across_kinds():
+    numbers, texts = IdMap([-3, 0, 12]), IdMap(["012", "12", "x"])
+    strings = ["12", "012", "+12", "-3", "-0", "0", "x", "12.0", " 12", "99999999999999999999"]
+    assert numbers.lookup(strings).tolist() == [2, -1, -1, 0, -1, 1, -1, -1, -1, -1]
+    assert [numbers.index(s) for s in strings] == [2, -1, -1, 0, -1, 1, -1, -1, -1, -1]
+    assert texts.lookup([12, 13]).tolist() == [1, -1]
+    assert texts.lookup(np.array([12.0, 13.0])).tolist() == [1, -1]
+    assert texts.index(12) == texts.index(12.0) == texts.index(np.int32(12)) == 1
+
+
+def test_lookup_of_nothing_and_in_nothing():
+    assert IdMap([1, 2]).lookup([]).tolist() == []
+    assert IdMap(["a"]).lookup([]).tolist() == []
+    assert IdMap([]).lookup([1, 2]).tolist() == [-1, -1]
+    assert IdMap([]).index(1) == -1
+
+
+@pytest.mark.parametrize("values", [[1, None], ["a", None], [1.0, float("nan")], [None, None]])
+def test_missing_ids_are_refused(values):
+    for map_ in (IdMap([1]), IdMap(["a"])):
+        with pytest.raises(InputError, match="missing"):
+            map_.lookup(values)
+
+
+def test_missing_ids_of_pandas_are_refused():
+    pd = pytest.importorskip("pandas")
+    for values in (pd.Series([1, None], dtype="Int64"), pd.Series(["a", None])):
+        with pytest.raises(InputError, match="row 1"):
+            IdMap.encode(values)
+    assert IdMap([1, 2]).lookup(pd.Series([2, 1], dtype="Int64")).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5],
+        [1, "a"],
+        [True],
+        [[1], [2]],
+        np.zeros((2, 2)),
+        5,
+        np.array([2**63], dtype=np.uint64),
+        [1e300],
+        [object()],
+        np.array(["2020-01-01"], dtype="datetime64[s]"),
+    ],
+)
+def test_what_is_no_id_is_refused(values):
+    with pytest.raises(InputError):
+        IdMap.encode(values)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), 1.5, True, b"a", [1]])
+def test_what_is_no_single_id_is_refused(value):
+    with pytest.raises(InputError, match="not an id"):
+        IdMap([1, 2]).index(value)
+
+
+@pytest.mark.parametrize("values", [[2, 1], [1, 1], ["b", "a"], ["a", "a"]])
+def test_ids_of_a_map_ascend(values):
+    with pytest.raises(InputError, match="ascend"):
+        IdMap(values)
+
+
+@pytest.mark.parametrize("values", [[-5, 3], [], ["", "a", "zażółć", "日本"]])
+def test_arrays_round_trip(values):
+    ids = IdMap(values)
+    arrays = ids.to_arrays()
+    assert all(array.dtype != object for array in arrays.values())
+    again = IdMap.from_arrays(arrays)
+    assert again == ids
+    assert again.kind == ids.kind
+    assert np.array_equal(again.lookup(ids.ids), np.arange(len(ids)))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"bytes": np.zeros(2, np.uint8)},
+        {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 1])},
+        {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 3, 2])},
+        {"bytes": np.array([255], np.uint8), "offsets": np.array([0, 1])},
+    ],
+)
+def test_damaged_arrays_are_refused(arrays):
+    with pytest.raises(InputError):
+        IdMap.from_arrays(arrays)
+
+
+def test_equality_and_text():
+    assert IdMap([1]) != IdMap(["1"])
+    assert IdMap([1]) != 1
+    assert repr(IdMap([1, 2, 3, 4])) == "IdMap(4 int ids: 1, 2, 3, ...)"
