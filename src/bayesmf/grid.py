@@ -93,10 +93,10 @@ class Rotation:
         shuffle: bool = False,
         seed: int = 0,
     ) -> None:
-        self.slots = np.asarray(slots, dtype=np.int64)
+        repeat, self._stride = _stride(sum(slots), max(slots))
+        self.slots = repeat * np.asarray(slots, dtype=np.int64)
         self._places = np.repeat(np.arange(len(self.slots)), self.slots)
         n = len(self._places)
-        self._stride = _stride(n, int(self.slots.max()))
         self._offsets = [c * n // n_chains % n for c in range(n_chains)]
         self._shuffle, self._seed = shuffle, seed
 
@@ -121,12 +121,15 @@ class Rotation:
         return int(self._places[(t * self._stride + self._offsets[chain]) % n])
 
 
-def _stride(n: int, longest: int) -> int:
-    """A step that visits all n places and leaves a group's run of places at once."""
-    for stride in range(longest, n - longest + 1):
-        if gcd(stride, n) == 1:
-            return stride
-    return 1
+def _stride(n: int, longest: int) -> tuple[int, int]:
+    """(repeat, stride): a step over repeat * n places that visits them all and leaves a group's
+    run of places at once. None exists for 2, 1, 1, 1, 1 places; repeated twice there is one.
+    """
+    for repeat in range(1, 9):
+        for stride in range(repeat * longest, repeat * (n - longest) + 1):
+            if gcd(stride, repeat * n) == 1:
+                return repeat, stride
+    return 1, 1
 
 
 def visit_slots(

@@ -1,7 +1,7 @@
 """Compiled loops over ratings: the mini-batch update, pair predictions, column moments.
 
-float32, no allocation inside a loop, the interpreter's lock released. Plain twins of these
-functions are in tests/naive.py.
+float32, no allocation inside a loop, the interpreter's lock released. (Given float64 rows they
+compute in float64: so are they checked to the last digit.) Plain twins are in tests/naive.py.
 """
 
 from __future__ import annotations
@@ -118,22 +118,23 @@ def side_arrays(side):
 
 
 @njit(**_JIT)
-def make_work(n_items, width):
-    """Scratch space of a round, allocated once."""
+def make_work(items):
+    """Scratch space of a round, allocated once, in the precision of the rows."""
+    n_items, width = items.rows.shape
     return (
-        np.zeros(width, np.float32),
-        np.zeros((n_items, width), np.float32),
+        np.zeros(width, items.rows.dtype),
+        np.zeros((n_items, width), items.rows.dtype),
         np.empty(n_items, np.int32),
         np.zeros(n_items, np.bool_),
-        np.zeros(width + 3, np.float32),
-        np.zeros(width, np.float32),
+        np.zeros(width + 3, items.rows.dtype),
+        np.zeros(width, items.rows.dtype),
     )
 
 
 @njit(**_JIT)
 def run_dealt(data, order, users, items, n_factors, scale, first, key):
     """A round over dealt mini-batches, in the given order. Returns (sse, ratings read)."""
-    work = make_work(items.rows.shape[0], items.rows.shape[1])
+    work = make_work(items)
     sse, count = 0.0, 0
     for k in range(order.shape[0]):
         lo, hi = data.starts[order[k]], data.starts[order[k] + 1]
@@ -146,7 +147,7 @@ def run_dealt(data, order, users, items, n_factors, scale, first, key):
 def run_replacement(data, m, length, block, users, items, n_factors, scale, first, key):
     """A round of mini-batches of m ratings drawn with replacement, as the paper samples them."""
     n = data.value.shape[0]
-    work = make_work(items.rows.shape[0], items.rows.shape[1])
+    work = make_work(items)
     index = np.empty(m, np.int64)
     drawn = Batches(
         np.empty(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float32), data.starts

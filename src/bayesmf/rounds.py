@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +129,11 @@ class GradientRounds:
 
 
 def hold_blocks(
-    data: TrainingData, blocks: list[Block], visit_rate: NDArray[np.float64], rule: SGD | SGLD
+    data: TrainingData,
+    blocks: list[Block],
+    visit_rate: NDArray[np.float64],
+    rule: SGD | SGLD,
+    dtype: type[np.floating[Any]] = np.float32,
 ) -> list[HeldBlock]:
     """Blocks with the weights of their rows: 1/hbar for the prior, the rule's noise."""
     size = rule.batch_size if rule.minibatch == "replacement" else None
@@ -142,10 +146,10 @@ def hold_blocks(
             HeldBlock(
                 block,
                 scale=batches / v,
-                prior_weight_user=(1.0 / user).astype(np.float32),
-                prior_weight_item=(1.0 / item).astype(np.float32),
-                noise_user=rule.noise_variance(user).astype(np.float32),
-                noise_item=rule.noise_variance(item).astype(np.float32),
+                prior_weight_user=(1.0 / user).astype(dtype),
+                prior_weight_item=(1.0 / item).astype(dtype),
+                noise_user=rule.noise_variance(user).astype(dtype),
+                noise_item=rule.noise_variance(item).astype(dtype),
                 replacement_size=size,
             )
         )

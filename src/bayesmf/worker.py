@@ -7,6 +7,7 @@ changed. So a task may run anywhere, in any order, twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from bayesmf.kernels import Batches, Side, run_dealt, run_replacement
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.params import Precisions, RowPrior, Rows
 
-Weights = NDArray[np.float32]
+Weights = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
         prior.items, task.step_items, stream_word(STREAM_ITEMS, block.number),
     )  # fmt: skip
     data = Batches(block.user, block.item, block.value, block.starts)
-    scale = np.float32(held.scale * prior.tau)
+    scale = task.users.dtype.type(held.scale * prior.tau)
     if len(block) == 0:
         sse, count = 0.0, 0
     elif held.replacement_size is None:
@@ -145,9 +146,9 @@ def _side(
         numbers,
         prior_weight,
         noise,
-        prior.mu.astype(np.float32),
-        prior.Lambda.astype(np.float32),
-        np.float32(step),
+        prior.mu.astype(rows.dtype),
+        prior.Lambda.astype(rows.dtype),
+        rows.dtype.type(step),
         stream,
     )
 

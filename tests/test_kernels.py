@@ -1,0 +1,178 @@
+"""Kernels equal their plain twins on the same random numbers, in float32 and in float64."""
+
+import naive
+import numpy as np
+import pytest
+
+from bayesmf import kernels
+from bayesmf.gibbs import draw_rows
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, fill_normals, make_key, stream_word
+
+N_USERS, N_ITEMS, D = 7, 9, 3
+
+
+def _problem(width, seed=0, n=40, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    cells = rng.choice(N_USERS * N_ITEMS, n, replace=False)
+    cells.sort()
+    user, item = (cells // N_ITEMS).astype(np.int32), (cells % N_ITEMS).astype(np.int32)
+    value = rng.normal(size=n).astype(np.float32)
+    users = rng.normal(size=(N_USERS, width)).astype(dtype)
+    items = rng.normal(size=(N_ITEMS, width)).astype(dtype)
+    return rng, user, item, value, users, items
+
+
+def _prior(rng, width, full):
+    root = rng.normal(size=(width, width))
+    mu = rng.normal(size=width)
+    return mu, (root @ root.T + np.eye(width) if full else np.diag(rng.uniform(1, 3, width)))
+
+
+def _side(rng, rows, full, step, stream, dtype):
+    n, width = rows.shape
+    mu, Lambda = _prior(rng, width, full)
+    weight, noise = rng.uniform(1, 4, n), rng.uniform(0, 3, n)
+    numbers = rng.permutation(100)[:n].astype(np.int32)
+    stored = Lambda if full else np.diag(Lambda).copy()
+    side = kernels.Side(
+        rows.copy(), numbers, weight.astype(dtype), noise.astype(dtype), mu.astype(dtype),
+        stored.astype(dtype), dtype(step), stream_word(stream, 4),
+    )  # fmt: skip
+    return side, (step, weight, noise, mu, Lambda)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 2e-5)])
+def test_update_batch(bias, full, dtype, tolerance):
+    width = D + bias
+    rng, user, item, value, users, items = _problem(width, dtype=dtype)
+    x, x_plain = _side(rng, users, full, 0.02, STREAM_USERS, dtype)
+    y, y_plain = _side(rng, items, full, 0.02, STREAM_ITEMS, dtype)
+    data = kernels.Batches(user, item, value, np.array([0, 5, 40]))
+    key = make_key(3)
+    sse, count = kernels.run_dealt(data, np.array([1]), x, y, D, dtype(2.5), 6, key)
+    z = [
+        {k: naive.normals([s.numbers[k]], width, 6, s.stream, key)[s.numbers[k]]
+         for k in range(len(s.numbers))}
+        for s in (x, y)
+    ]  # fmt: skip
+    ratings = list(zip(user[5:], item[5:], value[5:].astype(float), strict=True))
+    expected = naive.update_batch(users, items, ratings, D, 2.5, (x_plain, y_plain), z)
+    assert count == 35
+    assert sse == pytest.approx(expected[2], rel=tolerance)
+    assert np.allclose(x.rows, expected[0], rtol=0, atol=tolerance * 10)
+    assert np.allclose(y.rows, expected[1], rtol=0, atol=tolerance * 10)
+
+
+def test_rows_outside_the_batch_stay():
+    rng, user, item, value, users, items = _problem(D + 1)
+    x, _ = _side(rng, users, False, 0.1, STREAM_USERS, np.float64)
+    y, _ = _side(rng, items, False, 0.1, STREAM_ITEMS, np.float64)
+    data = kernels.Batches(user, item, value, np.array([0, 3, 40]))
+    kernels.run_dealt(data, np.array([0]), x, y, D, 1.0, 0, make_key(0))
+    for side, old, hit in ((x, users, set(user[:3])), (y, items, set(item[:3]))):
+        for k in range(len(old)):
+            assert np.array_equal(side.rows[k], old[k]) == (k not in hit)
+
+
+def test_a_step_of_zero_holds_a_side():
+    rng, user, item, value, users, items = _problem(D + 1)
+    x, _ = _side(rng, users, False, 0.1, STREAM_USERS, np.float64)
+    y, _ = _side(rng, items, False, 0.0, STREAM_ITEMS, np.float64)
+    data = kernels.Batches(user, item, value, np.array([0, 40]))
+    kernels.run_dealt(data, np.array([0]), x, y, D, 1.0, 0, make_key(0))
+    assert np.array_equal(y.rows, items)
+    assert not np.array_equal(x.rows, users)
+
+
+def test_draw_sorted_is_uniform_with_replacement():
+    """Order statistics in order; counts by chi-squared (false-alarm rate 1e-4)."""
+    from scipy import stats
+
+    index, n = np.empty(64, np.int64), 37
+    total = np.zeros(n, int)
+    for iteration in range(400):
+        kernels.draw_sorted(index, n, iteration, 0, make_key(1))
+        assert np.all(np.diff(index) >= 0)
+        assert 0 <= index[0]
+        assert index[-1] < n
+        total += np.bincount(index, minlength=n)
+    assert total.sum() == 400 * 64
+    assert stats.chisquare(total).pvalue > 1e-4
+
+
+def test_run_replacement_equals_update_of_the_drawn_ratings():
+    rng, user, item, value, users, items = _problem(D + 1)
+    key = make_key(9)
+    x, _ = _side(rng, users, False, 0.05, STREAM_USERS, np.float64)
+    y, _ = _side(rng, items, False, 0.05, STREAM_ITEMS, np.float64)
+    x2, y2 = (side._replace(rows=side.rows.copy()) for side in (x, y))
+    data = kernels.Batches(user, item, value, np.array([0, 40]))
+    kernels.run_replacement(data, 11, 1, 2, x, y, D, 1.5, 8, key)
+    index = np.empty(11, np.int64)
+    kernels.draw_sorted(index, 40, 8, 2, key)
+    drawn = kernels.Batches(user[index], item[index], value[index], np.array([0, 11]))
+    kernels.run_dealt(drawn, np.array([0]), x2, y2, D, 1.5, 8, key)
+    assert np.array_equal(x.rows, x2.rows)
+    assert np.array_equal(y.rows, y2.rows)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("n_ratings", [0, 1, 3, 4, 9])
+def test_gibbs_row_equals_plain_posterior(bias, full, n_ratings):
+    width, tau = D + bias, 1.7
+    rng, _, _, _, _, items = _problem(width, dtype=np.float32)
+    mu, Lambda = _prior(rng, width, full)
+    index = rng.permutation(N_ITEMS)[:n_ratings].astype(np.int32)
+    value = rng.normal(size=n_ratings).astype(np.float32)
+    out, key, place = np.empty((1, width), np.float32), make_key(2), (5, stream_word(2, 0))
+    sse = draw_rows(
+        out, np.array([3], np.int32), np.array([0, n_ratings]), index, value, items, mu,
+        Lambda if full else np.diag(Lambda).copy(), tau, D, place, key,
+    )  # fmt: skip
+    ratings = list(zip(index, value.astype(float), strict=True))
+    mean, precision = naive.row_posterior(items.astype(float), ratings, mu, Lambda, tau, D, width)
+    z = np.zeros(width + 3, np.float32)
+    fill_normals(z, (width + 3) // 4, 3, 5, place[1], key[0], key[1])
+    noise = np.linalg.solve(np.linalg.cholesky(precision).T, z[:width].astype(float))
+    assert np.allclose(out[0], mean + noise, atol=2e-5)
+    errors = [r - naive.predict(out[0].astype(float), items[j].astype(float), D) for j, r in ratings]
+    assert sse == pytest.approx(sum(e * e for e in errors), rel=1e-4, abs=1e-9)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_predict_components_of_unseen_rows_match_simulation(bias):
+    """Moments against 400,000 draws from the prior, to 4 standard errors (1e-4 a case)."""
+    width, n = D + bias, 400_000
+    rng, _, _, _, users, items = _problem(width, dtype=np.float32)
+    priors = [_prior(rng, width, True) for _ in range(2)]
+    pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
+    mu, var = np.empty(4, np.float32), np.empty(4, np.float32)
+    packed = [(m.astype(np.float32)[None], np.linalg.inv(L)) for m, L in priors]
+    kernels.predict_components(
+        users, items, np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]), D,
+        packed[0], packed[1], 0.5, mu, var,
+    )  # fmt: skip
+    for k, pair in enumerate(pairs):
+        sides = []
+        for number, rows, (m, L) in zip(pair, (users, items), priors, strict=True):
+            drawn = rng.multivariate_normal(m, np.linalg.inv(L), n) if number < 0 else rows[number]
+            sides.append(np.broadcast_to(np.asarray(drawn, float), (n, width)))
+        total = np.einsum("nd,nd->n", sides[0][:, :D], sides[1][:, :D])
+        if bias:
+            total = total + sides[0][:, D] + sides[1][:, D]
+        assert mu[k] == pytest.approx(total.mean(), abs=4 * total.std() / n**0.5 + 1e-5)
+        fourth = np.mean((total - total.mean()) ** 4)
+        error = 4 * (max(fourth - total.var() ** 2, 0) / n) ** 0.5
+        assert var[k] - 0.5 == pytest.approx(total.var(), abs=error + 1e-4)
+
+
+def test_column_moments():
+    rows = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    exact = rows.astype(float)
+    assert np.allclose(kernels.column_squares(rows), (exact**2).sum(0))
+    total, cross = kernels.second_moments(rows)
+    assert np.allclose(total, exact.sum(0))
+    assert np.allclose(cross, exact.T @ exact)

@@ -1,0 +1,113 @@
+"""The estimator's expectation equals the gradient: every mini-batch enumerated, to 1e-12.
+
+With epsilon = 2 and no noise an update moves a row by just the estimate (eqns 22 and 23), so the
+kernel itself is what is tested, in float64.
+"""
+
+import itertools
+from dataclasses import replace
+
+import naive
+import numpy as np
+import pytest
+from problems import random_data
+
+from bayesmf.batches import make_blocks
+from bayesmf.grid import Grid, Rotation
+from bayesmf.kernels import Batches, Side, run_dealt
+from bayesmf.keys import make_key
+from bayesmf.rounds import hold_blocks
+from bayesmf.samplers import SGD
+
+N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3
+
+
+def _side(rows, block_rows, weight, prior):
+    return Side(
+        rows[block_rows].copy(), block_rows, weight, np.zeros(len(block_rows)), prior[0], prior[1],
+        2.0, np.uint32(0),
+    )  # fmt: skip
+
+
+def _estimate(held, batch, users, items, priors):
+    """What one mini-batch adds to each row of the whole matrix."""
+    block = held.block
+    x = _side(users, block.user_rows, held.prior_weight_user, priors[0])
+    y = _side(items, block.item_rows, held.prior_weight_item, priors[1])
+    run_dealt(batch, np.array([0]), x, y, D, held.scale * TAU, 0, make_key(0))
+    out = np.zeros_like(users), np.zeros_like(items)
+    out[0][block.user_rows] = x.rows - users[block.user_rows]
+    out[1][block.item_rows] = y.rows - items[block.item_rows]
+    return out
+
+
+def _batches(held, minibatch, m):
+    """Every mini-batch of a block, all equally likely."""
+    block = held.block
+    if minibatch == "shuffled":
+        cuts = itertools.pairwise(block.starts)
+        choices = [np.arange(lo, hi) for lo, hi in cuts]
+    else:
+        choices = [np.sort(c) for c in itertools.product(range(len(block)), repeat=m)]
+    for index in choices:
+        index = np.asarray(index, dtype=int)
+        yield Batches(
+            block.user[index], block.item[index], block.value[index], np.array([0, len(index)])
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "slots"),
+    [((1, 1), [1]), ((2, 2), [1, 1]), ((2, 2), [3, 1]), ((3, 1), [1, 1, 1]), ((3, 1), [4, 1, 2]),
+     ((2, 3), [1, 2, 1]), ((1, 2), [2, 1])],
+)  # fmt: skip
+@pytest.mark.parametrize("minibatch", ["shuffled", "replacement"])
+@pytest.mark.parametrize("full", [False, True])
+def test_expectation_is_the_gradient(shape, slots, minibatch, full):
+    m, n_batches = 2, 3
+    data = random_data(N_USERS, N_ITEMS, 9, seed=5, dtype=np.float64)
+    rng = np.random.default_rng(1)
+    width = D if full else D + 1
+    users, items = rng.normal(size=(N_USERS, width)), rng.normal(size=(N_ITEMS, width))
+    root = rng.normal(size=(width, width))
+    Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 3, width)
+    priors = [(rng.normal(size=width), Lambda) for _ in range(2)]
+    grid = Grid.of(shape)
+    rotation = Rotation(slots, 1)
+    visit_rate = np.empty(len(grid))
+    for group, rate in zip(grid.groups(), rotation.rates, strict=True):
+        visit_rate[group] = rate
+    rule = SGD(grid=grid, minibatch=minibatch, batch_size=m)
+    blocks = make_blocks(data, grid, n_batches if minibatch == "shuffled" else 1, seed=3)
+    held = hold_blocks(data, blocks, visit_rate, rule, np.float64)
+    mean = np.zeros_like(users), np.zeros_like(items)
+    for one, v in zip(held, visit_rate, strict=True):
+        parts = [_estimate(one, b, users, items, priors) for b in _batches(one, minibatch, m)]
+        for side in range(2):
+            mean[side][:] += v * sum(p[side] for p in parts) / len(parts)
+    ratings = list(zip(data.user, data.item, data.value, strict=True))
+    gx, gy, _ = naive.gradients(users, items, ratings, D)
+    for got, rows, likelihood, (mu, L) in zip(
+        mean, (users, items), (gx, gy), priors, strict=True
+    ):
+        matrix = L if full else np.diag(L)
+        gradient = TAU * likelihood - (rows - mu) @ matrix
+        assert np.max(np.abs(got - gradient)) < 1e-12 * max(1, np.abs(gradient).max())
+
+
+def test_without_the_corrector_it_is_biased():
+    """G2 of the paper: with h left out the prior's share comes out as hbar Lambda U."""
+    data = random_data(N_USERS, N_ITEMS, 9, seed=5, dtype=np.float64)
+    rng = np.random.default_rng(1)
+    users, items = rng.normal(size=(N_USERS, D + 1)), rng.normal(size=(N_ITEMS, D + 1))
+    priors = [(np.zeros(D + 1), rng.uniform(1, 3, D + 1)) for _ in range(2)]
+    rule = SGD(grid=Grid(), minibatch="replacement", batch_size=2)
+    (held,) = hold_blocks(data, make_blocks(data, Grid(), 1, 3), np.ones(1), rule, np.float64)
+    bare = replace(held, prior_weight_user=np.ones(N_USERS), prior_weight_item=np.ones(N_ITEMS))
+    parts = [_estimate(bare, b, users, items, priors)[0] for b in _batches(held, "replacement", 2)]
+    ratings = list(zip(data.user, data.item, data.value, strict=True))
+    gx, _, _ = naive.gradients(users, items, ratings, D)
+    hbar = 1 / held.prior_weight_user
+    G2 = TAU * gx - hbar[:, None] * users * priors[0][1]
+    assert np.allclose(sum(parts) / len(parts), G2, atol=1e-12)
+    assert hbar.max() < 0.7
