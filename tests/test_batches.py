@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from problems import random_data
 
 from bayesmf.batches import batch_order, make_blocks, make_stripes
 from bayesmf.correctors import block_h, h_bar, h_replacement
 from bayesmf.grid import Grid
 from bayesmf.keys import make_key
+from problems import random_data
 
 
 def _triples(user, item, value):

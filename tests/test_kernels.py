@@ -1,9 +1,9 @@
 """Kernels equal their plain twins on the same random numbers, in float32 and in float64."""
 
-import naive
 import numpy as np
 import pytest
 
+import naive
 from bayesmf import kernels
 from bayesmf.gibbs import draw_rows
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, fill_normals, make_key, stream_word
@@ -95,7 +95,7 @@ def test_draw_sorted_is_uniform_with_replacement():
     for iteration in range(400):
         kernels.draw_sorted(index, n, iteration, 0, make_key(1))
         assert np.all(np.diff(index) >= 0)
-        assert 0 <= index[0]
+        assert index[0] >= 0
         assert index[-1] < n
         total += np.bincount(index, minlength=n)
     assert total.sum() == 400 * 64
@@ -138,7 +138,9 @@ def test_gibbs_row_equals_plain_posterior(bias, full, n_ratings):
     fill_normals(z, (width + 3) // 4, 3, 5, place[1], key[0], key[1])
     noise = np.linalg.solve(np.linalg.cholesky(precision).T, z[:width].astype(float))
     assert np.allclose(out[0], mean + noise, atol=2e-5)
-    errors = [r - naive.predict(out[0].astype(float), items[j].astype(float), D) for j, r in ratings]
+    errors = [
+        r - naive.predict(out[0].astype(float), items[j].astype(float), D) for j, r in ratings
+    ]
     assert sse == pytest.approx(sum(e * e for e in errors), rel=1e-4, abs=1e-9)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from bayesmf.errors import InputError
 from bayesmf.keys import make_key
-from bayesmf.synthetic import SHAPES, Synthetic, _alias_table, _draw_heavy, _draw_light
+from bayesmf.planting import _draw_heavy, _draw_light, alias_table
+from bayesmf.synthetic import SHAPES, Synthetic
 
 PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
 
@@ -159,7 +160,7 @@ def test_draws_follow_the_chances(n_items):
 def test_both_ways_to_draw_have_one_distribution():
     m, wanted, users = 400, 40, 10_000
     chance = Synthetic(1, m, 1).popularity()
-    keep, other = _alias_table(chance)
+    keep, other = alias_table(chance)
     inverse = (1 / chance).astype(np.float32)
     seen, keys = np.full(m, -1, np.int32), np.empty(m, np.float32)
     counts, out = np.zeros((2, m)), np.empty(wanted, np.int32)

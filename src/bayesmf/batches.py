@@ -8,6 +8,7 @@ visited in an order drawn anew for each pass (random reshuffling).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +84,7 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
         item = item_position[data.item[members]]
         order, starts = _deal(user, item, n_batches, seed, number)
         value = data.value[members]
-        blocks.append(
-            Block(number, rows, cols, user[order], item[order], value[order], starts)
-        )
+        blocks.append(Block(number, rows, cols, user[order], item[order], value[order], starts))
     return blocks
 
 
@@ -165,5 +164,5 @@ def make_stripes(
             other[starts[lo] : starts[hi]],
             value[starts[lo] : starts[hi]],
         )
-        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)
+        for lo, hi in pairwise(cuts)
     ]

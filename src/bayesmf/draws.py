@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmf.params import Params, Precisions, RowPrior, Rows
 
-# A draw in memory costs nothing below this; above it the operating system may page it out.
+# Smaller arrays of draws stay in memory; larger ones are mapped, so the system may page them out.
 MAP_ABOVE_BYTES = 32 << 20
 
 
@@ -55,63 +55,69 @@ class Draws:
 
 
 class DrawStore:
-    """Room for `per_chain` draws of each chain, filled while chains run.
+    """Room for at most `per_chain` draws of each chain, filled while chains run.
 
-    A draw's place depends on its chain and number alone, never on which chain was first.
+    Each chain has arrays of its own, so where a draw stands never depends on which chain was first.
     """
 
     def __init__(self, n_chains: int, per_chain: int) -> None:
         self.per_chain = per_chain
-        self._n_chains = n_chains
-        self._counts = [0] * n_chains
+        self._rows: list[tuple[Rows, Rows] | None] = [None] * n_chains
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
-        self._users: Rows | None = None
-        self._items: Rows | None = None
+
+    def reserve(self, chain: int, n: int, params: Params) -> None:
+        """Make room for n draws of a chain."""
+        self._rows[chain] = (_allocate(n, params.users.shape), _allocate(n, params.items.shape))
 
     def add(self, chain: int, params: Params, precisions: Precisions) -> None:
         """Keep a copy of the chain's state."""
-        if self._users is None or self._items is None:
-            self._users, self._items = self._allocate(params)
-        slot = chain * self.per_chain + self._counts[chain]
-        self._users[slot] = params.users
-        self._items[slot] = params.items
+        if self._rows[chain] is None:
+            self.reserve(chain, 1, params)
+        rows = self._rows[chain]
+        assert rows is not None
+        slot = len(self._precisions[chain])
+        rows[0][slot], rows[1][slot] = params.users, params.items
         self._precisions[chain].append(precisions)
-        self._counts[chain] += 1
-
-    def _allocate(self, params: Params) -> tuple[Rows, Rows]:
-        n = self._n_chains * self.per_chain
-        if n * (params.users.nbytes + params.items.nbytes) < MAP_ABOVE_BYTES:
-            return (
-                np.empty((n, *params.users.shape), np.float32),
-                np.empty((n, *params.items.shape), np.float32),
-            )
-        folder = tempfile.TemporaryDirectory(prefix="bayesmf-draws-")
-        users, items = (
-            np.lib.format.open_memmap(
-                Path(folder.name) / f"{name}.npy", "w+", np.float32, (n, *rows.shape)
-            )
-            for name, rows in (("users", params.users), ("items", params.items))
-        )
-        # Files live as long as anyone holds the arrays; on this platform an open map may be unlinked.
-        weakref.finalize(users, folder.cleanup)
-        return users, items
 
     def __len__(self) -> int:
-        return sum(self._counts)
+        return sum(map(len, self._precisions))
 
     def draws(self) -> Draws:
         """All that was kept."""
-        assert self._users is not None and self._items is not None
-        slots = [c * self.per_chain + k for c, n in enumerate(self._counts) for k in range(n)]
         kept = [p for chain in self._precisions for p in chain]
-        full = len(slots) == len(self._users)
+        counts = [len(chain) for chain in self._precisions]
         return Draws(
-            users=self._users if full else self._users[slots],
-            items=self._items if full else self._items[slots],
+            users=self._joined(0, counts),
+            items=self._joined(1, counts),
             user_mu=np.array([p.users.mu for p in kept]),
             user_Lambda=np.array([p.users.Lambda for p in kept]),
             item_mu=np.array([p.items.mu for p in kept]),
             item_Lambda=np.array([p.items.Lambda for p in kept]),
             tau=np.array([p.tau for p in kept]),
-            chain=np.repeat(np.arange(self._n_chains), self._counts),
+            chain=np.repeat(np.arange(len(counts)), counts),
         )
+
+    def _joined(self, side: int, counts: list[int]) -> Rows:
+        parts = [
+            rows[side][:n] for rows, n in zip(self._rows, counts, strict=True) if rows is not None
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        out = _allocate(sum(counts), parts[0].shape[1:])
+        at = 0
+        for part in parts:
+            out[at : at + len(part)] = part
+            at += len(part)
+        return out
+
+
+def _allocate(n: int, shape: tuple[int, ...]) -> Rows:
+    """An array for n draws: in memory where it is small, else in a temporary file."""
+    if 4 * n * int(np.prod(shape)) < MAP_ABOVE_BYTES:
+        return np.empty((n, *shape), np.float32)
+    folder = tempfile.TemporaryDirectory(prefix="bayesmf-draws-")
+    array = np.lib.format.open_memmap(
+        Path(folder.name) / "draws.npy", "w+", np.float32, (n, *shape)
+    )
+    weakref.finalize(array, folder.cleanup)  # views keep the array, the array keeps the file
+    return array

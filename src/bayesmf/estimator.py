@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -18,20 +17,15 @@ from bayesmf import diagnostics, storage
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, History
 from bayesmf.draws import Draws
-from bayesmf.engines.local import Serial, make_engine
+from bayesmf.engines.local import make_engine
 from bayesmf.engines.protocol import Engine
 from bayesmf.errors import InputError, NotFittedError
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
-from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.ratings import Ratings
-from bayesmf.rounds import data_shape
-from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, Sampler, settings_dict
+from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler, settings_dict
 from bayesmf.server import RunReport, Settings, Validation, run
-
-# Above this many multiplications a sweep, exact draws cost more than they bring.
-GIBBS_LIMIT = 2e10
-DRAW_BYTES = 1 << 30
+from bayesmf.settings import compile_kernels, make_settings
 
 
 class Recommendation(NamedTuple):
@@ -170,8 +164,8 @@ class BayesianMF:
             Ratings, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
             (users, items, ratings) arrays.
         validation
-            The same, optional. Its RMSE is followed while the chains run; nothing is learnt from it,
-            unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
+            The same, optional. Its RMSE is followed while the chains run; nothing is learnt from
+            it, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
         """
         train = Ratings.of(ratings).compact()
         known = None if validation is None else Ratings.of(validation)
@@ -180,7 +174,7 @@ class BayesianMF:
         spread = float(np.std(train.rating, dtype=np.float64))
         scale = spread if self.standardize and spread > 0 else 1.0
         data = _training_data(train, center, scale)
-        settings = self._settings(data, scale)
+        settings = make_settings(self.get_params(deep=False), data, scale)
         engine = self._engine()
         compile_seconds = compile_kernels(settings)
         self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
@@ -205,36 +199,6 @@ class BayesianMF:
             return make_engine(self.engine, self.n_workers)
         return self.engine
 
-    def _settings(self, data: TrainingData, scale: float) -> Settings:
-        shape = data_shape(data)
-        d = _default_factors(shape) if self.n_factors is None else self.n_factors
-        if int(d) != d or d < 1:
-            raise InputError(f"n_factors must be a whole number of at least 1; got {d!r}")
-        if self.tau != "sample" and not (_is_number(self.tau) and float(self.tau) > 0):
-            raise InputError(f"tau must be 'sample' or a positive number; got {self.tau!r}")
-        if self.max_draws is not None and self.max_draws < 1:
-            raise InputError(f"max_draws must be at least 1; got {self.max_draws}")
-        for name in ("alpha_0", "beta_0"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive; got {getattr(self, name)!r}")
-        seed = self.random_state
-        if seed is None:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
-        if int(seed) != seed or seed < 0:
-            raise InputError(f"random_state must be a whole number of at least 0; got {seed!r}")
-        width = int(d) + (self.prior == "gamma")
-        per_draw = 4 * width * (shape.n_users + shape.n_items)
-        return Settings(
-            sampler=_sampler(self.sampler, shape, int(d)).resolve(shape),
-            prior=_prior(self.prior, self.alpha_0, self.beta_0),
-            n_factors=int(d),
-            tau=None if self.tau == "sample" else float(self.tau) * scale**2,
-            tau_prior=(self.alpha_0, self.beta_0),
-            seed=int(seed),
-            max_draws=self.max_draws or int(np.clip(DRAW_BYTES // per_draw, 8, 200)),
-            scale=scale,
-        )
-
     def _validation(self, known: Ratings, center: float, scale: float) -> Validation | None:
         user = self.user_ids_.lookup(known.user_ids.ids)[known.user]
         item = self.item_ids_.lookup(known.item_ids.ids)[known.item]
@@ -242,15 +206,15 @@ class BayesianMF:
         if not both.any():
             return None
         value = ((known.rating - center) / scale).astype(np.float32)
-        return Validation(
-            user[both].astype(np.int32), item[both].astype(np.int32), value[both]
-        )
+        return Validation(user[both].astype(np.int32), item[both].astype(np.int32), value[both])
 
     # -- answering ------------------------------------------------------------------------------
 
     def _fitted(self) -> Posterior:
         if not hasattr(self, "posterior_"):
-            raise NotFittedError("this model has not been fitted: call fit or BayesianMF.load first")
+            raise NotFittedError(
+                "this model has not been fitted: call fit or BayesianMF.load first"
+            )
         return self.posterior_
 
     def _pairs(self, users: Any, items: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -374,39 +338,8 @@ class BayesianMF:
         return model
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
-
-
 def _extreme(values: NDArray[np.float64], of: Any) -> float:
     return float(of(values)) if np.isfinite(values).any() else math.nan
-
-
-def _default_factors(shape: DataShape) -> int:
-    """A third of the mean number of ratings per row, between 4 and 32."""
-    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
-
-
-def _sampler(sampler: str | Sampler, shape: DataShape, d: int) -> Sampler:
-    if not isinstance(sampler, str):
-        return sampler
-    named: dict[str, Sampler] = {"sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
-    if sampler == "auto":
-        return named["gibbs" if shape.n_ratings * (d + 1) ** 2 <= GIBBS_LIMIT else "sgld"]
-    if sampler not in named:
-        raise InputError(f"sampler {sampler!r} is none of 'auto', 'sgd', 'sgld', 'gibbs'")
-    return named[sampler]
-
-
-def _prior(name: str, alpha_0: float, beta_0: float) -> Prior:
-    if name == "gamma":
-        return GammaPrior(alpha_0, beta_0)
-    if name == "wishart":
-        return WishartPrior()
-    raise InputError(f"prior {name!r} is none of 'gamma', 'wishart'")
 
 
 def _training_data(train: Ratings, center: float, scale: float) -> TrainingData:
@@ -439,18 +372,3 @@ def _report(
         "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
         "tau": float(done.draws.tau.mean()) / settings.scale**2,
     }
-
-
-def compile_kernels(settings: Settings) -> float:
-    """Compile (or load from numba's cache) what a fit will need; returns the seconds it took."""
-    begin = time.monotonic()
-    pair = np.array([0, 1], np.int32)
-    data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
-    sampler = replace(settings.sampler, epochs=1)
-    if not isinstance(sampler, Gibbs):
-        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6)
-    if not isinstance(sampler, SGD):
-        sampler = replace(sampler, burn_in=0)
-    tiny = replace(settings, sampler=sampler.resolve(data_shape(data)), max_draws=1)
-    run(data, tiny, Serial(), Validation(pair, pair, data.value))
-    return time.monotonic() - begin

@@ -6,12 +6,14 @@ Given the other side, a row's posterior is Gaussian. With a bias the regressors 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from bayesmf.keys import FAST, fill_normals
 
-_JIT = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 
 
 @njit(**_JIT)

@@ -115,9 +115,7 @@ class Rotation:
         cycle, t = divmod(round_, n)
         if self._shuffle:
             key = np.zeros(2, np.uint32)
-            t = int(
-                generator(key, cycle, STREAM_LAYOUT, self._seed & 0xFFFFFF).permutation(n)[t]
-            )
+            t = int(generator(key, cycle, STREAM_LAYOUT, self._seed & 0xFFFFFF).permutation(n)[t])
         return int(self._places[(t * self._stride + self._offsets[chain]) % n])
 
 

@@ -6,7 +6,7 @@ compute in float64: so are they checked to the last digit.) Plain twins are in t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bayesmf.keys import FAST, STREAM_BATCH, fill_normals, philox, stream_word
 
-_JIT = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 
 
 class Side(NamedTuple):
@@ -105,9 +105,7 @@ def update_batch(data, lo, hi, users, items, n_factors, scale, iteration, key, w
         if spread > 0:
             fill_normals(z, n_quads, items.numbers[j], iteration, items.stream, key[0], key[1])
         sums = item_gradient[j]
-        step_row(
-            Y, j, sums, scale, half * items.step, y_weight[j], spread, y_mu, y_Lambda, z, pull
-        )
+        step_row(Y, j, sums, scale, half * items.step, y_weight[j], spread, y_mu, y_Lambda, z, pull)
         sums[:] = np.float32(0.0)
     return sse
 

@@ -86,7 +86,7 @@ class RowPrior:
         """Lambda^-1 as a full matrix: the spread of a row nobody has seen."""
         if self.Lambda.ndim == 1:
             return np.diag(1.0 / self.Lambda)
-        return np.linalg.inv(self.Lambda)
+        return np.asarray(np.linalg.inv(self.Lambda), dtype=np.float64)
 
     def diagonal(self) -> NDArray[np.float64]:
         """The precisions of the columns."""

@@ -74,9 +74,7 @@ class WishartPrior:
         mean = total / n
         scatter = cross - n * np.outer(mean, mean)
         kappa = self.kappa_0 + n
-        inverse_scale = (
-            np.eye(width) + scatter + (self.kappa_0 * n / kappa) * np.outer(mean, mean)
-        )
+        inverse_scale = np.eye(width) + scatter + (self.kappa_0 * n / kappa) * np.outer(mean, mean)
         # 0.5 (A + A^T): rounding must not make a symmetric matrix look otherwise to Cholesky.
         scale = np.linalg.inv(0.5 * (inverse_scale + inverse_scale.T))
         Lambda = draw_wishart(self._nu(width) + n, scale, rng)

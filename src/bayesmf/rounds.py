@@ -21,7 +21,16 @@ from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.params import Params, Precisions
 from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, GradientRule
 from bayesmf.schedules import StepSize
-from bayesmf.worker import Held, HeldBlock, Result, RoundResult, RoundTask, RowsTask, Task
+from bayesmf.worker import (
+    Held,
+    HeldBlock,
+    Result,
+    RoundResult,
+    RoundTask,
+    RowsResult,
+    RowsTask,
+    Task,
+)
 
 
 @dataclass
@@ -43,12 +52,14 @@ Phases = Generator[list[Task], Sequence[Result], None]
 class Rounds(Protocol):
     """One update rule on one data set."""
 
-    held: Sequence[Held]
+    @property
+    def held(self) -> Sequence[Held]:
+        """What the engine's workers keep, by place."""
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Run round t of a chain."""
 
-    def step(self, t: int) -> float | None:
+    def step(self, state: ChainState, t: int) -> float | None:
         """The step size of round t, if the rule has one."""
 
 
@@ -56,8 +67,7 @@ class GradientRounds:
     """SGD and SGLD: one phase, the blocks of the chain's orthogonal group."""
 
     def __init__(self, data: TrainingData, rule: SGD | SGLD, seed: int) -> None:
-        assert rule.step_size is not None and rule.kappa is not None
-        assert rule.round_length is not None
+        assert rule.kappa is not None and rule.round_length is not None
         shape = data_shape(data)
         self.groups = rule.grid.groups()
         blocks = make_blocks(data, rule.grid, rule.n_batches(shape), seed)
@@ -69,9 +79,16 @@ class GradientRounds:
             seed=seed,
         )
         self.visit_rate = self._visit_rate(len(blocks))
-        self.held = hold_blocks(data, blocks, self.visit_rate, rule)
-        self.step = StepSize(rule.step_size, rule.kappa, rule.decay)
+        self.held: Sequence[HeldBlock] = hold_blocks(data, blocks, self.visit_rate, rule)
+        self._rule, self._shape = rule, shape
         self.length = rule.round_length
+
+    def step(self, state: ChainState, t: int) -> float:
+        """epsilon_t."""
+        rule = self._rule
+        assert rule.kappa is not None
+        first = rule.first_step(self._shape, state.precisions.tau)
+        return StepSize(first, rule.kappa, rule.decay)(t)
 
     def _visit_rate(self, n_blocks: int) -> NDArray[np.float64]:
         out = np.empty(n_blocks)
@@ -83,7 +100,7 @@ class GradientRounds:
         """Algorithm 2, lines 4-7."""
         number = self.rotation.group(state.chain, t)
         group = self.groups[number]
-        step = self.step(t)
+        step = self.step(state, t)
         visit = state.visits.get(number, 0)
         state.visits[number] = visit + 1
         params = state.params
@@ -123,7 +140,7 @@ class GradientRounds:
             return
         raise DivergenceError(
             f"chain {state.chain} diverged in round {t + 1} at step size {step:.3g}: use a smaller "
-            f"step_size (--step-size), say {self.step.step_size / 4:.2g}, or a larger "
+            f"step_size (--step-size), say {step / 4:.2g}, or a larger "
             "batch_size (--batch-size)"
         )
 
@@ -162,10 +179,10 @@ class GibbsRounds:
     def __init__(self, data: TrainingData, rule: Gibbs) -> None:
         users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
         items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
-        self.held: list[Stripe] = users + items
+        self.held: Sequence[Stripe] = users + items
         self._places = (range(len(users)), range(len(users), len(self.held)))
 
-    def step(self, t: int) -> None:
+    def step(self, state: ChainState, t: int) -> None:
         return None
 
     def round(self, state: ChainState, t: int) -> Phases:
@@ -188,15 +205,17 @@ class GibbsRounds:
                         f"chain {state.chain} met a precision matrix that is not positive in "
                         f"sweep {t + 1}: the ratings may be of too large a range; rescale them"
                     )
-                rows[self.held[place].rows] = result.rows  # type: ignore[union-attr]
+                assert isinstance(result, RowsResult)
+                rows[self.held[place].rows] = result.rows
             state.sse = sum(result.sse for result in results)
             state.count = sum(result.count for result in results)
 
 
 def data_shape(data: TrainingData) -> DataShape:
     """Sizes that defaults depend on."""
-    heaviest = max(int(data.user_counts().max()), int(data.item_counts().max()))
-    return DataShape(len(data), data.n_users, data.n_items, heaviest)
+    counts = np.concatenate([data.user_counts(), data.item_counts()])
+    busy = int(np.quantile(counts, 0.9, method="higher"))
+    return DataShape(len(data), data.n_users, data.n_items, int(counts.max()), busy)
 
 
 def make_rounds(

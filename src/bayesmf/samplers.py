@@ -19,20 +19,26 @@ from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
 
 Array = NDArray[np.float64]
 
-# Ratings have unit variance inside; a model leaves about 0.7 of that unexplained.
-TYPICAL_TAU = 1.4
+# How far mini-batches may heat a busy row, as a share of its variance. Busier rows get more, but
+# their variance is small; were they exact, rare rows would take thousands of epochs to forget
+# where they began.
+HEAT = 0.5
 # Mini-batches in a block: few enough that noise costs little, many enough to make progress.
 BATCHES = 8
 LARGEST_BATCH = 1_000_000
 
 
 class DataShape(NamedTuple):
-    """What defaults depend on. `heaviest` is the most ratings that one row has."""
+    """What defaults depend on.
+
+    `heaviest` is the most ratings that one row has; `busy` is what nine rows in ten stay below.
+    """
 
     n_ratings: int
     n_users: int
     n_items: int
     heaviest: int
+    busy: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ class GradientRule:
     round_length : int, optional
         Mini-batch updates in a round. The default is one pass over the block.
     step_size, kappa, decay : float, optional
-        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds.
+        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
+        chosen for the heaviest row and follows tau as that is drawn.
     minibatch : {"shuffled", "replacement"}, optional
         Ratings dealt into mini-batches once, or drawn with replacement each time.
     visits : "equal", "size" or sequence of float
@@ -85,11 +92,7 @@ class GradientRule:
         rule = replace(rule, minibatch=self.minibatch or rule.default_minibatch())
         rule = replace(rule, round_length=self.round_length or rule.n_batches(shape))
         rule = replace(rule, epochs=self.epochs or rule.default_epochs(shape))
-        return replace(
-            rule,
-            step_size=self.step_size or rule.default_step(shape),
-            kappa=self.kappa or rule.default_kappa(shape),
-        )
+        return replace(rule, kappa=self.kappa or rule.default_kappa(shape))
 
     def default_batches(self) -> int:
         return BATCHES
@@ -101,7 +104,18 @@ class GradientRule:
         raise TypeError("an update rule has default epochs")
 
     def default_step(self, shape: DataShape) -> float:
+        """Default step times tau.
+
+        The step may follow tau without harm: given tau each update leaves the same law in place.
+        A row with n ratings has curvature tau n along its bias, the stiffest direction.
+        """
         raise TypeError("an update rule has a default step")
+
+    def first_step(self, shape: DataShape, tau: float) -> float:
+        """epsilon_0 at a value of tau."""
+        if self.step_size is not None:
+            return self.step_size
+        return self.default_step(shape) / tau
 
     def default_kappa(self, shape: DataShape) -> float:
         return max(1.0, float(self.rounds(shape)))
@@ -112,7 +126,7 @@ class GradientRule:
         return max(1, round(shape.n_ratings / len(self.grid) / self.batch_size))
 
     def n_groups(self) -> int:
-        return max(self.grid.rows, self.grid.cols)
+        return int(max(self.grid.rows, self.grid.cols))
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         """Rounds in which as many ratings are read as there are."""
@@ -159,8 +173,7 @@ class SGD(GradientRule):
         return float(np.clip(3e7 / shape.n_ratings, 60, 300))
 
     def default_step(self, shape: DataShape) -> float:
-        # The heaviest row's bias has curvature tau n: a half of what is stable for it.
-        return 1.0 / (TYPICAL_TAU * shape.heaviest)
+        return 0.7 / shape.heaviest  # stable below 4 / heaviest
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.zeros_like(hbar)
@@ -219,18 +232,16 @@ class SGLD(GradientRule):
         return "replacement" if self.noise == "paper" else "shuffled"
 
     def default_batches(self) -> int:
-        # As printed, a row's temperature is its h: mini-batches as large as the block keep it near 1.
+        # As printed, a row's temperature is its h: mini-batches of a block's size keep it near 1.
         return 1 if self.noise == "paper" else BATCHES
 
     def default_epochs(self, shape: DataShape) -> float:
         return float(np.clip(5e8 / shape.n_ratings, 60, 1500))
 
     def default_step(self, shape: DataShape) -> float:
-        # For the bias of the heaviest row: the noise of the mini-batch's gradient is
-        # eps tau n / (4 q) of the injected noise, and stability asks for eps tau n < 4. The first is
-        # held to 2, the second to 2. Every other row has less of both; were the heaviest to be
-        # exact, rare rows would take thousands of epochs to forget where they began.
-        return min(8 * self.inclusion(shape), 2.0) / (TYPICAL_TAU * shape.heaviest)
+        # The noise of the mini-batch's gradient is eps tau n / (4 q) of the injected noise.
+        heat = 4 * HEAT * self.inclusion(shape) / shape.busy
+        return min(heat, 2.0 / shape.heaviest)
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar

@@ -103,7 +103,7 @@ class Monitor:
         n = sum(m.n for m in self.means.values())
         averaged = None
         if n:
-            total = sum(m.total for m in self.means.values())
+            total = np.sum([m.total for m in self.means.values()], axis=0)
             averaged = self.scale * _rmse(total / n, known.value)
         return self.scale * _rmse(out, known.value), averaged
 
@@ -237,7 +237,7 @@ class Chain:
                 seconds=seconds,
                 train_rmse=trace.train_rmse[-1],
                 tau=state.precisions.tau / scale**2,
-                step_size=self.rounds.step(t),
+                step_size=self.rounds.step(state, t),
                 ratings_per_second=monitor.ratings_read / max(seconds, 1e-9),
                 **seen,
             )
@@ -259,6 +259,7 @@ def run_chain(chain: Chain) -> ChainRun:
             burning, first = False, t
             thin = max(1, round((sampler.thin or 1.0) * per_epoch))
             every = keep_every(n_rounds - t, thin, chain.store.per_chain)
+            chain.store.reserve(chain.number, max(1, (n_rounds - t) // every), state.params)
         yield from chain.rounds.round(state, t)
         monitor.ratings_read += state.count
         since_tau.add(state)
@@ -285,7 +286,7 @@ def run_chain(chain: Chain) -> ChainRun:
             best = min(trace.validation_rmse, default=math.nan)
             raise InputError(
                 f"burn-in of chain {chain.number} never ended: the validation RMSE came down to "
-                f"{best:.4f} in {n_rounds / per_epoch:g} epochs; raise epochs or the RMSE in burn_in"
+                f"{best:.4f} in {n_rounds / per_epoch:g} epochs; raise epochs or burn_in's RMSE"
             )
         if isinstance(sampler, SGD) and chain.settings.tau is None:
             tau = (scale / max(trace.train_rmse[-1], 1e-6 * scale)) ** 2

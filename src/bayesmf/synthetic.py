@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bayesmf.errors import InputError
-from bayesmf.keys import FAST, STREAM_SYNTHETIC, fill_normals, log32, make_key, philox, unit
+from bayesmf.keys import fill_normals, make_key
+from bayesmf.planting import ACTIVITY, ITEMS, ORDER, USERS, alias_table, fill, plant
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,16 +33,9 @@ SHAPES = {
     "yahoo": (1_823_179, 136_736, 717_872_016),
 }
 
-# One last counter word for each use, so that no two uses share a number.
-_USERS, _ITEMS, _ACTIVITY, _ORDER, _DRAW, _NOISE = np.arange(6, dtype=np.uint32) + np.uint32(
-    STREAM_SYNTHETIC << 24
-)
-
 _ACTIVITY_SIGMA = 1.25  # Netflix: the mean number of ratings of a user is 2.2 times the median
 _MOST_ITEMS = 0.6  # nobody rates more than this part of the items
 _MOST_DENSITY = 0.2  # a shape that is scaled down stays sparser than this
-_HEAVY = 0.1  # from this part of the items on, a key for each costs less than rejected draws
-_U32 = np.uint32
 _INT32_MAX = 2**31 - 1
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -165,11 +158,11 @@ class Synthetic:
 
     def user_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Factors and biases of the users start..stop - 1, without making the others."""
-        return self._rows(start, stop, _USERS, self.bias_user)
+        return self._rows(start, stop, USERS, self.bias_user)
 
     def item_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Factors and biases of the items start..stop - 1, without making the others."""
-        return self._rows(start, stop, _ITEMS, self.bias_item)
+        return self._rows(start, stop, ITEMS, self.bias_item)
 
     def activity(self) -> np.ndarray:
         """Number of ratings of each user, int64: log-normal above a minimum, exact in total."""
@@ -177,7 +170,7 @@ class Synthetic:
         least = max(1, int(min(20.0, self.n_ratings / self.n_users / 4)))
         most = self._most_per_user - least
         target = self.n_ratings - least * self.n_users
-        weight = np.exp(_ACTIVITY_SIGMA * self._normals(self.n_users, _ACTIVITY).astype(np.float64))
+        weight = np.exp(_ACTIVITY_SIGMA * self._normals(self.n_users, ACTIVITY).astype(np.float64))
         # Shares proportional to weight but at most `most`: what is cut off goes to the others,
         # who may then be cut too, so until nobody new is. The set of the cut only grows.
         cut, before = np.zeros(self.n_users, dtype=bool), -1
@@ -201,7 +194,7 @@ class Synthetic:
         shift = min(10.0, self.n_items / 100) + self.n_items / 200
         by_rank = (np.arange(self.n_items) + 1.0 + shift) ** -1.2
         chance: np.ndarray = np.empty(self.n_items)
-        chance[np.argsort(self._normals(self.n_items, _ORDER), kind="stable")] = by_rank
+        chance[np.argsort(self._normals(self.n_items, ORDER), kind="stable")] = by_rank
         chance /= chance.sum()
         return chance
 
@@ -265,7 +258,7 @@ class Synthetic:
         each = math.sqrt(self.factor_strength / math.sqrt(self.n_factors))
         X = np.empty((stop - start, self.n_factors), dtype=np.float32)
         x = np.empty(stop - start, dtype=np.float32)
-        _plant(X, x, start, np.float32(each), np.float32(bias), use, *make_key(self.seed))
+        plant(X, x, start, np.float32(each), np.float32(bias), use, *make_key(self.seed))
         return X, x
 
     def _normals(self, n: int, use: int) -> np.ndarray:
@@ -298,7 +291,7 @@ class _Maker:
         self.plan = plan
         self.offsets = np.concatenate(([0], np.cumsum(plan.activity())))
         chance = plan.popularity()
-        self.tables = (*_alias_table(chance), (1.0 / chance).astype(np.float32))
+        self.tables = (*alias_table(chance), (1.0 / chance).astype(np.float32))
         self.item_rows = plan.item_rows(0, plan.n_items)
 
     def pieces(self, max_ratings: int) -> Iterator[tuple[int, int, slice]]:
@@ -316,7 +309,7 @@ class _Maker:
         rows = (*plan.user_rows(first, last), *self.item_rows)
         bounds = self.offsets[first : last + 1] - self.offsets[first]
         scalars = np.float32(plan.mean), np.float32(plan.noise), bool(plan.stars)
-        _fill(out, first, bounds, rows, self.tables, scalars, make_key(plan.seed))
+        fill(out, first, bounds, rows, self.tables, scalars, make_key(plan.seed))
 
 
 def _empty(n: int) -> Arrays:
@@ -339,124 +332,3 @@ def _write_parquet(plan: Synthetic, path: Path) -> None:
 
     schema = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32}
     register_io_source(source, schema=schema).sink_parquet(path)
-
-
-@njit(nogil=True, cache=True)
-def _plant(X, x, start, each, bias, use, k0, k1):
-    """Rows of planted factors X and biases x; a row depends on its own number only."""
-    D = X.shape[1]
-    quads = D // 4 + 1
-    z = np.empty(4 * quads, dtype=np.float32)
-    for r in range(x.size):
-        fill_normals(z, quads, start + r, 0, use, k0, k1)
-        x[r] = bias * z[D]
-        for d in range(D):
-            X[r, d] = each * z[d]
-
-
-@njit(nogil=True, cache=True)
-def _alias_table(chance):
-    """Walker's table by Vose: column j keeps itself with chance keep[j], else gives other[j]."""
-    n = chance.size
-    rest = chance * n
-    keep = np.ones(n, dtype=np.float32)
-    other = np.arange(n).astype(np.int32)
-    # One array for two stacks: columns with less than their share grow up from the left end,
-    # the others down from the right.
-    stack = np.empty(n, dtype=np.int32)
-    small, large = 0, n
-    for j in range(n):
-        if rest[j] < 1.0:
-            stack[small] = j
-            small += 1
-        else:
-            large -= 1
-            stack[large] = j
-    while small > 0 and large < n:
-        small -= 1
-        s, g = stack[small], stack[large]
-        keep[s] = rest[s]
-        other[s] = g
-        rest[g] -= 1.0 - rest[s]
-        if rest[g] < 1.0:
-            large += 1
-            stack[small] = g
-            small += 1
-    return keep, other
-
-
-@njit(inline="always")
-def _pick(column, chance, keep, other):
-    """An item from two random words."""
-    j = np.int32((np.uint64(column) * np.uint64(keep.size)) >> np.uint64(32))
-    return j if unit(chance) <= keep[j] else other[j]
-
-
-@njit(nogil=True, cache=True)
-def _draw_light(out, user, seen, keep, other, k0, k1):
-    """Items without replacement by drawing again what was drawn before."""
-    n, q = 0, 0
-    while n < out.size:
-        w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), _DRAW, k0, k1)
-        q += 1
-        for j in (_pick(w0, w1, keep, other), _pick(w2, w3, keep, other)):
-            # seen[j] is the last user who drew j, so nothing is cleared between users.
-            if seen[j] != user and n < out.size:
-                seen[j] = user
-                out[n] = j
-                n += 1
-    out.sort()
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _draw_heavy(out, user, keys, inverse, k0, k1):
-    """Items without replacement by Efraimidis and Spirakis: the smallest exponential / weight."""
-    m = inverse.size
-    quads = keys.size // 4
-    for q in range(quads):
-        w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), _DRAW, k0, k1)
-        keys[q] = -log32(unit(w0))
-        keys[quads + q] = -log32(unit(w1))
-        keys[2 * quads + q] = -log32(unit(w2))
-        keys[3 * quads + q] = -log32(unit(w3))
-    for j in range(m):
-        keys[j] *= inverse[j]
-    limit = np.partition(keys[:m], out.size - 1)[out.size - 1]
-    n = 0
-    for j in range(m):
-        # Equal keys are rare but exist in float32, hence the second condition.
-        if keys[j] <= limit and n < out.size:
-            out[n] = j
-            n += 1
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _fill(out, first, bounds, rows, tables, scalars, key):
-    """Ratings of users first, first + 1, ... ; bounds are their places in the output."""
-    users, items, ratings = out
-    U, a, V, b = rows
-    keep, other, inverse = tables
-    mean, noise, stars = scalars
-    k0, k1 = key[0], key[1]
-    m, D = V.shape
-    seen = np.full(m, -1, dtype=np.int32)
-    keys = np.empty(4 * ((m + 3) // 4), dtype=np.float32)
-    z = np.empty(m + 4, dtype=np.float32)
-    for r in range(a.size):
-        user, start, n = first + r, bounds[r], bounds[r + 1] - bounds[r]
-        mine = items[start : start + n]
-        if n > _HEAVY * m:
-            _draw_heavy(mine, user, keys, inverse, k0, k1)
-        else:
-            _draw_light(mine, user, seen, keep, other, k0, k1)
-        fill_normals(z, (n + 3) // 4, user, 0, _NOISE, k0, k1)
-        centre = mean + a[r]
-        for k in range(n):
-            j = mine[k]
-            rating = centre + b[j] + noise * z[k]
-            for d in range(D):
-                rating += U[r, d] * V[j, d]
-            if stars:
-                rating = min(max(math.floor(rating + np.float32(0.5)), 1.0), 5.0)
-            users[start + k] = user
-            ratings[start + k] = rating

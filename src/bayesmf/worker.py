@@ -118,9 +118,7 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     if len(block) == 0:
         sse, count = 0.0, 0
     elif held.replacement_size is None:
-        order = batch_order(
-            task.key, block.number, block.n_batches, task.first_batch, task.length
-        )
+        order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
         sse, count = run_dealt(
             data, order, users, items, task.n_factors, scale, task.first_iteration, task.key
         )

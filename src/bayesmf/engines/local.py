@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from bayesmf.engines.protocol import Handle
 from bayesmf.errors import InputError
@@ -48,8 +49,8 @@ class Threads:
         return self._pool.submit(run_task, self._held[task.place], task)
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
-        done, _ = wait(handles, return_when=FIRST_COMPLETED)  # type: ignore[type-var]
-        return set(done)
+        futures: list[Any] = list(handles)
+        return set(wait(futures, return_when=FIRST_COMPLETED).done)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,85 @@
+"""The command `bayesmf`: which command is meant, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from bayesmf import __version__
+from bayesmf.cli.options import Parser
+from bayesmf.errors import BayesMFError, InputError
+
+COMMANDS = {
+    "fit": "learn from a file of ratings and save the model",
+    "predict": "expected ratings, with intervals, of pairs of user and item",
+    "evaluate": "score a model on ratings that were held out",
+    "recommend": "the best items for users",
+    "diagnose": "say whether the chains have converged",
+    "synth": "write synthetic ratings of a known size and noise",
+    "demo": "see it all work on synthetic ratings",
+}
+# What the shell sees of a program that ended by SIGINT or SIGPIPE.
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status: 0, 1 (it failed) or 2 (not as given)."""
+    try:
+        _dispatch(sys.argv[1:] if argv is None else list(argv))
+        # Here, where a closed pipe can still be met in silence.
+        sys.stdout.flush()
+    except BayesMFError as error:
+        return _fail(str(error), 2 if isinstance(error, InputError) else 1)
+    except BrokenPipeError:
+        _drop_output()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("bayesmf: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except MemoryError:
+        return _fail("there is not enough memory: use fewer factors, draws or ratings", 1)
+    except OSError as error:
+        _drop_output()
+        about = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{about}{error.strerror or error}", 1)
+    return 0
+
+
+def _fail(sentence: str, status: int) -> int:
+    print(f"bayesmf: error: {' '.join(sentence.split())}", file=sys.stderr)
+    return status
+
+
+def _drop_output() -> None:
+    """Let go of what stdout did not take: the interpreter flushes again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _dispatch(args: list[str]) -> None:
+    if not args or args[0] not in COMMANDS:
+        _about(args)
+        return
+    # Only the command that was asked for is imported: a command line should answer at once.
+    command = import_module(f"bayesmf.cli.{args[0]}")
+    # Intermixed: users of `recommend` may stand before and behind its options.
+    command.run(command.parser().parse_intermixed_args(args[1:]))
+
+
+def _about(args: list[str]) -> None:
+    lines = "\n".join(f"  {name:<11}{does}" for name, does in COMMANDS.items())
+    parser = Parser(
+        "bayesmf",
+        "Bayesian matrix factorization: ratings predicted, and how sure that is.",
+        f"commands:\n{lines}\n\n`bayesmf COMMAND -h` tells more.",
+        usage="bayesmf [-h] [--version] COMMAND ...",
+    )
+    parser.add_argument("--version", action="version", version=f"bayesmf {__version__}")
+    if args and not args[0].startswith("-"):
+        parser.error(f"{args[0]!r} is no command: choose from {', '.join(COMMANDS)}")
+    parser.parse_args(args)
+    parser.error("a command is needed")

@@ -1,0 +1,172 @@
+"""Options that commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from bayesmf.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, and where to read more, instead of the whole usage."""
+
+    def __init__(self, prog: str, description: str, epilog: str, usage: str | None = None) -> None:
+        super().__init__(
+            prog,
+            usage,
+            description,
+            epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            # An abbreviation that works today may be two options tomorrow.
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} -h)")
+
+
+def command(name: str, description: str, *examples: str) -> Parser:
+    """The parser of a command; its help ends with examples."""
+    shown = "\n".join(f"  bayesmf {name} {example}" for example in examples)
+    return Parser(f"bayesmf {name}", description, f"example:\n{shown}")
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
+
+
+def add_file_options(parser: argparse._ActionsContainer, *, formats: bool = True) -> None:
+    """How rating files are read."""
+    if formats:
+        parser.add_argument(
+            "--format",
+            default="auto",
+            metavar="NAME",
+            help="auto (default), csv, parquet, arrow, movielens, netflix or yahoo-r2",
+        )
+    parser.add_argument(
+        "--columns",
+        type=columns,
+        metavar="ROLE=NAME,...",
+        help="columns by name or by position from 0: user=..,item=..,rating=..,timestamp=.. "
+        "('timestamp=' leaves timestamps out)",
+    )
+
+
+def add_level(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--level",
+        type=level,
+        default=0.9,
+        metavar="P",
+        help="probability that a new rating falls in the interval (0.9)",
+    )
+
+
+# -- types: each gives the value, or says in a sentence what it should have been ------------------
+
+
+def _typed(text: str, convert: Callable[[str], Any], good: Callable[[Any], bool], what: str) -> Any:
+    try:
+        value = convert(text)
+    except ValueError:
+        value = None
+    if value is None or not good(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return value
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Whole numbers from `least` on."""
+
+    def convert(text: str) -> int:
+        value = int(
+            _typed(text, int, lambda value: value >= least, f"a whole number from {least} on")
+        )
+        if value >= 2**63:
+            raise argparse.ArgumentTypeError(f"{text} is too large")
+        return value
+
+    return convert
+
+
+def positive(text: str) -> float:
+    """A finite number above 0, kept whole where it was written so."""
+    return number(text, lambda value: value > 0, "a positive number")
+
+
+def unit(text: str) -> float:
+    """A number from 0 to 1."""
+    return number(text, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+
+
+def level(text: str) -> float:
+    """A probability, neither 0 nor 1."""
+    return number(text, lambda value: 0 < value < 1, "a number between 0 and 1, such as 0.9")
+
+
+def number(text: str, good: Callable[[float], bool], what: str) -> float:
+    """A finite number that is good; an int where it is whole, so that 60 is not told as 60.0."""
+    value = float(_typed(text, float, lambda value: math.isfinite(value) and good(value), what))
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def tau(text: str) -> str | float:
+    """`sample`, or a positive number."""
+    what = "'sample' or a positive number"
+    return text if text == "sample" else number(text, lambda value: value > 0, what)
+
+
+def burn_in(text: str) -> str | float:
+    """A number of epochs, `rmse:X` or `stationary`."""
+    what = "a number of epochs, 'rmse:0.85' or 'stationary'"
+    if text == "stationary":
+        return text
+    if text.startswith("rmse:"):
+        _typed(text, lambda text: float(text[5:]), lambda x: math.isfinite(x) and x > 0, what)
+        return text
+    return number(text, lambda value: value >= 0, what)
+
+
+def grid(text: str) -> str:
+    """`RxC`, both at least 1."""
+    from bayesmf.grid import Grid
+
+    try:
+        return str(Grid.of(text))
+    except InputError:
+        what = "of the form ROWSxCOLS, such as 2x2 or 4x1"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
+
+
+def visits(text: str) -> str | list[float]:
+    """`equal`, `size`, or weights with commas between them."""
+    if text in ("equal", "size"):
+        return text
+    what = "'equal', 'size' or positive weights such as 1,2,1"
+    weights: list[float] = _typed(
+        text,
+        lambda text: [float(part) for part in text.split(",")],
+        lambda values: all(math.isfinite(value) and value > 0 for value in values),
+        what,
+    )
+    return weights
+
+
+def columns(text: str) -> dict[str, str | None]:
+    """`user=customer,item=sku`: role to column, None for an empty one."""
+    from bayesmf.tables import ROLES
+
+    found: dict[str, str | None] = {}
+    for part in text.split(","):
+        role, equals, name = (piece.strip() for piece in part.partition("="))
+        if not equals or role not in ROLES or role in found or (not name and role != "timestamp"):
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not ROLE=COLUMN with a role of user, item, rating or timestamp, "
+                "each named once"
+            )
+        found[role] = name or None
+    return found

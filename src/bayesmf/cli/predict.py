@@ -1,0 +1,89 @@
+"""`bayesmf predict`: what users would rate, and between which bounds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayesmf.cli import options
+from bayesmf.cli.output import (
+    check_file,
+    count,
+    note,
+    print_csv,
+    print_facts,
+    print_json,
+    write_frame,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bayesmf.estimator import BayesianMF
+    from bayesmf.readers import Pairs
+
+
+def parser() -> options.Parser:
+    """The options of `predict`."""
+    out = options.command(
+        "predict",
+        "Expected rating, standard deviation and interval of a new rating, for each pair of user\n"
+        "and item in a file. Ids that were not learnt from are predicted from the prior.",
+        "model pairs.csv --level 0.8 --out predicted.csv",
+    )
+    out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    out.add_argument("pairs", metavar="PAIRS", type=Path, help="file with users and items")
+    out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
+    options.add_level(out)
+    options.add_file_options(out, formats=False)
+    options.add_json(out)
+    return out
+
+
+def run(args: argparse.Namespace) -> None:
+    """Predict, and write or print it."""
+    if args.out is not None:
+        check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
+    from bayesmf.estimator import BayesianMF
+    from bayesmf.readers import read_pairs
+
+    model = BayesianMF.load(args.model)
+    pairs = read_pairs(args.pairs, args.columns)
+    frame = _predictions(model, pairs, args.level)
+    unseen = (model.user_ids_.lookup(pairs.user) < 0) | (model.item_ids_.lookup(pairs.item) < 0)
+    about = {
+        "model": args.model,
+        "level": args.level,
+        "pairs": frame.height,
+        "unseen": int(unseen.sum()),
+        "out": args.out,
+    }
+    if args.out is not None:
+        write_frame(frame, args.out)
+    _tell(args, frame, about)
+
+
+def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) -> None:
+    if args.json:
+        rows = {} if args.out is not None else {"predictions": frame.to_dicts()}
+        print_json(about | rows)
+        return
+    if about["unseen"]:
+        pairs = count(about["unseen"], "pair has", "pairs have")
+        note(f"{pairs} an unseen user or item, predicted from the prior")
+    if args.out is None:
+        print_csv(frame)
+    else:
+        print_facts([("pairs", f"{frame.height:,}"), ("saved", str(args.out))])
+
+
+def _predictions(model: BayesianMF, pairs: Pairs, level: float) -> pl.DataFrame:
+    import polars as pl
+
+    mean, std = model.predict(pairs.user, pairs.item, return_std=True)
+    low, high = model.predict_interval(pairs.user, pairs.item, level)
+    numbers = {"mean": mean, "std": std, "low": low, "high": high}
+    # Draws are single precision: more digits would be noise.
+    single = {name: pl.Series(values, dtype=pl.Float32) for name, values in numbers.items()}
+    return pl.DataFrame({"user": pairs.user, "item": pairs.item, **single})

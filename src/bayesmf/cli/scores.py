@@ -1,0 +1,50 @@
+"""A model's scores on held-out ratings, as `fit --test`, `evaluate` and `diagnose --test` tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bayesmf.cli.output import count
+
+if TYPE_CHECKING:
+    from bayesmf.estimator import BayesianMF
+    from bayesmf.ratings import Ratings
+
+
+def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
+    """Scores, the standard error of the RMSE, and how many ratings have an unseen id."""
+    import numpy as np
+
+    scores = model.evaluate(test).as_dict()
+    squared = (model.predict(test.users, test.items) - test.rating.astype(np.float64)) ** 2
+    rmse, n = scores["rmse"], len(test)
+    # The delta method: d sqrt(x) = dx / (2 sqrt(x)).
+    error = float(squared.std(ddof=1)) / (2 * rmse * n**0.5) if n > 1 and rmse > 0 else None
+    user = model.user_ids_.lookup(test.user_ids.ids)[test.user] < 0
+    item = model.item_ids_.lookup(test.item_ids.ids)[test.item] < 0
+    return scores | {
+        "rmse_se": error,
+        "unseen_users": int(user.sum()),
+        "unseen_items": int(item.sum()),
+        "unseen": int((user | item).sum()),
+    }
+
+
+def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """The same for people."""
+    error = "" if scores["rmse_se"] is None else f" +/- {scores['rmse_se']:.4f}"
+    levels = [f"{level}%: {100 * share:.1f}%" for level, share in scores["coverage"].items()]
+    return [
+        ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
+        ("RMSE", f"{scores['rmse']:.4f}{error}"),
+        ("MAE", f"{scores['mae']:.4f}"),
+        ("NLL", f"{scores['nll']:.4f}"),
+        ("CRPS", f"{scores['crps']:.4f}"),
+        ("coverage", "  ".join(levels)),
+    ]
+
+
+def _unseen(scores: dict[str, Any]) -> str:
+    if not scores["unseen"]:
+        return "all of users and items that were learnt from"
+    return f"{scores['unseen']:,} of them with an unseen user or item (predicted from the prior)"

@@ -1,0 +1,142 @@
+"""The figure of the demonstration. matplotlib is optional, so it is imported where it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+
+Floats = NDArray[np.float64]
+
+# Okabe and Ito: told apart by every kind of colour vision, and each line has its own shape too.
+COLOURS = ("#E69F00", "#0072B2", "#009E73")
+MARKERS = ("s", "o", "^")
+# The two Bayesian fits agree almost everywhere: an open marker frames a small full one.
+SIZES, FACES = (6, 9, 3.5), (COLOURS[0], "white", COLOURS[2])
+GREY = "#6F6F6F"
+STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "bayesmf",  # the same figure is the same file
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One algorithm: its name, its RMSE over seconds, its coverage by nominal level in percent.
+
+    `averaged_from` is the place in `seconds` where averaging over draws begins, if it does.
+    """
+
+    name: str
+    seconds: Floats
+    rmse: Floats
+    averaged_from: int | None
+    coverage: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """By item: how many ratings it has, and how much of its prediction is not known."""
+
+    n_ratings: NDArray[np.int64]
+    std: Floats
+
+
+def draw(fits: list[Drawn], floor: float, certainty: Certainty, out: Path) -> list[Path]:
+    """Draw demo.png and demo.svg in the folder `out`; ImportError where matplotlib is missing."""
+    import matplotlib  # first by itself: a clear error where it is missing
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with matplotlib.rc_context(STYLE):
+        # A Figure of its own, without pyplot: the user's backend is neither asked nor changed.
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
+        figure = Figure(figsize=(12, 3.8), layout=layout)
+        left, middle, right = figure.subplots(1, 3)
+        _accuracy(left, fits, floor)
+        _reliability(middle, fits)
+        _rare_items(right, certainty)
+        return [_save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
+
+
+def _accuracy(ax: Any, fits: list[Drawn], floor: float) -> None:
+    ax.axhline(floor, color=GREY, linestyle="--", linewidth=1.2)
+    turn = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "linestyle": "none"}
+    for fit, colour in zip(fits, COLOURS, strict=True):
+        ax.plot(fit.seconds, fit.rmse, color=colour, linewidth=1.8, label=fit.name)
+        if (at := fit.averaged_from) is not None:
+            ax.plot(fit.seconds[at], fit.rmse[at], color=colour, **turn)
+    ax.plot([], [], color=GREY, label="averaging begins", **turn)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set_ylim(bottom=floor - 0.12 * (ax.get_ylim()[1] - floor))
+    ax.annotate(
+        f"noise floor {floor:g}", (0.02, floor), xycoords=("axes fraction", "data"),
+        xytext=(0, 4), textcoords="offset points", color=GREY,
+    )  # fmt: skip
+    ax.set(xlabel="time (seconds, log scale)", ylabel="RMSE on held-out ratings (points)")
+    ax.set_title("Averaging draws beats one best point")
+    ax.legend(loc="upper right")
+
+
+def _reliability(ax: Any, fits: list[Drawn]) -> None:
+    ax.plot([45, 100], [45, 100], color=GREY, linestyle="--", linewidth=1.2)
+    for fit, colour, marker, size, face in zip(fits, COLOURS, MARKERS, SIZES, FACES, strict=True):
+        nominal = [float(level) for level in fit.coverage]
+        observed = [100 * share for share in fit.coverage.values()]
+        ax.plot(
+            nominal, observed, marker=marker, markersize=size, color=colour, linewidth=1.8,
+            markerfacecolor=face, markeredgewidth=1.8, label=fit.name,
+        )  # fmt: skip
+    ax.plot([], [], color=GREY, linestyle="--", linewidth=1.2, label="as promised")
+    ticks = [int(level) for level in fits[0].coverage]
+    ax.set(xticks=ticks, yticks=ticks, xlim=(45, 100), ylim=(min(38, *ax.get_ylim()), 100))
+    ax.set(xlabel="promised coverage of intervals (%)", ylabel="held-out ratings inside (%)")
+    ax.set_title("Bayesian intervals keep their word")
+    ax.legend(loc="lower right")
+
+
+def _rare_items(ax: Any, certainty: Certainty) -> None:
+    n, std = certainty.n_ratings, certainty.std
+    # Gibbs is the last of the fits, and this panel is about it.
+    ax.scatter(n, std, s=9, color=COLOURS[-1], alpha=0.35, linewidths=0, label="an item (Gibbs)")
+    order = np.argsort(n, kind="stable")
+    groups = np.array_split(order, 14)
+    middles = [(np.median(n[g]), np.median(std[g])) for g in groups if len(g)]
+    ax.plot(*zip(*middles, strict=True), color="black", linewidth=1.8, label="running median")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set_ylim(bottom=0)
+    ax.set(
+        xlabel="ratings of the item (log scale)", ylabel="sd of prediction without noise (points)"
+    )
+    ax.set_title("The rarer the item, the less is known")
+    ax.legend(loc="lower left")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    """Write under another name first: whoever looks sees the old file or all of the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        # Without a date, the same figure is the same file.
+        meta = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(part, format=path.suffix[1:], dpi=150, metadata=meta)
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return path

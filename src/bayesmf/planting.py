@@ -1,0 +1,139 @@
+"""Compiled parts of synthetic.py: planted rows, and items drawn without replacement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayesmf.keys import FAST, STREAM_SYNTHETIC, fill_normals, log32, philox, unit
+
+# One last counter word for each use, so that no two uses share a number.
+USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE = np.arange(6, dtype=np.uint32) + np.uint32(
+    STREAM_SYNTHETIC << 24
+)
+
+_HEAVY = 0.1  # from this part of the items on, a key for each costs less than rejected draws
+_U32 = np.uint32
+
+
+@njit(nogil=True, cache=True)
+def plant(X, x, start, each, bias, use, k0, k1):
+    """Rows of planted factors X and biases x; a row depends on its own number only."""
+    D = X.shape[1]
+    quads = D // 4 + 1
+    z = np.empty(4 * quads, dtype=np.float32)
+    for r in range(x.size):
+        fill_normals(z, quads, start + r, 0, use, k0, k1)
+        x[r] = bias * z[D]
+        for d in range(D):
+            X[r, d] = each * z[d]
+
+
+@njit(nogil=True, cache=True)
+def alias_table(chance):
+    """Walker's table by Vose: column j keeps itself with chance keep[j], else gives other[j]."""
+    n = chance.size
+    rest = chance * n
+    keep = np.ones(n, dtype=np.float32)
+    other = np.arange(n).astype(np.int32)
+    # One array for two stacks: columns with less than their share grow up from the left end,
+    # the others down from the right.
+    stack = np.empty(n, dtype=np.int32)
+    small, large = 0, n
+    for j in range(n):
+        if rest[j] < 1.0:
+            stack[small] = j
+            small += 1
+        else:
+            large -= 1
+            stack[large] = j
+    while small > 0 and large < n:
+        small -= 1
+        s, g = stack[small], stack[large]
+        keep[s] = rest[s]
+        other[s] = g
+        rest[g] -= 1.0 - rest[s]
+        if rest[g] < 1.0:
+            large += 1
+            stack[small] = g
+            small += 1
+    return keep, other
+
+
+@njit(inline="always")
+def _pick(column, chance, keep, other):
+    """An item from two random words."""
+    j = np.int32((np.uint64(column) * np.uint64(keep.size)) >> np.uint64(32))
+    return j if unit(chance) <= keep[j] else other[j]
+
+
+@njit(nogil=True, cache=True)
+def _draw_light(out, user, seen, keep, other, k0, k1):
+    """Items without replacement by drawing again what was drawn before."""
+    n, q = 0, 0
+    while n < out.size:
+        w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), DRAW, k0, k1)
+        q += 1
+        for j in (_pick(w0, w1, keep, other), _pick(w2, w3, keep, other)):
+            # seen[j] is the last user who drew j, so nothing is cleared between users.
+            if seen[j] != user and n < out.size:
+                seen[j] = user
+                out[n] = j
+                n += 1
+    out.sort()
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _draw_heavy(out, user, keys, inverse, k0, k1):
+    """Items without replacement by Efraimidis and Spirakis: the smallest exponential / weight."""
+    m = inverse.size
+    quads = keys.size // 4
+    for q in range(quads):
+        w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), DRAW, k0, k1)
+        keys[q] = -log32(unit(w0))
+        keys[quads + q] = -log32(unit(w1))
+        keys[2 * quads + q] = -log32(unit(w2))
+        keys[3 * quads + q] = -log32(unit(w3))
+    for j in range(m):
+        keys[j] *= inverse[j]
+    limit = np.partition(keys[:m], out.size - 1)[out.size - 1]
+    n = 0
+    for j in range(m):
+        # Equal keys are rare but exist in float32, hence the second condition.
+        if keys[j] <= limit and n < out.size:
+            out[n] = j
+            n += 1
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def fill(out, first, bounds, rows, tables, scalars, key):
+    """Ratings of users first, first + 1, ... ; bounds are their places in the output."""
+    users, items, ratings = out
+    U, a, V, b = rows
+    keep, other, inverse = tables
+    mean, noise, stars = scalars
+    k0, k1 = key[0], key[1]
+    m, D = V.shape
+    seen = np.full(m, -1, dtype=np.int32)
+    keys = np.empty(4 * ((m + 3) // 4), dtype=np.float32)
+    z = np.empty(m + 4, dtype=np.float32)
+    for r in range(a.size):
+        user, start, n = first + r, bounds[r], bounds[r + 1] - bounds[r]
+        mine = items[start : start + n]
+        if n > _HEAVY * m:
+            _draw_heavy(mine, user, keys, inverse, k0, k1)
+        else:
+            _draw_light(mine, user, seen, keep, other, k0, k1)
+        fill_normals(z, (n + 3) // 4, user, 0, NOISE, k0, k1)
+        centre = mean + a[r]
+        for k in range(n):
+            j = mine[k]
+            rating = centre + b[j] + noise * z[k]
+            for d in range(D):
+                rating += U[r, d] * V[j, d]
+            if stars:
+                rating = min(max(math.floor(rating + np.float32(0.5)), 1.0), 5.0)
+            users[start + k] = user
+            ratings[start + k] = rating

@@ -1,0 +1,111 @@
+"""From what a user wrote to what a run needs: checks, and defaults that follow the data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bayesmf.batches import TrainingData
+from bayesmf.engines.local import Serial
+from bayesmf.errors import InputError
+from bayesmf.priors import GammaPrior, Prior, WishartPrior
+from bayesmf.rounds import data_shape
+from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, Sampler
+from bayesmf.server import Settings, Validation, run
+
+# Above this many multiplications a sweep, exact draws cost more than they bring.
+GIBBS_LIMIT = 2e10
+MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
+
+
+def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -> Settings:
+    """Settings of a run from the estimator's parameters; one sentence for what cannot be meant."""
+    shape = data_shape(data)
+    d = params["n_factors"]
+    d = default_factors(shape) if d is None else _whole("n_factors", d, 1)
+    tau, seed, max_draws = params["tau"], params["random_state"], params["max_draws"]
+    if tau != "sample":
+        tau = _positive("tau", tau, "'sample' or a positive number")
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    alpha_0, beta_0 = (_positive(name, params[name]) for name in ("alpha_0", "beta_0"))
+    prior = make_prior(params["prior"], alpha_0, beta_0)
+    if max_draws is None:
+        per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
+        max_draws = int(np.clip(DRAW_BYTES // per_draw, 8, MAX_DRAWS))
+    return Settings(
+        sampler=make_sampler(params["sampler"], shape, d).resolve(shape),
+        prior=prior,
+        n_factors=d,
+        tau=None if tau == "sample" else tau * scale**2,
+        tau_prior=(alpha_0, beta_0),
+        seed=_whole("random_state", seed, 0),
+        max_draws=_whole("max_draws", max_draws, 1),
+        scale=scale,
+    )
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        if int(value) == value and value >= least:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
+
+
+def _positive(name: str, value: Any, what: str = "a positive number") -> float:
+    try:
+        if 0 < float(value) < math.inf:
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"{name} must be {what}; got {value!r}")
+
+
+def default_factors(shape: DataShape) -> int:
+    """A third of the mean number of ratings per row, between 4 and 32."""
+    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
+
+
+def make_sampler(sampler: str | Sampler, shape: DataShape, d: int) -> Sampler:
+    """A sampler by its name; "auto" is Gibbs where a sweep is affordable, SGLD beyond."""
+    if isinstance(sampler, SGD | SGLD | Gibbs):
+        return sampler
+    named: dict[str, Sampler] = {"sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
+    if sampler == "auto":
+        return named["gibbs" if shape.n_ratings * (d + 1) ** 2 <= GIBBS_LIMIT else "sgld"]
+    if sampler not in named:
+        raise InputError(
+            f"sampler {sampler!r} is none of 'auto', 'sgd', 'sgld', 'gibbs' or a sampler object"
+        )
+    return named[sampler]
+
+
+def make_prior(name: str, alpha_0: float, beta_0: float) -> Prior:
+    """A prior by its name."""
+    if name == "gamma":
+        return GammaPrior(alpha_0, beta_0)
+    if name == "wishart":
+        return WishartPrior()
+    raise InputError(f"prior {name!r} is none of 'gamma', 'wishart'")
+
+
+def compile_kernels(settings: Settings) -> float:
+    """Compile (or load from numba's cache) what a fit will need; returns the seconds it took."""
+    begin = time.monotonic()
+    pair = np.array([0, 1], np.int32)
+    data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
+    sampler = replace(settings.sampler, epochs=1)
+    if not isinstance(sampler, Gibbs):
+        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6)
+    if not isinstance(sampler, SGD):
+        sampler = replace(sampler, burn_in=0)
+    tiny = replace(settings, sampler=sampler.resolve(data_shape(data)), max_draws=1)
+    run(data, tiny, Serial(), Validation(pair, pair, data.value))
+    return time.monotonic() - begin

@@ -1,0 +1,139 @@
+"""Geweke's joint test of both Gibbs samplers, and proof that it can fail.
+
+If "draw R given the parameters, then one sweep given R" is run as one chain, its parameters follow
+the prior. So every function of them must have the same mean as under draws from the prior.
+Functions are invariant to rotations and signs, bounded or of light tails. With |z| < 4.5 for
+eleven functions the false-alarm rate of a test is below 1e-4; seeds are fixed.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bayesmf.worker
+from bayesmf.batches import TrainingData
+from bayesmf.diagnostics import effective_sample_size
+from bayesmf.draws import DrawStore
+from bayesmf.keys import make_key
+from bayesmf.params import Params, Precisions
+from bayesmf.priors import GammaPrior, WishartPrior
+from bayesmf.rounds import ChainState, GibbsRounds
+from bayesmf.samplers import Gibbs
+from bayesmf.server import Chain, Errors, Monitor, Settings
+from bayesmf.worker import run_task
+
+N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)
+PRIORS = {"gamma": GammaPrior(6.0, 6.0), "wishart": WishartPrior(kappa_0=2.0, nu_0=10.0)}
+CELLS = np.random.default_rng(0).permutation(N_USERS * N_ITEMS)[:17]
+USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.int32)
+
+
+def _functions(state):
+    p, prior = state.params, state.precisions
+    pred = p.U @ p.V.T + p.a[:, None] + p.b[None, :]
+    return [
+        np.log(prior.tau),
+        np.log(prior.users.diagonal()).mean(),
+        np.log(prior.items.diagonal()).mean(),
+        np.log(prior.users.diagonal()[-1]),
+        np.tanh(prior.items.mu[0]),
+        np.log(np.mean(p.U**2)),
+        np.log(np.mean(p.V**2)),
+        np.tanh(pred[0, 0]),
+        np.tanh(pred[0, 0] * pred[1, 1]),
+        np.log(np.mean(pred**2)),
+        np.tanh(np.mean(p.a) * np.mean(p.b)),
+    ]
+
+
+def _from_prior(prior, rng):
+    users, items = prior.draw_prior(D, rng), prior.draw_prior(D, rng)
+    rows = [
+        rng.multivariate_normal(side.mu, side.covariance(), n).astype(np.float32)
+        for side, n in ((users, N_USERS), (items, N_ITEMS))
+    ]
+    tau = rng.gamma(TAU_PRIOR[0], 1 / TAU_PRIOR[1])
+    return ChainState(0, make_key(1), Params(*rows, D), Precisions(users, items, tau))
+
+
+def _ratings(state, rng):
+    p = state.params
+    mean = np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]) + p.a[USER] + p.b[ITEM]
+    value = mean + rng.normal(size=len(USER)) / state.precisions.tau**0.5
+    return TrainingData(USER, ITEM, value.astype(np.float32), N_USERS, N_ITEMS)
+
+
+def _sweep(chain, state, t):
+    """One round and the precisions, as the server does them."""
+    phases = GibbsRounds(chain.data, Gibbs(n_stripes=2))
+    round_ = phases.round(state, t)
+    tasks = next(round_)
+    while tasks:
+        results = [run_task(phases.held[task.place], task) for task in tasks]
+        try:
+            tasks = round_.send(results)
+        except StopIteration:
+            break
+    errors = Errors()
+    errors.add(state)
+    chain.draw_precisions(state, t, errors, burning=False)
+
+
+def _z_scores(name, n=9000):
+    prior, rng = PRIORS[name], np.random.default_rng(7)
+    independent = np.array([_functions(_from_prior(prior, rng)) for _ in range(n)])
+    state = _from_prior(prior, rng)
+    settings = Settings(Gibbs(), prior, D, None, TAU_PRIOR, seed=1, max_draws=1)
+    chain = Chain(0, None, settings, None, DrawStore(1, 1), Monitor(None, (), 1.0))
+    joint = []
+    for t in range(n):
+        chain = dataclasses.replace(chain, data=_ratings(state, rng))
+        _sweep(chain, state, t)
+        joint.append(_functions(state))
+    joint = np.array(joint)
+    ess = effective_sample_size(joint[None])
+    error = np.sqrt(independent.var(0) / n + joint.var(0) / ess)
+    return np.abs(independent.mean(0) - joint.mean(0)) / np.where(error > 0, error, 1), ess
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_gibbs_passes(name):
+    z, ess = _z_scores(name)
+    assert np.nanmin(ess) > 300
+    assert np.nanmax(z) < 4.5
+
+
+def _too_cold(draw_rows):
+    def mutant(out, *args):
+        args = list(args)
+        args[7] = args[7] * 1.6  # tau
+        return draw_rows(out, *args)
+
+    return mutant
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_a_row_draw_at_the_wrong_temperature_is_caught(name, monkeypatch):
+    monkeypatch.setattr(bayesmf.worker, "draw_rows", _too_cold(bayesmf.worker.draw_rows))
+    assert np.nanmax(_z_scores(name, 6000)[0]) > 6
+
+
+def test_a_wrong_gamma_shape_is_caught(monkeypatch):
+    right = GammaPrior.draw
+
+    def mutant(self, rows, rng):
+        return right(dataclasses.replace(self, alpha_0=self.alpha_0 + 0.5), rows, rng)
+
+    monkeypatch.setattr(GammaPrior, "draw", mutant)
+    assert np.nanmax(_z_scores("gamma", 6000)[0]) > 6
+
+
+def test_a_wrong_wishart_mean_is_caught(monkeypatch):
+    right = WishartPrior.draw
+
+    def mutant(self, rows, rng):
+        return right(dataclasses.replace(self, kappa_0=self.kappa_0 + 3), rows, rng)
+
+    monkeypatch.setattr(WishartPrior, "draw", mutant)
+    assert np.nanmax(_z_scores("wishart", 6000)[0]) > 6

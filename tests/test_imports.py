@@ -1,0 +1,107 @@
+"""Imports follow docs/design.md; `import bayesmf` is quick and drags nothing heavy along."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import bayesmf
+
+ROOT = Path(bayesmf.__file__).parent
+FREE = {"errors", "ids", "ratings", "params", "keys"}
+# Who may import whom, beyond FREE. Readers of ratings are one family.
+ALLOWED = {
+    "errors": set(),
+    "keys": set(),
+    "ids": set(),
+    "params": set(),
+    "tables": {"delimited"},
+    "delimited": {"tables"},
+    "readers": {"tables", "delimited"},
+    "formats": {"readers", "tables", "delimited"},
+    "ratings": {"formats", "tables", "readers"},
+    "synthetic": {"planting"},
+    "planting": set(),
+    "kernels": set(),
+    "gibbs": set(),
+    "mixture": set(),
+    "priors": {"kernels"},
+    "grid": set(),
+    "batches": {"grid"},
+    "correctors": {"batches"},
+    "schedules": set(),
+    "samplers": {"grid", "batches", "correctors", "schedules", "priors"},
+    "worker": {"batches", "gibbs", "kernels"},
+    "rounds": {"batches", "correctors", "grid", "samplers", "schedules", "worker"},
+    "engines": {"engines", "worker"},
+    "callbacks": set(),
+    "draws": set(),
+    "server": {
+        "batches", "callbacks", "draws", "engines", "kernels", "priors", "rounds", "samplers",
+        "schedules", "worker",
+    },
+    "posterior": {"draws", "kernels", "mixture"},
+    "diagnostics": {"mixture"},
+    "storage": set(),
+    "settings": {"batches", "engines", "priors", "rounds", "samplers", "server"},
+    "estimator": {
+        "batches", "callbacks", "diagnostics", "draws", "engines", "posterior", "samplers",
+        "server", "settings", "storage",
+    },
+    "figures": set(),
+    "demo": {"callbacks", "diagnostics", "estimator", "figures", "samplers", "synthetic"},
+}  # fmt: skip
+TOP = {"cli", "__init__", "__main__"}
+OUTSIDE_OF_KERNELS = {"numpy", "numba", "math", "typing", "__future__", "bayesmf"}
+
+
+def _imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, []
+
+
+def _modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path, path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def test_imports_follow_the_arrows():
+    for path, module in _modules():
+        if module in TOP:
+            continue
+        for name, members in _imports(path):
+            if name == "bayesmf":
+                used = {m for m in members if (ROOT / f"{m}.py").exists()}
+            elif name.startswith("bayesmf."):
+                used = {name.split(".")[1]}
+            else:
+                continue
+            extra = used - FREE - ALLOWED[module] - {module}
+            assert not extra, f"{path.name} imports {extra}"
+
+
+def test_kernels_import_numpy_and_numba_alone():
+    for module in ("kernels", "gibbs", "keys"):
+        names = {name.split(".")[0] for name, _ in _imports(ROOT / f"{module}.py")}
+        assert names <= OUTSIDE_OF_KERNELS
+
+
+def test_import_is_quick():
+    """A second import in a fresh process, best of five because machines are shared."""
+    code = "import time; t = time.perf_counter(); import bayesmf; print(time.perf_counter() - t)"
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(seconds) < 0.6
+
+
+def test_files_stay_small():
+    long = {
+        path.name: n for path, _ in _modules() if (n := len(path.read_text().splitlines())) > 430
+    }
+    assert not long
