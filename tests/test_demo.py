@@ -11,8 +11,10 @@ import pytest
 from bayesmf import demo
 from bayesmf.errors import InputError
 
+# Half the epochs of SGLD are too few: on RMSE it then loses to SGD with 4 of the seeds 0 to 7. With
+# these it wins with all eight, by 0.006 to 0.020, so the seed below is not a lucky one.
 SMALL = demo.Sizes(
-    users=400, items=300, ratings=16_000, sgd_epochs=200, sgld_epochs=240, gibbs_epochs=100
+    users=400, items=300, ratings=16_000, sgd_epochs=200, sgld_epochs=480, gibbs_epochs=100
 )
 KEYS = {
     "seed", "sizes", "train", "test", "noise_floor", "fits", "recommendations", "unknown",
@@ -79,11 +81,15 @@ def test_recommendations_are_ordered_and_near_the_truth(numbers):
     for r in items:
         assert r["low"] < r["mean"] < r["high"]
     # Over all users of seeds 3 to 6 this error has mean 0.01 and standard deviation 0.27: four of
-    # those. Rows of the truth that do not belong to the ids would be off by the 1.5 points and more
-    # that separate the best ten from an average film.
-    error = np.mean(means) - np.mean([r["planted"] for r in items])
-    assert abs(error) < 1.1
-    assert np.mean(means) > 3.6 + 1.1
+    # those.
+    planted = np.mean([r["planted"] for r in items])
+    assert abs(np.mean(means) - planted) < 1.1
+    # In truth too the ten are above the user's average film: over users of seeds 0 to 7 by 1.6
+    # standard deviations of the user's films, give or take 0.27. Again four of those.
+    world = demo.make_world(SMALL, numbers["seed"])
+    user = numbers["recommendations"]["user"]
+    every = [world.planted(user, f"film {k + 1}") for k in range(SMALL.items)]
+    assert planted > np.mean(every) + 0.5 * np.std(every)
 
 
 def test_less_is_known_about_a_rare_item(numbers):

@@ -1,13 +1,38 @@
 """Bayesian matrix factorization that is as fast as SGD and says how sure it is."""
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-from bayesmf.callbacks import EarlyStop, Event, History, Progress
-from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
-from bayesmf.estimator import BayesianMF, Recommendation
-from bayesmf.ratings import Ratings
-from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Gibbs
-from bayesmf.synthetic import Synthetic
+if TYPE_CHECKING:
+    from bayesmf.callbacks import EarlyStop, Event, History, Progress
+    from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
+    from bayesmf.estimator import BayesianMF, Recommendation
+    from bayesmf.ratings import Ratings
+    from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Gibbs
+    from bayesmf.synthetic import Synthetic
+
+# Where public names live. They are imported when first used: `bayesmf --help` need not wait for
+# the compiler.
+_HOMES = {
+    "BayesMFError": "errors",
+    "BayesianMF": "estimator",
+    "DSGD": "samplers",
+    "DSGLD": "samplers",
+    "DivergenceError": "errors",
+    "EarlyStop": "callbacks",
+    "Event": "callbacks",
+    "Gibbs": "samplers",
+    "History": "callbacks",
+    "InputError": "errors",
+    "NotFittedError": "errors",
+    "Progress": "callbacks",
+    "Ratings": "ratings",
+    "Recommendation": "estimator",
+    "SGD": "samplers",
+    "SGLD": "samplers",
+    "Synthetic": "synthetic",
+}
 
 __all__ = [
     "DSGD",
@@ -28,3 +53,15 @@ __all__ = [
     "Recommendation",
     "Synthetic",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bayesmf' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"bayesmf.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

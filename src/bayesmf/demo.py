@@ -36,7 +36,7 @@ class Sizes:
     items: int = 1000
     ratings: int = 60_000
     sgd_epochs: int = 200
-    sgld_epochs: int = 500
+    sgld_epochs: int = 700
     gibbs_epochs: int = 200
 
 

@@ -172,6 +172,10 @@ class BayesianMF:
         low, high = train.range()
         center = float(np.mean(train.rating, dtype=np.float64))
         spread = float(np.std(train.rating, dtype=np.float64))
+        if spread > 0 and not 1e-12 < spread < 1e12:
+            raise InputError(
+                f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
+            )
         scale = spread if self.standardize and spread > 0 else 1.0
         data = _training_data(train, center, scale)
         settings = make_settings(self.get_params(deep=False), data, scale)
@@ -192,6 +196,7 @@ class BayesianMF:
         )
         self._seen = _seen(data)
         self.report_ = _report(data, settings, run_report, compile_seconds)
+        self.report_["step_size"] = self.history_[-1]["step_size"] if self.history_ else None
         return self
 
     def _engine(self) -> Engine:

@@ -54,9 +54,9 @@ class Params:
         *,
         bias: bool,
         key: NDArray[np.uint32],
-        spread: float = 0.1,
     ) -> Params:
-        """N(0, spread^2), different for each chain because `key` is."""
+        """N(0, 0.1^2), less for many factors; different for each chain because `key` is."""
+        spread = min(0.1, n_factors**-0.5)  # predictions start below the ratings' spread
         rng = generator(key, 0, STREAM_INIT)
         width = n_factors + bias
         draw = [
@@ -91,6 +91,12 @@ class RowPrior:
     def diagonal(self) -> NDArray[np.float64]:
         """The precisions of the columns."""
         return self.Lambda if self.Lambda.ndim == 1 else np.diag(self.Lambda).copy()
+
+    def strongest(self) -> float:
+        """A bound on the largest eigenvalue of Lambda, sharp for a diagonal."""
+        if self.Lambda.ndim == 1:
+            return float(self.Lambda.max())
+        return float(np.abs(self.Lambda).sum(axis=1).max())
 
 
 @dataclass(frozen=True)

@@ -80,14 +80,18 @@ class GradientRounds:
         )
         self.visit_rate = self._visit_rate(len(blocks))
         self.held: Sequence[HeldBlock] = hold_blocks(data, blocks, self.visit_rate, rule)
+        self._prior_weight = max(
+            float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.held
+        )
         self._rule, self._shape = rule, shape
         self.length = rule.round_length
 
     def step(self, state: ChainState, t: int) -> float:
         """epsilon_t."""
-        rule = self._rule
+        rule, now = self._rule, state.precisions
         assert rule.kappa is not None
-        first = rule.first_step(self._shape, state.precisions.tau)
+        pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
+        first = rule.first_step(self._shape, now.tau, pull)
         return StepSize(first, rule.kappa, rule.decay)(t)
 
     def _visit_rate(self, n_blocks: int) -> NDArray[np.float64]:

@@ -111,11 +111,14 @@ class GradientRule:
         """
         raise TypeError("an update rule has a default step")
 
-    def first_step(self, shape: DataShape, tau: float) -> float:
-        """epsilon_0 at a value of tau."""
+    def first_step(self, shape: DataShape, tau: float, pull: float) -> float:
+        """epsilon_0 given tau and the strongest pull of the prior on a visit, max lambda / hbar.
+
+        A default step is stable against both: it is below 4 over either curvature.
+        """
         if self.step_size is not None:
             return self.step_size
-        return self.default_step(shape) / tau
+        return min(self.default_step(shape) / tau, 1.0 / pull)
 
     def default_kappa(self, shape: DataShape) -> float:
         return max(1.0, float(self.rounds(shape)))
@@ -220,12 +223,14 @@ class SGLD(GradientRule):
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None
-        return replace(
+        rule = replace(
             rule,
             burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
             thin=self.thin or 1.0,
             precision_every=self.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
         )
+        check_settings(rule)
+        return rule
 
     def default_minibatch(self) -> str:
         # The printed h is the probability of a visit when ratings are drawn with replacement.
@@ -236,7 +241,8 @@ class SGLD(GradientRule):
         return 1 if self.noise == "paper" else BATCHES
 
     def default_epochs(self, shape: DataShape) -> float:
-        return float(np.clip(5e8 / shape.n_ratings, 60, 1500))
+        # Chains from different starts average out what one of them takes long to cross.
+        return float(np.clip(1e9 / shape.n_ratings, 60, 3000) / np.sqrt(self.n_chains))
 
     def default_step(self, shape: DataShape) -> float:
         # The noise of the mini-batch's gradient is eps tau n / (4 q) of the injected noise.
@@ -291,12 +297,14 @@ class Gibbs:
         """The same with every default filled in from the size of the data."""
         check_settings(self)
         epochs = self.epochs or 200
-        return replace(
+        rule = replace(
             self,
             epochs=epochs,
             burn_in=epochs / 5 if self.burn_in is None else self.burn_in,
             thin=self.thin or 1,
         )
+        check_settings(rule)
+        return rule
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         """A round is a sweep."""
@@ -336,7 +344,7 @@ def check_settings(sampler: Sampler | GradientRule) -> None:
         if name in _CHOICES and value not in _CHOICES[name]:
             names = " or ".join(repr(c) for c in _CHOICES[name])
             raise InputError(f"{name} must be {names}; got {value!r}")
-        if name in _POSITIVE and not (np.isfinite(value) and value > 0):
+        if name in _POSITIVE and not 0 < value < 1e18:
             raise InputError(f"{name} must be a positive number; got {value!r}")
         if name in _WHOLE and int(value) != value:
             raise InputError(f"{name} must be a whole number; got {value!r}")

@@ -102,6 +102,18 @@ def burn_in_rule(value: float | str | BurnIn) -> BurnIn:
     return FixedBurnIn(epochs)
 
 
-def keep_every(rounds_left: int, thin: int, cap: int) -> int:
-    """Rounds between kept draws: `thin`, or more where the cap on draws would be passed."""
-    return max(thin, -(-rounds_left // cap), 1)
+@dataclass(frozen=True)
+class Thinning:
+    """Which of the rounds after burn-in are kept: `n_draws`, evenly spread, the last too."""
+
+    n_rounds: int
+    n_draws: int
+
+    @classmethod
+    def of(cls, n_rounds: int, thin: float, cap: int) -> Thinning:
+        """One draw in `thin` rounds, fewer where there would be more than `cap`."""
+        return cls(n_rounds, max(1, min(int(n_rounds / max(thin, 1.0)), cap)))
+
+    def keeps(self, k: int) -> bool:
+        """Whether round k (from 0) after burn-in is kept."""
+        return (k + 1) * self.n_draws // self.n_rounds > k * self.n_draws // self.n_rounds

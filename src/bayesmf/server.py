@@ -27,7 +27,7 @@ from bayesmf.params import Params, Precisions
 from bayesmf.priors import Prior, draw_tau
 from bayesmf.rounds import ChainState, Rounds, data_shape, make_rounds
 from bayesmf.samplers import SGD, Sampler
-from bayesmf.schedules import Trace, keep_every
+from bayesmf.schedules import Thinning, Trace
 from bayesmf.worker import Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
@@ -252,14 +252,15 @@ def run_chain(chain: Chain) -> ChainRun:
     burn_in = sampler.burn_in_rule(shape)
     state, trace = chain.start(), Trace()
     since_tau, since_epoch = Errors(), Errors()
-    burning, every, first, kept, epoch = True, 1, 0, 0, 0
+    burning, first, kept, epoch = True, 0, 0, 0
+    thinning = Thinning(n_rounds, 1)
     averaged: float | None = None
     for t in range(n_rounds):
         if burning and burn_in.over(t / per_epoch, n_rounds / per_epoch, trace):
             burning, first = False, t
-            thin = max(1, round((sampler.thin or 1.0) * per_epoch))
-            every = keep_every(n_rounds - t, thin, chain.store.per_chain)
-            chain.store.reserve(chain.number, max(1, (n_rounds - t) // every), state.params)
+            thin = (sampler.thin or 1.0) * per_epoch
+            thinning = Thinning.of(n_rounds - t, thin, chain.store.per_chain)
+            chain.store.reserve(chain.number, thinning.n_draws, state.params)
         yield from chain.rounds.round(state, t)
         monitor.ratings_read += state.count
         since_tau.add(state)
@@ -267,7 +268,7 @@ def run_chain(chain: Chain) -> ChainRun:
         if sampler.precision_every and (t + 1) % sampler.precision_every == 0 and since_tau.count:
             chain.draw_precisions(state, t, since_tau, burning)
             since_tau = Errors()
-        if not burning and (t - first + 1) % every == 0:
+        if not burning and thinning.keeps(t - first):
             averaged = chain.keep(state)
             kept += 1
         now = int((t + 1) / per_epoch + 1e-9)

@@ -103,7 +103,9 @@ def compile_kernels(settings: Settings) -> float:
     data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
     sampler = replace(settings.sampler, epochs=1)
     if not isinstance(sampler, Gibbs):
-        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6)
+        sampler = replace(
+            sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6, visits="equal"
+        )
     if not isinstance(sampler, SGD):
         sampler = replace(sampler, burn_in=0)
     tiny = replace(settings, sampler=sampler.resolve(data_shape(data)), max_draws=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status: 0, 1 (it failed) or 2 (not as given)."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An id that the terminal cannot show is shown as an escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _dispatch(sys.argv[1:] if argv is None else list(argv))
         # Here, where a closed pipe can still be met in silence.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.fit import fit_facts
-from bayesmf.cli.output import print_facts, print_json, print_table
+from bayesmf.cli.output import count, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
@@ -84,8 +84,8 @@ def verdict(chains: int, draws: int, rhat: float) -> str:
     """What can be known of convergence, in one sentence."""
     if draws < LEAST_DRAWS:
         return (
-            f"{draws} kept in a chain ({LEAST_DRAWS} are needed): convergence cannot be known, "
-            "nor how sure the predictions are; sample longer, with sgld or gibbs."
+            f"{count(draws, 'draw')} in a chain ({LEAST_DRAWS} are needed): convergence cannot be "
+            "known, nor how sure the predictions are; sample longer, with sgld or gibbs."
         )
     if rhat != rhat:
         return "The predictions are the same in all draws: R-hat cannot be known."

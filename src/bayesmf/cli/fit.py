@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import count, print_facts, print_json
+from bayesmf.cli.output import count, print_facts, print_json, short
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -277,9 +277,9 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
-    facts = [*fit_facts(result), ("train RMSE", f"{rmse:.4f}")]
+    facts = [*fit_facts(result), ("train RMSE", short(rmse))]
     if result["validation_rmse"] and result["validation_rmse"][-1] is not None:
-        facts.append(("validation", f"RMSE {result['validation_rmse'][-1]:.4f}"))
+        facts.append(("validation", f"RMSE {short(result['validation_rmse'][-1])}"))
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
     print_facts([*facts, *(score_facts(scores) if scores else ()), ("saved", args.out)])
 
@@ -288,7 +288,9 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How a model was fitted, for people."""
     settings = dict(report["sampler"])
     rule = settings.pop("rule")
-    told = ", ".join(f"{name} {_short(value)}" for name, value in settings.items())
+    told = ", ".join(
+        f"{name} {_told(value)}" for name, value in settings.items() if value is not None
+    )
     chains = count(settings.get("n_chains", 1), "chain")
     seconds = f"{report['seconds']:.1f} s, {report['ratings_per_second'] / 1e6:.2f}M ratings/s"
     return [
@@ -302,9 +304,12 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(report["seed"])),
         ("time", f"{seconds} (and {report['compile_seconds']:.1f} s to compile)"),
         ("draws", f"{report['draws']} from {chains} of {report['epochs']:g} epochs"),
-        ("noise", f"tau {report['tau']:.4g}, a standard deviation of {report['tau'] ** -0.5:.4f}"),
+        (
+            "noise",
+            f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}",
+        ),
     ]
 
 
-def _short(value: Any) -> str:
+def _told(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

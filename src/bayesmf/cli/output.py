@@ -55,8 +55,14 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.3f}" if math.isfinite(value) else "-"
+        return short(value, 3) if math.isfinite(value) else "-"
     return str(value)
+
+
+def short(value: float, digits: int = 4) -> str:
+    """A number with some decimals, or with as many digits where it is very large or small."""
+    usual = value == 0 or 1e-3 <= abs(value) < 1e7
+    return f"{value:.{digits}f}" if usual else f"{value:.{digits}g}"
 
 
 def count(n: int, one: str, many: str | None = None) -> str:
@@ -109,9 +115,13 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
 
 
 def print_csv(frame: pl.DataFrame) -> None:
-    """Print CSV, by slices: the text of all of a long table would need room of its own."""
+    """Print CSV, by slices: the text of all of a long table would need room of its own.
+
+    It is UTF-8 whatever the terminal is, because ids must survive.
+    """
+    sys.stdout.flush()
     for k, piece in enumerate(frame.iter_slices(_SLICE)):
-        sys.stdout.write(piece.write_csv(include_header=k == 0))
+        sys.stdout.buffer.write(piece.write_csv(include_header=k == 0).encode())
 
 
 def _part(path: Path) -> Path:

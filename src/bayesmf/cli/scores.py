@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli.output import count
+from bayesmf.cli.output import count, short
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
@@ -32,14 +32,14 @@ def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
 
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for people."""
-    error = "" if scores["rmse_se"] is None else f" +/- {scores['rmse_se']:.4f}"
+    error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
     levels = [f"{level}%: {100 * share:.1f}%" for level, share in scores["coverage"].items()]
     return [
         ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
-        ("RMSE", f"{scores['rmse']:.4f}{error}"),
-        ("MAE", f"{scores['mae']:.4f}"),
-        ("NLL", f"{scores['nll']:.4f}"),
-        ("CRPS", f"{scores['crps']:.4f}"),
+        ("RMSE", short(scores["rmse"]) + error),
+        ("MAE", short(scores["mae"])),
+        ("NLL", short(scores["nll"])),
+        ("CRPS", short(scores["crps"])),
         ("coverage", "  ".join(levels)),
     ]
 

@@ -1,0 +1,344 @@
+"""The commands that answer: predict, evaluate, recommend, diagnose; and synth and demo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bayesmf.demo
+from bayesmf import BayesianMF, Ratings, Synthetic
+from bayesmf.cli.diagnose import verdict
+from cli_tools import QUICK, SGD, Data, contents, make_data, process, run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    return make_data(tmp_path_factory.mktemp("cli"))
+
+
+# -- predict --------------------------------------------------------------------------------------
+
+
+def test_predict_prints_what_the_model_says(data: Data) -> None:
+    ran = run("predict", data.model, data.test, "--level", 0.8)
+    assert (ran.status, ran.err) == (0, "")
+    found = pl.read_csv(ran.out.encode())
+    assert found.columns == ["user", "item", "mean", "std", "low", "high"]
+    pairs, model = pl.read_csv(data.test), BayesianMF.load(data.model)
+    assert found["user"].equals(pairs["user"])
+    assert found["item"].equals(pairs["item"])
+    mean, std = model.predict(pairs["user"], pairs["item"], return_std=True)
+    low, high = model.predict_interval(pairs["user"], pairs["item"], 0.8)
+    for name, values in (("mean", mean), ("std", std), ("low", low), ("high", high)):
+        assert found[name].to_list() == pytest.approx(values.tolist(), rel=1e-6)
+
+
+def test_predict_writes_files(data: Data, tmp_path: Path) -> None:
+    printed = run("predict", data.model, data.test).out
+    csv, parquet = tmp_path / "p.csv", tmp_path / "p.parquet"
+    assert str(csv) in run("predict", data.model, data.test, "--out", csv).out
+    assert csv.read_text() == printed
+    found = run("predict", data.model, data.test, "--out", parquet, "--json").json
+    assert found["pairs"] == 180
+    assert "predictions" not in found
+    assert pl.read_parquet(parquet).write_csv() == printed
+    assert contents(tmp_path) == {"p.csv", "p.parquet"}
+
+
+def test_predict_json_and_unseen_ids(data: Data, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.csv"
+    file.write_text("who,what\n007,1\nnew,2\n3,4\n")
+    args = ("predict", data.model, file, "--columns", "user=who,item=what")
+    found = run(*args, "--json").json
+    assert [(p["user"], p["item"]) for p in found["predictions"]] == [
+        ("007", 1),
+        ("new", 2),
+        ("3", 4),
+    ]
+    assert found["unseen"] == 2
+    ran = run(*args)
+    assert ran.status == 0
+    assert "2 pairs have an unseen" in ran.err
+    assert ran.out.splitlines()[1].startswith("007,1,")
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        ("p.txt", ".csv or .parquet"),
+        ("none/p.csv", "cannot be written"),
+        ("folder.csv", "not a plain file"),
+    ],
+)
+def test_predict_checks_its_out_first(tmp_path: Path, out: str, says: str) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    ran = run("predict", tmp_path / "no-model", tmp_path / "no-pairs", "--out", tmp_path / out)
+    assert ran.status == 2
+    assert says in ran.sentence
+    assert contents(tmp_path) == {"folder.csv"}
+
+
+def test_predict_does_not_write_over_its_input(data: Data) -> None:
+    before = data.test.read_bytes()
+    ran = run("predict", data.model, data.test, "--out", data.test)
+    assert ran.status == 2
+    assert "also read from" in ran.sentence
+    assert data.test.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "recommend"])
+def test_models_that_are_none(data: Data, tmp_path: Path, command: str) -> None:
+    for model in (tmp_path / "none", tmp_path, data.train):
+        ran = run(command, model, data.test)
+        assert ran.status == 2
+        assert str(model) in ran.sentence
+
+
+# -- evaluate -------------------------------------------------------------------------------------
+
+
+def test_evaluate(data: Data) -> None:
+    found = run("evaluate", data.model, data.test, "--json").json
+    scores = BayesianMF.load(data.model).evaluate(Ratings.read(data.test)).as_dict()
+    assert {name: found[name] for name in scores} == scores
+    assert found["unseen"] == 0
+    told = run("evaluate", data.model, data.test).out
+    assert f"RMSE      {scores['rmse']:.4f} +/- " in told
+    assert "95%: " in told
+
+
+def test_evaluate_on_ids_that_are_all_unseen(data: Data, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("user,item,rating\nann,1,3\nbob,tea,4\n")
+    found = run("evaluate", data.model, file, "--json").json
+    assert (found["n"], found["unseen"]) == (2, 2)
+    assert (found["unseen_users"], found["unseen_items"]) == (2, 1)
+    assert "2 of them with an unseen" in run("evaluate", data.model, file).out
+
+
+# -- recommend ------------------------------------------------------------------------------------
+
+
+def test_recommend_tables(data: Data) -> None:
+    ran = run("recommend", data.model, 1, "-n", 3, 2)
+    assert (ran.status, ran.err) == (0, "")
+    first, second = ran.out.split("\n\n")
+    assert first.startswith("user 1\nitem ")
+    assert second.startswith("user 2\nitem ")
+    assert len(first.splitlines()) == 2 + 3
+
+
+def test_recommend_json_is_what_the_model_says(data: Data) -> None:
+    args = ("recommend", data.model, 5, "-n", 4, "--json", "--level", 0.5)
+    (answer,) = run(*args).json["recommendations"]
+    model = BayesianMF.load(data.model)
+    best = model.recommend(5, 4, level=0.5)
+    assert (answer["user"], answer["known"]) == (5, True)
+    assert [tuple(r.values()) for r in answer["items"]] == [tuple(r) for r in best]
+    (seen,) = run(*args, "--include-seen", "-n", 999).json["recommendations"]
+    assert len(seen["items"]) == len(model.item_ids_)
+    (unseen,) = run(*args, "-n", 999).json["recommendations"]
+    assert len(unseen["items"]) == 40 - len(set(Ratings.read(data.train).items[_of(data, 5)]))
+
+
+def _of(data: Data, user: int) -> Any:
+    return Ratings.read(data.train).users == user
+
+
+def test_recommend_policies_and_seeds(data: Data) -> None:
+    def best(*more: object) -> list[list[Any]]:
+        found = run("recommend", data.model, "--all", "-n", 3, "--json", *more).json
+        return [[r["item"] for r in a["items"]] for a in found["recommendations"]]
+
+    mean, thompson = best(), best("--policy", "thompson", "--seed", 1)
+    assert len(mean) == 60
+    assert best("--policy", "ucb") != mean
+    assert thompson != mean
+    assert thompson == best("--policy", "thompson", "--seed", 1)
+    assert thompson != best("--policy", "thompson", "--seed", 2)
+    alone = run("recommend", data.model, 7, "-n", 3, "--json", "--policy", "thompson", "--seed", 1)
+    assert [r["item"] for r in alone.json["recommendations"][0]["items"]] == thompson[6]
+
+
+def test_recommend_to_unknown_users_and_from_a_file(data: Data, tmp_path: Path) -> None:
+    file, out = tmp_path / "users.txt", tmp_path / "best.csv"
+    file.write_text("3\n\n  stranger \n")
+    ran = run("recommend", data.model, "--users", file, "-n", 2)
+    assert ran.status == 0
+    assert "'stranger' is unknown" in ran.err
+    assert "user stranger (unknown" in ran.out
+    ran = run("recommend", data.model, 1, "--users", file, "-n", 2, "--out", out, "--json")
+    assert ran.json["users"] == 3
+    found = pl.read_csv(out, infer_schema_length=None)
+    assert found.columns == ["user", "rank", "item", "mean", "std", "low", "high"]
+    assert found["user"].to_list() == ["1", "1", "3", "3", "stranger", "stranger"]
+    assert found["rank"].to_list() == [1, 2] * 3
+
+
+def test_recommend_when_nothing_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\n1,1,3\n1,2,4\n2,1,5\n")
+    assert run("fit", file, "--out", tmp_path / "m", *QUICK).status == 0
+    ran = run("recommend", tmp_path / "m", 1)
+    assert ran.status == 0
+    assert "nothing is left" in ran.out
+    out = tmp_path / "best.csv"
+    assert run("recommend", tmp_path / "m", 1, "--out", out).status == 0
+    assert out.read_text() == "user,rank,item,mean,std,low,high\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ((), "say for whom"),
+        (("1", "--all"), "say for whom"),
+        (("1", "-n", "0"), "-n: '0'"),
+        (("1", "--policy", "best"), "--policy: invalid choice"),
+        (("1", "--level", "90"), "--level: '90'"),
+        (("--users", "nowhere"), "nowhere cannot be read"),
+        (("1", "--out", "best.txt"), "must end in .csv or .parquet"),
+    ],
+)
+def test_recommend_refuses(data: Data, more: Sequence[str], says: str) -> None:
+    ran = run("recommend", data.model, *more)
+    assert ran.status == 2
+    assert says in ran.sentence
+
+
+# -- diagnose -------------------------------------------------------------------------------------
+
+
+def test_diagnose(data: Data) -> None:
+    found = run("diagnose", data.model, "--test", data.test, "--json").json
+    model = BayesianMF.load(data.model)
+    assert found["diagnostics"] == model.diagnose()
+    assert (found["chains"], found["draws_per_chain"]) == (2, 48)
+    assert found["fit"] == model.report_
+    assert found["test"]["rmse"] == model.evaluate(Ratings.read(data.test)).rmse
+    assert found["verdict"].startswith("R-hat of predictions ")
+    told = run("diagnose", data.model).out
+    assert all(f"\n{name} " in told for name in ("prediction", "tau", "lambda_U", "lambda_b"))
+    assert "Gibbs: " in told
+    assert told.endswith(f"\n\n{found['verdict']}\n")
+    assert "RMSE" in run("diagnose", data.model, "--test", data.test).out
+
+
+def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
+    assert run("fit", data.train, "--out", tmp_path / "m", *SGD).status == 0
+    found = run("diagnose", tmp_path / "m", "--json").json
+    assert found["diagnostics"]["prediction"]["rhat"] is None
+    assert "cannot be known" in found["verdict"]
+    assert "cannot be known" in run("diagnose", tmp_path / "m").out
+
+
+def test_verdicts() -> None:
+    assert verdict(2, 50, 1.01) == "R-hat of predictions 1.010: the 2 chains agree."
+    assert "run longer" in verdict(2, 50, 1.2)
+    assert "run longer" in verdict(1, 50, float("inf"))
+    assert "--chains 2" in verdict(1, 50, 1.01)
+    assert "cannot be known" in verdict(2, 3, float("nan"))
+    assert "cannot be known" in verdict(2, 50, float("nan"))
+
+
+# -- synth and demo -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_synth(tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"s.{suffix}"
+    sizes = ("--users", 30, "--items", 20, "--ratings", 200)
+    args = ("synth", "--out", out, *sizes, "--factors", 2, "--noise", 0.5, "--seed", 4)
+    ran = run(*args)
+    assert ran.status == 0
+    assert "200 by 30 users of 20 items" in ran.out
+    assert "RMSE 0.5" in ran.out
+    found, made = Ratings.read(out), Synthetic(30, 20, 200, 2, 0.5, seed=4).ratings()
+    assert found.rating.tolist() == made.rating.tolist()
+    told = run(*args, "--stars", "--json").json
+    assert (told["users"], told["ratings"], told["noise_floor"]) == (30, 200, None)
+    assert set(Ratings.read(out).rating.tolist()) <= {1, 2, 3, 4, 5}
+
+
+def test_synth_like_a_known_shape(tmp_path: Path) -> None:
+    out = tmp_path / "s.csv"
+    found = run("synth", "--out", out, "--shape", "ml-100k", "--scale", 0.01, "--json").json
+    assert found["ratings"] == len(Ratings.read(out)) == 1000
+    assert found["noise_floor"] == found["noise"] == 0.85
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--out s.csv", "give --shape"),
+        ("--out s.csv --shape ml-1m --users 5", "give --shape"),
+        ("--out s.csv --users 5 --items 5", "give --shape"),
+        ("--out s.csv --users 5 --items 5 --ratings 20 --scale 0.5", "give --shape"),
+        ("--out s.csv --shape ml-2m", "--shape: invalid choice"),
+        ("--out s.csv --shape ml-1m --scale 2", "scale"),
+        ("--out s.csv --users 5 --items 5 --ratings 2000", "too many"),
+        ("--out s.csv --users 5 --items 5 --ratings 10 --noise -1", "--noise: '-1'"),
+        ("--out s.txt --shape ml-1m", "must end in"),
+        ("--out none/s.csv --shape ml-1m", "cannot be written"),
+    ],
+)
+def test_synth_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run("synth", *options.split())
+    assert ran.status == 2
+    assert says in ran.sentence
+    assert contents(tmp_path) == set()
+
+
+def test_demo_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(bayesmf.demo, "run", lambda *args: calls.append(args))
+    assert run("demo", "--out", tmp_path, "--seed", 3, "--json").status == 0
+    assert calls == [(tmp_path, 3, True)]
+
+
+# -- in processes of their own --------------------------------------------------------------------
+
+
+def test_a_fresh_process_predicts_the_same(data: Data) -> None:
+    fresh = process("predict", data.model, data.test)
+    assert (fresh.returncode, fresh.stderr) == (0, "")
+    assert fresh.stdout == run("predict", data.model, data.test).out
+
+
+def test_a_process_says_no_without_a_traceback(tmp_path: Path) -> None:
+    ended = process("fit", tmp_path / "nowhere.csv", "--out", tmp_path / "m")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    nowhere = tmp_path / "nowhere.csv"
+    assert ended.stderr == f"bayesmf: error: There is no file or folder {nowhere}.\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes close otherwise")
+def test_a_closed_pipe_is_quiet(data: Data) -> None:
+    command = [sys.executable, "-m", "bayesmf", "recommend", str(data.model), "--all"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_ids_that_a_terminal_cannot_show(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "r.csv"
+    rows = [f"u{k % 7},\N{LATIN SMALL LETTER SHARP S}{k % 11},{k % 5}" for k in range(50)]
+    file.write_text("\n".join(["user,item,rating", *rows]) + "\n", encoding="utf-8")
+    assert run("fit", file, "--out", tmp_path / "m", *QUICK).status == 0
+    shown = run("recommend", tmp_path / "m", "u1", encoding=encoding)
+    assert shown.status == 0
+    assert ("\\xdf" in shown.out) == (encoding == "ascii")
+    printed = run("predict", tmp_path / "m", file, encoding=encoding)
+    assert pl.read_csv(printed.out.encode())["item"].equals(pl.read_csv(file)["item"])

@@ -1,0 +1,268 @@
+"""BayesianMF: what it accepts, scikit-learn's habits, predictions, refusals, model folders."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from bayesmf import (
+    SGD,
+    SGLD,
+    BayesianMF,
+    Gibbs,
+    InputError,
+    NotFittedError,
+    Ratings,
+)
+from contract import draws_digest
+from problems import planted
+
+QUICK = Gibbs(epochs=12, burn_in=4)
+
+
+@pytest.fixture(scope="module")
+def triple():
+    return planted(n_users=40, n_items=30, n_ratings=600)
+
+
+@pytest.fixture(scope="module")
+def model(triple):
+    return BayesianMF(2, sampler=QUICK, random_state=0).fit(triple)
+
+
+def test_every_kind_of_input_gives_the_same_model(triple, model, tmp_path):
+    user, item, rating = triple
+    frame = pd.DataFrame({"user": user, "item": item, "rating": rating})
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    frame.to_parquet(tmp_path / "r.parquet")
+    columns = {"user": user, "item": item, "rating": rating}
+    for data in (
+        frame,
+        pl.DataFrame(columns),
+        pa.table(columns),
+        Ratings(*triple),
+        tmp_path / "r.csv",
+        str(tmp_path / "r.parquet"),
+        np.column_stack([user, item, rating]),
+        sp.coo_matrix((rating, (user, item))),
+        sp.csr_array(sp.coo_array((rating, (user, item)))),
+    ):
+        again = BayesianMF(2, sampler=QUICK, random_state=0).fit(data)
+        assert again.user_ids_.ids.tolist() == model.user_ids_.ids.tolist()
+        assert np.allclose(again.predict(user, item), model.predict(user, item), atol=1e-3)
+
+
+def test_string_ids(triple):
+    user, item, rating = triple
+    names, titles = [f"user {u}" for u in user], [f"00{i}" for i in item]
+    model = BayesianMF(2, sampler=QUICK, random_state=0).fit((names, titles, rating))
+    assert isinstance(model.predict("user 1001", "0012"), float)
+    assert model.recommend("user 1001", 3)[0].item.startswith("00")
+
+
+def test_scikit_learn_habits(triple):
+    model = BayesianMF(4, sampler=SGLD(epochs=5), random_state=3, engine="serial")
+    other = clone(model)
+    assert other is not model
+    mine, theirs = model.get_params(), other.get_params()
+    assert mine == theirs
+    other.set_params(n_factors=2, sampler__epochs=7, sampler__burn_in=1)
+    assert other.sampler == SGLD(epochs=7, burn_in=1)
+    assert model.sampler == SGLD(epochs=5)
+    with pytest.raises(InputError, match="no parameter"):
+        model.set_params(factors=3)
+    assert repr(BayesianMF(7, prior="wishart")) == "BayesianMF(n_factors=7, prior='wishart')"
+    assert other.fit(triple) is other
+    # Fitting changes no constructor argument.
+    assert other.get_params()["sampler__epochs"] == 7
+
+
+def test_scalars_and_arrays(model, triple):
+    user, item = triple[0][:5], triple[1][:5]
+    mean, std = model.predict(user, item, return_std=True)
+    one = model.predict(user[0], item[0], return_std=True)
+    assert one == (mean[0], std[0])
+    low, high = model.predict_interval(user, item, level=0.5)
+    assert np.all(low < high)
+    assert model.predict_interval(user[0], item[0], level=0.5) == (low[0], high[0])
+    assert np.all((mean >= triple[2].min()) & (mean <= triple[2].max()))
+
+
+def test_the_interval_is_the_mixtures(model, triple):
+    """Quantiles against the mixture simulated: 1% of the width is allowed."""
+    user, item = triple[0][:3], triple[1][:3]
+    rows = model.user_ids_.lookup(user), model.item_ids_.lookup(item)
+    (chunk,) = model.posterior_.chunks(*rows)
+    rng = np.random.default_rng(0)
+    t = rng.integers(len(chunk.mu), size=400_000)
+    new = chunk.mu[t] + np.sqrt(chunk.var[t]) * rng.normal(size=(len(t), 3))
+    low, high = model.predict_interval(user, item, level=0.8)
+    clipped = np.clip(np.quantile(new, [0.1, 0.9], axis=0), triple[2].min(), triple[2].max())
+    assert np.allclose([low, high], clipped, atol=0.01 * np.max(high - low))
+    _, std = model.predict(user, item, return_std=True)
+    assert np.allclose(std, new.std(0), rtol=0.01)
+
+
+def test_policies(model, triple):
+    user = triple[0][0]
+    by_mean = [r.item for r in model.recommend(user, 30)]
+    assert {r.item for r in model.recommend(user, 30, policy="ucb")} == set(by_mean)
+    drawn = {tuple(r.item for r in model.recommend(user, 3, policy="thompson", random_state=s))
+             for s in range(8)}  # fmt: skip
+    assert len(drawn) > 1
+    again = model.recommend(user, 3, policy="thompson", random_state=1)
+    assert again == model.recommend(user, 3, policy="thompson", random_state=1)
+    seen = set(triple[1][triple[0] == user])
+    assert seen & {r.item for r in model.recommend(user, 100, exclude_seen=False)}
+    with pytest.raises(InputError, match="policy"):
+        model.recommend(user, policy="best")
+
+
+def test_other_scales(triple):
+    """Points of 0-100 give the model of 0-1 times a hundred: all is standardised inside."""
+    user, item, rating = triple
+    small = BayesianMF(2, sampler=QUICK, random_state=0).fit((user, item, rating))
+    large = BayesianMF(2, sampler=QUICK, random_state=0).fit((user, item, 100 * rating - 7))
+    mean, std = small.predict(user, item, return_std=True)
+    mean2, std2 = large.predict(user, item, return_std=True)
+    assert np.allclose(100 * mean - 7, mean2, atol=0.2)
+    assert np.allclose(100 * std, std2, rtol=0.01)
+
+
+def test_constant_ratings_and_tiny_data():
+    for data in (([1, 1, 2], [1, 2, 1], [3.0, 3.0, 3.0]), ([1], [1], [4.0])):
+        for sampler in (QUICK, SGLD(epochs=5), SGD(epochs=5)):
+            model = BayesianMF(2, sampler=sampler, random_state=0).fit(data)
+            assert model.predict(1, 1) == data[2][0]
+            assert np.isfinite(model.predict(1, 1, return_std=True)[1])
+
+
+def test_ratings_beyond_single_precision(triple):
+    for factor in (1e25, 1e-25):
+        with pytest.raises(InputError, match="rescale"):
+            BayesianMF(2, sampler=QUICK).fit((*triple[:2], factor * triple[2]))
+
+
+def test_many_factors_do_not_diverge(triple):
+    for sampler in (SGLD(epochs=5), SGD(epochs=5)):
+        BayesianMF(600, sampler=sampler, random_state=0).fit(triple)
+
+
+def test_tau_fixed_is_in_the_users_units(triple):
+    model = BayesianMF(2, sampler=QUICK, tau=2.0, random_state=0).fit(triple)
+    assert model.report_["tau"] == pytest.approx(2.0)
+    assert model.evaluate(triple).n == 600
+
+
+def test_visits_and_grids_of_any_shape(triple):
+    for sampler in (
+        SGLD(grid="3x2", epochs=4, visits="size"),
+        SGLD(grid=(1, 5), epochs=4, n_chains=2, visits=[1, 2, 3, 4, 5]),
+        SGLD(grid=(7, 4), epochs=4, n_chains=9, shuffle_groups=True),
+        SGLD(epochs=4, batch_size=7, round_length=3, minibatch="replacement"),
+    ):
+        scores = BayesianMF(2, sampler=sampler, random_state=0).fit(triple).evaluate(triple)
+        assert np.isfinite(scores.nll)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"n_factors": -3}, "n_factors must be a whole number of at least 1; got -3"),
+        ({"n_factors": 2.5}, "n_factors"),
+        ({"n_factors": "many"}, "n_factors"),
+        ({"sampler": "nuts"}, "sampler 'nuts'"),
+        ({"prior": "flat"}, "prior 'flat'"),
+        ({"tau": -1}, "tau must be 'sample' or a positive number"),
+        ({"tau": "big"}, "tau"),
+        ({"alpha_0": 0}, "alpha_0"),
+        ({"max_draws": 0}, "max_draws"),
+        ({"engine": "gpu"}, "engine 'gpu'"),
+        ({"n_workers": 0}, "n_workers"),
+        ({"random_state": -1}, "random_state"),
+    ],
+)
+def test_bad_parameters(params, words, triple):
+    with pytest.raises(InputError, match=words):
+        BayesianMF(**params).fit(triple)
+
+
+def test_asking_too_early_or_too_oddly(model):
+    with pytest.raises(NotFittedError, match="fit"):
+        BayesianMF().predict(1, 2)
+    with pytest.raises(InputError, match="equally many"):
+        model.predict([1001, 1002], [5])
+    with pytest.raises(InputError, match="level"):
+        model.predict_interval(1001, 5, level=90)
+    with pytest.raises(InputError, match="n must be"):
+        model.recommend(1001, n=0)
+
+
+def test_nothing_set_at_all(triple):
+    model = BayesianMF(random_state=0).fit(triple)
+    assert model.report_["sampler"]["rule"] == "Gibbs"
+    assert model.report_["factors"] == 4
+    one, two = (draws_digest(BayesianMF(2, sampler=QUICK).fit(triple)) for _ in range(2))
+    assert one != two  # no seed: every fit is new
+
+
+def test_diagnose_and_arviz(triple):
+    model = BayesianMF(2, sampler=Gibbs(epochs=60, n_chains=2), random_state=0).fit(triple)
+    found = model.diagnose(n_pairs=20)
+    assert set(found) == {"prediction", "tau", "lambda_U", "lambda_V", "lambda_a", "lambda_b"}
+    assert 0.99 < found["tau"]["rhat"] < 1.3
+    assert found["prediction"]["ess_min"] > 5
+    data = model.to_arviz(n_pairs=20)
+    assert data.posterior["prediction"].shape == (2, 48, 20)
+
+
+def test_a_saved_model_predicts_the_same_bits_in_a_fresh_process(model, triple, tmp_path):
+    model.save(tmp_path / "model")
+    user, item = triple[0][:50], triple[1][:50]
+    np.savez(tmp_path / "pairs.npz", user=user, item=item)
+    code = (
+        "import sys, numpy as np; from bayesmf import BayesianMF\n"
+        "m = BayesianMF.load(sys.argv[1]); p = np.load(sys.argv[2])\n"
+        "out = (*m.predict(p['user'], p['item'], return_std=True),"
+        " *m.predict_interval(p['user'], p['item']))\n"
+        "sys.stdout.buffer.write(np.array(out).tobytes())"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "model", tmp_path / "pairs.npz"]
+    found = subprocess.run(command, capture_output=True, check=True).stdout
+    expected = np.array(
+        (*model.predict(user, item, return_std=True), *model.predict_interval(user, item))
+    )
+    assert found == expected.tobytes()
+
+
+def test_a_flipped_bit_anywhere_is_refused(model, tmp_path):
+    """One random bit of every file of the folder, ten times."""
+    model.save(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    for path in sorted((tmp_path / "model").iterdir()):
+        good = path.read_bytes()
+        for _ in range(10):
+            bad = bytearray(good)
+            bad[rng.integers(len(bad))] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bad)
+            with pytest.raises(InputError, match=path.name):
+                BayesianMF.load(tmp_path / "model")
+        path.write_bytes(good)
+    BayesianMF.load(tmp_path / "model")
+
+
+def test_no_pickle_anywhere():
+    from pathlib import Path
+
+    import bayesmf
+
+    for path in Path(bayesmf.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        assert "import pickle" not in text
+        assert "allow_pickle=True" not in text

@@ -1,0 +1,43 @@
+"""Accuracy on MovieLens 100K, fold u1, D = 10: the figures of docs/results.md, as a floor.
+
+Default settings; nothing was tuned on this fold. Skipped where the data is absent.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from bayesmf import SGD, SGLD, BayesianMF, Gibbs, Ratings
+
+FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-100k"
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(not FOLDER.exists(), reason="MovieLens 100K is not here"),
+]
+
+
+@pytest.fixture(scope="module")
+def fold():
+    return Ratings.read(FOLDER / "u1.base"), Ratings.read(FOLDER / "u1.test")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "prior", "rmse", "calibrated"),
+    [
+        (SGD(), "gamma", 0.945, False),
+        (SGD(grid=(2, 2)), "gamma", 0.945, False),
+        (SGLD(), "gamma", 0.920, True),
+        (SGLD(grid=(2, 2), n_chains=2), "gamma", 0.920, True),
+        (SGLD(grid=(4, 1), n_chains=4), "gamma", 0.920, True),
+        (SGLD(noise="paper"), "gamma", 0.935, False),
+        (Gibbs(), "gamma", 0.915, True),
+        (Gibbs(), "wishart", 0.930, True),
+    ],
+    ids=["SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "SGLD paper", "Gibbs", "Gibbs wishart"],
+)
+def test_u1(fold, sampler, prior, rmse, calibrated):
+    model = BayesianMF(10, sampler=sampler, prior=prior, random_state=0).fit(fold[0])
+    scores = model.evaluate(fold[1])
+    assert scores.rmse <= rmse
+    if calibrated:
+        assert 0.885 <= scores.coverage["90"] <= 0.915

@@ -1,0 +1,121 @@
+"""Draws of precisions against their known moments; log densities against their draws."""
+
+import numpy as np
+import pytest
+
+from bayesmf.params import Params, RowPrior
+from bayesmf.priors import (
+    GammaPrior,
+    WishartPrior,
+    draw_tau,
+    draw_wishart,
+    log_likelihood,
+    log_rows,
+)
+
+N = 20_000
+
+
+def _close(sample, mean, sd):
+    """Within four standard errors: a false-alarm rate of 6e-5."""
+    return np.all(np.abs(sample - mean) < 4 * sd / N**0.5 + 1e-12)
+
+
+def test_gamma_conditional_has_its_mean_and_variance():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 3)).astype(np.float32)
+    prior = GammaPrior(2.0, 3.0)
+    lam = np.array([prior.draw(rows, rng).Lambda for _ in range(N)])
+    shape, rate = 2.0 + 15, 3.0 + 0.5 * (rows.astype(float) ** 2).sum(0)
+    assert _close(lam.mean(0), shape / rate, shape**0.5 / rate)
+    kurtosis = 3 + 6 / shape
+    variance = shape / rate**2
+    assert _close(lam.var(0), variance, variance * (kurtosis - 1) ** 0.5)
+
+
+def test_wishart_mean_and_variance():
+    rng = np.random.default_rng(1)
+    scale = np.array([[1.0, 0.3], [0.3, 0.5]])
+    W = np.array([draw_wishart(7.0, scale, rng) for _ in range(N)])
+    variance = 7 * (scale**2 + np.outer(np.diag(scale), np.diag(scale)))
+    assert _close(W.mean(0), 7 * scale, variance**0.5)
+    assert np.allclose(W.var(0), variance, rtol=0.1)
+
+
+def test_gaussian_wishart_conditional_mean():
+    """E[Lambda | rows] = (nu_0 + n) W*, written out from the formulas of Section 2.1."""
+    rng = np.random.default_rng(2)
+    rows = (rng.normal(size=(40, 2)) @ np.array([[1, 0.5], [0, 1]]) + 1).astype(np.float32)
+    prior, n = WishartPrior(kappa_0=2.0, nu_0=5.0), 40
+    x = rows.astype(float)
+    mean = x.mean(0)
+    S = (x - mean).T @ (x - mean)
+    W = np.linalg.inv(np.eye(2) + S + 2 * n / (2 + n) * np.outer(mean, mean))
+    draws = [prior.draw(rows, rng) for _ in range(N)]
+    Lambda = np.array([d.Lambda for d in draws])
+    variance = (5 + n) * (W**2 + np.outer(np.diag(W), np.diag(W)))
+    assert _close(Lambda.mean(0), (5 + n) * W, variance**0.5)
+    mu = np.array([d.mu for d in draws])
+    assert _close(mu.mean(0), n * mean / (2 + n), mu.std(0))
+
+
+def test_tau_conditional():
+    rng = np.random.default_rng(3)
+    tau = np.array([draw_tau(50.0, 80, 1.0, 2.0, rng) for _ in range(N)])
+    assert _close(tau.mean(), 41 / 27, 41**0.5 / 27)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_log_posterior_gradient_is_the_updates_drift(full):
+    """Finite differences of the log posterior equal the gradient that the kernels use."""
+    import naive
+
+    rng = np.random.default_rng(4)
+    d, width = 2, 2 if full else 3
+    users, items = rng.normal(size=(3, width)), rng.normal(size=(4, width))
+    root = rng.normal(size=(width, width))
+    Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 2, width)
+    prior = RowPrior(rng.normal(size=width), Lambda)
+    ratings = [(i, j, rng.normal()) for i in range(3) for j in range(4) if (i + j) % 3]
+    tau = 1.7
+
+    def log_posterior(x):
+        errors = np.array([r - naive.predict(x[i], items[j], d) for i, j, r in ratings])
+        return log_likelihood(errors, tau) + log_rows(x, prior)
+
+    gx, _, _ = naive.gradients(users, items, ratings, d)
+    matrix = Lambda if full else np.diag(Lambda)
+    gradient = tau * gx - (users - prior.mu) @ matrix
+    for i in range(3):
+        for k in range(width):
+            step = np.zeros_like(users)
+            step[i, k] = 1e-5
+            slope = (log_posterior(users + step) - log_posterior(users - step)) / 2e-5
+            assert slope == pytest.approx(gradient[i, k], abs=1e-6)
+
+
+@pytest.mark.parametrize("prior", [GammaPrior(3.0, 2.0), WishartPrior(2.0, 6.0)])
+def test_hyper_prior_density_matches_its_draws(prior):
+    """E[p(x/s)/p(x)] over prior draws is the Jacobian's inverse: one number ties both together."""
+    rng = np.random.default_rng(5)
+    scale, d = 1.05, 2
+    ratios = []
+    for _ in range(N):
+        one = prior.draw_prior(d, rng)
+        moved = RowPrior(one.mu, one.Lambda * scale)
+        ratios.append(np.exp(prior.log_density(moved) - prior.log_density(one)))
+    # A diagonal of d + 1 numbers, or a symmetric matrix of d (d + 1) / 2.
+    free = d + 1 if isinstance(prior, GammaPrior) else d * (d + 1) // 2
+    ratios = np.array(ratios)
+    assert _close(ratios.mean(), scale**-free, ratios.std())
+
+
+def test_params_views_and_start():
+    key = np.array([1, 2], np.uint32)
+    params = Params.initial(5, 4, 3, bias=True, key=key)
+    assert params.U.shape == (5, 3)
+    params.users[2, 3] = 7.0
+    assert params.a[2] == 7.0
+    assert Params.initial(5, 4, 3, bias=False, key=key).b.tolist() == [0] * 4
+    again = Params.initial(5, 4, 3, bias=True, key=key)
+    assert np.array_equal(again.items, params.items)

@@ -1,0 +1,120 @@
+"""Settings of the update rules: defaults that follow the data, refusals, schedules."""
+
+import numpy as np
+import pytest
+
+from bayesmf import DSGD, DSGLD, SGD, SGLD, Gibbs, InputError
+from bayesmf.samplers import DataShape, settings_dict
+from bayesmf.schedules import (
+    FixedBurnIn,
+    Stationary,
+    StepSize,
+    Thinning,
+    Trace,
+    UntilRMSE,
+    burn_in_rule,
+)
+
+SMALL = DataShape(80_000, 943, 1650, 685, 200)
+LARGE = DataShape(100_000_000, 480_000, 18_000, 230_000, 800)
+
+
+def test_second_names():
+    assert DSGD is SGD
+    assert DSGLD is SGLD
+
+
+@pytest.mark.parametrize("shape", [SMALL, LARGE])
+@pytest.mark.parametrize("rule", [SGD(), SGLD(), SGLD(noise="paper"), SGLD(grid=(3, 3)), Gibbs()])
+def test_defaults_are_filled_in(rule, shape):
+    full = rule.resolve(shape)
+    missing = [k for k, v in settings_dict(full).items() if v is None]
+    assert missing in ([], ["step_size"])
+    assert full.resolve(shape) == full
+    assert full.rounds(shape) >= 60
+
+
+def test_a_default_round_is_one_pass_over_a_block():
+    rule = SGLD(grid=(2, 2)).resolve(SMALL)
+    assert rule.round_length == rule.n_batches(SMALL) == 8
+    assert rule.rounds_per_epoch(SMALL) == 2
+    assert SGLD().resolve(LARGE).batch_size == 1_000_000
+
+
+def test_rounds_of_the_paper():
+    """Netflix: mini-batches of 50K, rounds of 50 updates, thinning 10 rounds."""
+    rule = SGLD(grid=(9, 1), batch_size=50_000, round_length=50).resolve(LARGE)
+    assert rule.rounds_per_epoch(LARGE) == pytest.approx(100e6 / (50_000 * 50), rel=0.01)
+
+
+def test_step_follows_tau_unless_it_is_given():
+    rule = SGLD().resolve(SMALL)
+    one = rule.first_step(SMALL, 1.0, 10.0)
+    assert rule.first_step(SMALL, 2.0, 10.0) == pytest.approx(one / 2)
+    assert rule.first_step(SMALL, 1e-9, 10.0) == 0.1  # the prior's own curvature counts too
+    assert SGLD(step_size=1e-4).resolve(SMALL).first_step(SMALL, 2.0, 10.0) == 1e-4
+    for shape in (SMALL, LARGE):
+        for r in (SGD(), SGLD(), SGLD(grid=(4, 1)), SGLD(noise="paper")):
+            assert r.resolve(shape).first_step(shape, 1.0, 10.0) * shape.heaviest < 4  # stable
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (SGLD(noise="loud"), "noise must be 'matched' or 'paper'"),
+        (SGLD(minibatch="all"), "minibatch"),
+        (SGLD(epochs=-1), "epochs must be a positive number"),
+        (SGLD(batch_size=0), "batch_size"),
+        (SGLD(batch_size=2.5), "batch_size must be a whole number"),
+        (SGLD(step_size=float("nan")), "step_size"),
+        (SGLD(decay=2), "decay must lie between 0 and 1"),
+        (SGLD(n_chains=0), "n_chains"),
+        (SGLD(epochs=10, burn_in=10), "leaves no draw"),
+        (Gibbs(burn_in=300), "leaves no draw out of 200"),
+        (SGLD(batch_size=10**30), "batch_size"),
+        (SGLD(burn_in="soon"), "burn_in 'soon'"),
+        (SGLD(burn_in=-1), "burn_in"),
+        (SGLD(grid=(1000, 1)), "grid 1000x1 is larger than the matrix"),
+        (SGD(regularization=0), "regularization"),
+        (Gibbs(n_stripes=0), "n_stripes"),
+    ],
+)
+def test_settings_that_cannot_be_meant(rule, words):
+    with pytest.raises(InputError, match=words):
+        rule.resolve(SMALL)
+
+
+def test_step_size_schedule():
+    step = StepSize(9e-6, 1000, 0.51)
+    assert step(0) == 9e-6
+    assert step(1000) == pytest.approx(9e-6 * 2**-0.51)
+
+
+def test_burn_in_rules():
+    assert burn_in_rule(5) == FixedBurnIn(5.0)
+    assert burn_in_rule("7") == FixedBurnIn(7.0)
+    assert burn_in_rule("rmse:0.85") == UntilRMSE(0.85)
+    assert burn_in_rule("stationary") == Stationary()
+    assert UntilRMSE(0.9).over(3, 10, Trace([], [1.0, 0.89]))
+    assert not UntilRMSE(0.9).over(3, 10, Trace([], []))
+
+
+def test_stationary_sees_a_trend():
+    rng = np.random.default_rng(0)
+    flat = list(1 + 0.01 * rng.normal(size=40))
+    falling = list(np.linspace(2, 1, 40))
+    assert Stationary().over(40, 200, Trace(flat, []))
+    assert not Stationary().over(40, 200, Trace(falling, []))
+    assert Stationary().over(100, 200, Trace(falling, []))
+
+
+@pytest.mark.parametrize(
+    ("n_rounds", "thin", "cap", "n_draws"),
+    [(100, 10, 50, 10), (100, 1, 50, 50), (32, 1, 5, 5), (7, 10, 5, 1), (1, 0.3, 4, 1)],
+)
+def test_thinning_keeps_evenly(n_rounds, thin, cap, n_draws):
+    thinning = Thinning.of(n_rounds, thin, cap)
+    kept = [k for k in range(n_rounds) if thinning.keeps(k)]
+    assert len(kept) == n_draws
+    assert kept[-1] == n_rounds - 1
+    assert not kept[1:] or max(np.diff(kept)) - min(np.diff(kept)) <= 1

@@ -1,0 +1,213 @@
+"""The server loop: chains that wait for nobody, burn-in, thinning, divergence, events."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
+from bayesmf.callbacks import EarlyStop, History
+from bayesmf.draws import DrawStore
+from bayesmf.engines.local import Serial, Threads, make_engine
+from bayesmf.params import Params, Precisions
+from bayesmf.priors import GammaPrior
+from bayesmf.rounds import data_shape
+from bayesmf.server import Settings, Validation, run
+from bayesmf.worker import run_task
+from problems import planted, random_data
+
+DATA = random_data(40, 30, 500)
+SHAPE = data_shape(DATA)
+
+
+def _settings(sampler, **more):
+    base = Settings(sampler.resolve(SHAPE), GammaPrior(), 2, None, (1.0, 1.0), 0, 50)
+    return replace(base, **more)
+
+
+class Perverse:
+    """Does tasks one at a time, in an order drawn at random; chain 0 last where `stall` is set."""
+
+    def __init__(self, seed, stall=False):
+        self.rng, self.stall = np.random.default_rng(seed), stall
+        self.finished = []
+
+    def start(self, held):
+        self.held, self.open = held, []
+
+    def submit(self, task):
+        handle = _Handle(task)
+        self.open.append(handle)
+        return handle
+
+    def wait(self, handles):
+        ready = [h for h in self.open if h in handles]
+        if self.stall:
+            first = min(tuple(h.task.key) for h in self.open) if not self.finished else self.slow
+            self.slow = first
+            ready = [h for h in ready if tuple(h.task.key) != first] or ready
+        handle = ready[self.rng.integers(len(ready))]
+        self.open.remove(handle)
+        self.finished.append(tuple(handle.task.key))
+        handle.value = run_task(self.held[handle.task.place], handle.task)
+        return {handle}
+
+    def close(self):
+        self.open = []
+
+
+class _Handle:
+    def __init__(self, task):
+        self.task = task
+
+    def result(self):
+        return self.value
+
+
+def _bits(report):
+    return [report.draws.users.tobytes(), report.draws.items.tobytes(), report.draws.tau.tobytes()]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [SGLD(grid=(3, 3), n_chains=3, epochs=4), SGLD(grid=(4, 1), n_chains=4, epochs=3),
+     Gibbs(n_chains=2, epochs=5), SGLD(grid=(2, 3), n_chains=2, epochs=3, visits=[3, 1, 1]),
+     SGLD(grid=(2, 2), n_chains=2, epochs=4, shuffle_groups=True, minibatch="replacement")],
+)  # fmt: skip
+def test_the_order_of_completion_does_not_matter(sampler):
+    reference = _bits(run(DATA, _settings(sampler), Serial()))
+    for engine in (Perverse(0), Perverse(1), Perverse(2, stall=True), Threads(3)):
+        assert _bits(run(DATA, _settings(sampler), engine)) == reference
+
+
+def test_chains_do_not_wait_for_a_stalled_one():
+    engine = Perverse(0, stall=True)
+    run(DATA, _settings(SGLD(n_chains=3, epochs=5)), engine)
+    keys = engine.finished
+    slow = [k for k, key in enumerate(keys) if key == engine.slow]
+    others = [k for k, key in enumerate(keys) if key != engine.slow]
+    assert len(slow) == 5
+    assert len(others) == 10
+    assert max(others) < min(slow)
+
+
+def test_chains_differ():
+    draws = run(DATA, _settings(SGLD(n_chains=2, epochs=4, burn_in=2)), Serial()).draws
+    assert not np.array_equal(draws.users[0], draws.users[len(draws) // 2])
+
+
+def test_burn_in_and_thinning_keep_what_they_say():
+    report = run(DATA, _settings(SGLD(epochs=20, burn_in=8, thin=3, n_chains=2)), Serial())
+    assert report.draws.chain.tolist() == [0] * 4 + [1] * 4
+    assert report.epochs == pytest.approx(20, rel=0.01)
+    capped = _settings(SGLD(epochs=40, burn_in=8, n_chains=2), max_draws=10)
+    assert len(run(DATA, capped, Serial()).draws) == 10
+
+
+def test_draws_are_rounds_apart_when_rounds_are_short():
+    sampler = SGLD(epochs=4, burn_in=2, thin=0.5, batch_size=50, round_length=2)
+    assert len(run(DATA, _settings(sampler), Serial()).draws) == 4
+
+
+def test_precisions_wait_for_burn_in_on_request():
+    seen = []
+    sampler = SGLD(epochs=6, burn_in=4, precisions_from="burn-in", initial_precision=2.0)
+    draws = run(DATA, _settings(sampler, tau=1.0), Serial(), callbacks=[seen.append]).draws
+    assert np.all(draws.user_Lambda != 2.0)
+    early = replace(sampler, burn_in=5.9, epochs=6)
+    kept = run(DATA, _settings(early, tau=1.0), Serial()).draws
+    assert np.all(draws.tau == 1.0)
+    assert len(kept) == 1
+
+
+def test_burn_in_until_rmse():
+    rmse = []
+    known = Validation(DATA.user[:200], DATA.item[:200], DATA.value[:200])
+    watch = History()
+    sampler = Gibbs(epochs=40, burn_in="rmse:0.97")
+    run(DATA, _settings(sampler), Serial(), known, [watch])
+    for event in watch.events:
+        if event["burning"]:
+            rmse.append(event["rmse"])
+    assert all(r > 0.97 for r in rmse[:-1])
+    assert rmse[-1] <= 0.97
+    with pytest.raises(InputError, match="validation"):
+        run(DATA, _settings(sampler), Serial())
+    with pytest.raises(InputError, match="never ended"):
+        run(DATA, _settings(Gibbs(epochs=5, burn_in="rmse:0.01")), Serial(), known)
+
+
+def test_stationary_burn_in_ends_before_half():
+    watch = History()
+    run(DATA, _settings(Gibbs(epochs=100, burn_in="stationary")), Serial(), callbacks=[watch])
+    burning = [e["burning"] for e in watch.events]
+    assert 19 <= sum(burning) <= 50
+    assert burning == sorted(burning, reverse=True)
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads"])
+@pytest.mark.parametrize("rule", [SGD, SGLD])
+def test_divergence_is_noticed_and_explained(engine, rule):
+    sampler = rule(epochs=50, step_size=3.0)
+    with pytest.raises(DivergenceError, match=r"chain 0 diverged in round \d+ at step size 3"):
+        run(DATA, _settings(sampler), make_engine(engine, 2))
+
+
+def test_divergence_is_noticed_within_a_round():
+    with pytest.raises(DivergenceError, match="round 1 "):
+        run(DATA, _settings(SGLD(epochs=5, step_size=1e4)), Serial())
+
+
+def test_events_and_early_stop():
+    user, item, value = planted()
+    history, stop = History(), EarlyStop(patience=5)
+    model = BayesianMF(3, sampler=SGD(epochs=300), callbacks=[history, stop], random_state=0)
+    model.fit(
+        (user[500:], item[500:], value[500:]), validation=(user[:500], item[:500], value[:500])
+    )
+    assert len(model.history_) < 300
+    assert model.history_ == history.events
+    event = history.events[-1]
+    assert event["rmse"] < history.events[0]["rmse"]
+    assert event["ratings_per_second"] > 0
+    assert len(model.posterior_.draws) == 1
+
+
+def test_streaming_average_equals_the_draws_average():
+    """The RMSE that is followed while draws come in is that of their average, without clipping."""
+    user, item, value = planted()
+    train, test = (user[500:], item[500:], value[500:]), (user[:500], item[:500], value[:500])
+    model = BayesianMF(3, sampler=Gibbs(epochs=30, n_chains=2), random_state=0)
+    model.fit(train, validation=test)
+    both = model.user_ids_.lookup(test[0]), model.item_ids_.lookup(test[1])
+    mean = np.concatenate([c.mu.mean(0, dtype=float) for c in model.posterior_.chunks(*both)])
+    last = [e["rmse"] for e in model.history_ if e["epoch"] == 30]
+    assert min(last) <= np.sqrt(np.mean((mean - test[2]) ** 2)) + 1e-6
+    assert last[-1] == pytest.approx(np.sqrt(np.mean((mean - test[2]) ** 2)), rel=1e-5)
+
+
+def test_large_draws_are_mapped(monkeypatch):
+    import bayesmf.draws
+
+    monkeypatch.setattr(bayesmf.draws, "MAP_ABOVE_BYTES", 0)
+    store = DrawStore(2, 5)
+    rng = np.random.default_rng(0)
+    prior = GammaPrior().initial(2)
+    kept = []
+    for chain, n in ((0, 3), (1, 2)):
+        for k in range(n):
+            params = Params(
+                rng.normal(size=(4, 3)).astype(np.float32),
+                rng.normal(size=(5, 3)).astype(np.float32),
+                2,
+            )
+            if k == 0:
+                store.reserve(chain, n, params)
+            store.add(chain, params, Precisions(prior, prior, 1.0))
+            kept.append(params)
+    draws = store.draws()
+    assert isinstance(draws.users, np.memmap)
+    assert len(store) == len(draws) == 5
+    for t, params in enumerate(kept):
+        assert np.array_equal(draws.users[t], params.users)
+        assert np.array_equal(draws.items[t], params.items)
