@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
     from bayesmf.estimator import BayesianMF, Recommendation
     from bayesmf.ratings import Ratings
-    from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Gibbs
+    from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic import Synthetic
 
 # Where public names live. They are imported when first used: `bayesmf --help` need not wait for
 # the compiler.
 _HOMES = {
+    "Auto": "samplers",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
     "DSGD": "samplers",
@@ -39,6 +40,7 @@ __all__ = [
     "DSGLD",
     "SGD",
     "SGLD",
+    "Auto",
     "BayesMFError",
     "BayesianMF",
     "DivergenceError",

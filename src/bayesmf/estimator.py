@@ -23,7 +23,7 @@ from bayesmf.errors import InputError, NotFittedError
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.ratings import Ratings
-from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler, settings_dict
+from bayesmf.samplers import Auto, Sampler, settings_dict
 from bayesmf.server import RunReport, Settings, Validation, run
 from bayesmf.settings import compile_kernels, make_settings
 
@@ -60,8 +60,8 @@ class BayesianMF:
     n_factors : int, optional
         Latent features D. The default follows the number of ratings per row.
     sampler : "auto", "sgd", "sgld", "gibbs" or a sampler object
-        The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`) carry all its settings;
-        "auto" is Gibbs where a sweep is affordable, SGLD beyond.
+        The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
+        settings; "auto" is Gibbs where a sweep is affordable, SGLD beyond.
     prior : {"gamma", "wishart"}
         Diagonal precisions with biases (Section 3.1), or BPMF's full covariances (Section 2.1).
     tau : "sample" or float
@@ -95,7 +95,7 @@ class BayesianMF:
         self,
         n_factors: int | None = None,
         *,
-        sampler: str | Sampler = "auto",
+        sampler: str | Sampler | Auto = "auto",
         prior: str = "gamma",
         tau: str | float = "sample",
         alpha_0: float = 1.0,
@@ -126,7 +126,7 @@ class BayesianMF:
         """Constructor arguments; with `deep` also `sampler__<field>` of a sampler object."""
         names = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
         out = {name: getattr(self, name) for name in names}
-        if deep and isinstance(self.sampler, SGD | SGLD | Gibbs):
+        if deep and not isinstance(self.sampler, str):
             out |= {f"sampler__{k}": v for k, v in vars(self.sampler).items()}
         return out
 

@@ -272,11 +272,11 @@ class Gibbs:
     ----------
     n_chains : int
         Independent chains.
-    epochs : int, optional
+    epochs : float, optional
         Sweeps.
     burn_in : float or str, optional
         Sweeps dropped, or "rmse:0.85" or "stationary".
-    thin : int, optional
+    thin : float, optional
         Sweeps between kept draws.
     n_stripes : int
         Parts that each side is cut into, the tasks of a half-sweep.
@@ -285,9 +285,9 @@ class Gibbs:
     """
 
     n_chains: int = 1
-    epochs: int | None = None
+    epochs: float | None = None
     burn_in: float | str | BurnIn | None = None
-    thin: int | None = None
+    thin: float | None = None
     n_stripes: int = 8
     initial_precision: float = 2.0
 
@@ -322,6 +322,33 @@ class Gibbs:
         return True
 
 
+# Above this many multiplications a sweep, exact draws cost more than they bring.
+GIBBS_LIMIT = 2e10
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Gibbs where a sweep is affordable, SGLD beyond; with settings that both have.
+
+    Parameters
+    ----------
+    n_chains, epochs, burn_in, thin
+        As in `Gibbs` and `SGLD`.
+    """
+
+    n_chains: int = 1
+    epochs: float | None = None
+    burn_in: float | str | BurnIn | None = None
+    thin: float | None = None
+
+    def choose(self, shape: DataShape, n_factors: int) -> SGLD | Gibbs:
+        """The rule for data of this size."""
+        check_settings(self)
+        affordable = shape.n_ratings * (n_factors + 1) ** 2 <= GIBBS_LIMIT
+        rule = Gibbs if affordable else SGLD
+        return rule(**vars(self))
+
+
 Sampler = SGD | SGLD | Gibbs
 
 _CHOICES = {
@@ -335,7 +362,7 @@ _POSITIVE = (
 )  # fmt: skip
 
 
-def check_settings(sampler: Sampler | GradientRule) -> None:
+def check_settings(sampler: Sampler | GradientRule | Auto) -> None:
     """One sentence about the first setting that cannot be meant."""
     for field in fields(sampler):
         name, value = field.name, getattr(sampler, field.name)

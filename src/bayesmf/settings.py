@@ -15,11 +15,9 @@ from bayesmf.engines.local import Serial
 from bayesmf.errors import InputError
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
-from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, Sampler
+from bayesmf.samplers import SGD, SGLD, Auto, DataShape, Gibbs, Sampler
 from bayesmf.server import Settings, Validation, run
 
-# Above this many multiplications a sweep, exact draws cost more than they bring.
-GIBBS_LIMIT = 2e10
 MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
 
 
@@ -73,18 +71,17 @@ def default_factors(shape: DataShape) -> int:
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
 
 
-def make_sampler(sampler: str | Sampler, shape: DataShape, d: int) -> Sampler:
-    """A sampler by its name; "auto" is Gibbs where a sweep is affordable, SGLD beyond."""
-    if isinstance(sampler, SGD | SGLD | Gibbs):
-        return sampler
-    named: dict[str, Sampler] = {"sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
-    if sampler == "auto":
-        return named["gibbs" if shape.n_ratings * (d + 1) ** 2 <= GIBBS_LIMIT else "sgld"]
-    if sampler not in named:
+def make_sampler(sampler: str | Sampler | Auto, shape: DataShape, d: int) -> Sampler:
+    """A sampler by its name, or as it is."""
+    named = {"auto": Auto(), "sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
+    rule = named.get(sampler) if isinstance(sampler, str) else sampler
+    if isinstance(rule, Auto):
+        return rule.choose(shape, d)
+    if not isinstance(rule, SGD | SGLD | Gibbs):
         raise InputError(
             f"sampler {sampler!r} is none of 'auto', 'sgd', 'sgld', 'gibbs' or a sampler object"
         )
-    return named[sampler]
+    return rule
 
 
 def make_prior(name: str, alpha_0: float, beta_0: float) -> Prior:

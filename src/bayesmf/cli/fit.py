@@ -15,7 +15,7 @@ from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
-    from bayesmf.samplers import Sampler
+    from bayesmf.samplers import Auto, Sampler
 
 # Settings of samplers, by the name that samplers.py gives them.
 SETTINGS = {
@@ -59,7 +59,7 @@ def parser() -> options.Parser:
     )
     options.add_json(out)
     _model_options(out.add_argument_group("model"))
-    _sampler_options(out.add_argument_group("sampler settings (--sampler must be named)"))
+    _sampler_options(out.add_argument_group("sampler settings"))
     _gradient_options(out.add_argument_group("settings of sgd and sgld alone"))
     run = out.add_argument_group("run")
     run.add_argument(
@@ -106,12 +106,12 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
 def _sampler_options(group: argparse._ArgumentGroup) -> None:
     add, whole, positive = group.add_argument, options.whole, options.positive
     add("--epochs", type=positive, metavar="E", help="passes over the ratings")
-    add("--chains", type=whole(1), dest="n_chains", metavar="C", help="sgld, gibbs: chains")
+    add("--chains", type=whole(1), dest="n_chains", metavar="C", help="auto, sgld, gibbs: chains")
     add(
         "--burn-in", type=options.burn_in, metavar="B",
-        help="sgld, gibbs: epochs dropped, or rmse:0.85 (by --validation), or stationary",
+        help="auto, sgld, gibbs: epochs dropped, or rmse:0.85 (by --validation), or stationary",
     )  # fmt: skip
-    add("--thin", type=positive, metavar="K", help="sgld, gibbs: epochs between kept draws")
+    add("--thin", type=positive, metavar="K", help="auto, sgld, gibbs: epochs between kept draws")
     add(
         "--initial-precision", type=positive, metavar="P", help="sgld, gibbs: before the first draw"
     )
@@ -216,28 +216,17 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     )
 
 
-def _sampler(args: argparse.Namespace) -> str | Sampler:
-    from bayesmf.samplers import SGD, SGLD, Gibbs, check_settings
+def _sampler(args: argparse.Namespace) -> Sampler | Auto:
+    from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, check_settings
 
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    if args.sampler == "auto":
-        if given:
-            raise InputError(
-                f"{SETTINGS[next(iter(given))]} is a setting of a sampler: "
-                "name the sampler with --sampler sgd, sgld or gibbs"
-            )
-        return "auto"
-    rules: dict[str, type[SGD] | type[SGLD] | type[Gibbs]] = {
-        "sgd": SGD, "sgld": SGLD, "gibbs": Gibbs,
-    }  # fmt: skip
+    rules: dict[str, Any] = {"auto": Auto, "sgd": SGD, "sgld": SGLD, "gibbs": Gibbs}
     known = {name: {field.name for field in fields(rule)} for name, rule in rules.items()}
     for setting in given:
         if setting not in known[args.sampler]:
-            having = " and ".join(name for name in rules if setting in known[name])
-            raise InputError(
-                f"{SETTINGS[setting]} is not a setting of --sampler {args.sampler}, but of {having}"
-            )
-    sampler = rules[args.sampler](**given)
+            having = " or ".join(f"--sampler {name}" for name in rules if setting in known[name])
+            raise InputError(f"{SETTINGS[setting]} does nothing in {args.sampler}: use {having}")
+    sampler: Sampler | Auto = rules[args.sampler](**given)
     # Now, because reading the ratings may take minutes.
     check_settings(sampler)
     if str(args.burn_in).startswith("rmse:") and args.validation is None:

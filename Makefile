@@ -1,0 +1,40 @@
+# Sets itself up in .venv on first use; needs Python 3.11+ with venv, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One file pins everything, what builds the package included.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
+	$(BIN)/bayesmf demo --out demo
+
+test: $(VENV)/.test ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test ## apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.run ## speed of each update rule on this machine, in about a minute
+	$(BIN)/python -m benchmarks.speed
+
+clean: ## remove the environment and what the commands made
+	rm -rf $(VENV) demo
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[plots]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[test]'
+	touch $@ $(VENV)/.run

@@ -1,0 +1,1 @@
+"""Long measurements: commands, not tests."""
