@@ -70,7 +70,7 @@ def test_step_follows_tau_unless_it_is_given():
         (SGLD(decay=2), "decay must lie between 0 and 1"),
         (SGLD(n_chains=0), "n_chains"),
         (SGLD(epochs=10, burn_in=10), "leaves no draw"),
-        (Gibbs(burn_in=300), "leaves no draw out of 200"),
+        (Gibbs(burn_in=700), "leaves no draw out of 500"),
         (SGLD(batch_size=10**30), "batch_size"),
         (SGLD(burn_in="soon"), "burn_in 'soon'"),
         (SGLD(burn_in=-1), "burn_in"),

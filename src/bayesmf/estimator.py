@@ -274,7 +274,7 @@ class BayesianMF:
         exclude = self._seen.of(row) if exclude_seen else np.empty(0, np.int64)
         rng = np.random.default_rng(random_state)
         best = posterior.top(row, n, exclude=exclude, policy=policy, level=level, rng=rng)
-        ids = self.item_ids_.ids
+        ids = self.item_ids_
         return [Recommendation(ids[r.item], r.mean, r.std, r.low, r.high) for r in best]
 
     def evaluate(self, ratings: Any) -> diagnostics.Scores:

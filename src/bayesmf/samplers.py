@@ -296,7 +296,7 @@ class Gibbs:
     def resolve(self, shape: DataShape) -> Gibbs:
         """The same with every default filled in from the size of the data."""
         check_settings(self)
-        epochs = self.epochs or 200
+        epochs = self.epochs or float(np.clip(round(4e7 / shape.n_ratings), 200, 500))
         rule = replace(
             self,
             epochs=epochs,
