@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -26,17 +28,14 @@ KEYS = {
 def shown(tmp_path_factory):
     """One run with --json: what it printed, and the folder, which it had to make."""
     out = tmp_path_factory.mktemp("demo") / "made" / "here"
-    with pytest.MonkeyPatch.context() as patch:
-        printed = []
-        patch.setattr("builtins.print", lambda *args, **_: printed.append(args))
+    with redirect_stdout(StringIO()) as printed:
         demo.run(out, seed=3, as_json=True, sizes=SMALL)
-    return printed, out
+    return printed.getvalue(), out
 
 
 @pytest.fixture(scope="module")
 def numbers(shown):
-    ((text,),) = shown[0]  # exactly one print of one argument
-    return json.loads(text)
+    return json.loads(shown[0])
 
 
 def test_json_holds_the_numbers(numbers):

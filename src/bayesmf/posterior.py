@@ -71,10 +71,11 @@ class Posterior:
         draws = self.draws
         mu = np.empty((len(draws), len(user)), np.float32)
         var = np.empty_like(mu)
+        user, item = _readonly(user), _readonly(item)
         for t in range(len(draws)):
             users, items = draws.priors(t)
             predict_components(
-                draws.users[t], draws.items[t], user, item, self.n_factors,
+                _readonly(draws.users[t]), _readonly(draws.items[t]), user, item, self.n_factors,
                 (users.mu.astype(np.float32)[None], users.covariance()),
                 (items.mu.astype(np.float32)[None], items.covariance()),
                 1.0 / draws.tau[t], mu[t], var[t],
@@ -173,3 +174,10 @@ class Posterior:
             if diagonal.shape[1] > self.n_factors:
                 quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = diagonal[:, -1]
         return {name: values[rows] for name, values in quantities.items()}
+
+
+def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+    """A plain view without writing: a kernel then compiles once for fitted and loaded models."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
