@@ -15,11 +15,12 @@ import time
 import numpy as np
 
 from bayesmf.batches import TrainingData
+from bayesmf.chain import Settings
 from bayesmf.engines.local import Serial
 from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
 from bayesmf.samplers import SGD, SGLD, Gibbs
-from bayesmf.server import Settings, run
+from bayesmf.server import run
 from bayesmf.synthetic import SHAPES, Synthetic
 
 RULES = {

@@ -116,11 +116,12 @@ def test_noise_off_is_sgd(data):
     from dataclasses import dataclass
 
     from bayesmf.batches import TrainingData
+    from bayesmf.chain import Settings
     from bayesmf.engines.local import Serial
     from bayesmf.priors import GammaPrior
     from bayesmf.rounds import data_shape
     from bayesmf.samplers import SGLD
-    from bayesmf.server import Settings, run
+    from bayesmf.server import run
 
     @dataclass(frozen=True)
     class Silent(SGLD):

@@ -13,14 +13,13 @@ import pytest
 
 import bayesmf.worker
 from bayesmf.batches import TrainingData
+from bayesmf.chain import Errors, Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
-from bayesmf.draws import DrawStore
 from bayesmf.keys import make_key
 from bayesmf.params import Params, Precisions
 from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.rounds import ChainState, GibbsRounds
 from bayesmf.samplers import Gibbs
-from bayesmf.server import Chain, Errors, Monitor, Settings
 from bayesmf.worker import run_task
 
 N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)
@@ -64,9 +63,9 @@ def _ratings(state, rng):
     return TrainingData(USER, ITEM, value.astype(np.float32), N_USERS, N_ITEMS)
 
 
-def _sweep(chain, state, t):
-    """One round and the precisions, as the server does them."""
-    phases = GibbsRounds(chain.data, Gibbs(n_stripes=2))
+def _sweep(data, settings, state, t):
+    """One round and the precisions, as a chain does them."""
+    phases = GibbsRounds(data, Gibbs(n_stripes=2))
     round_ = phases.round(state, t)
     tasks = next(round_)
     while tasks:
@@ -77,7 +76,7 @@ def _sweep(chain, state, t):
             break
     errors = Errors()
     errors.add(state)
-    chain.draw_precisions(state, t, errors, burning=False)
+    draw_precisions(state, settings, len(data), errors, t, burning=False)
 
 
 def _z_scores(name, n=9000):
@@ -85,11 +84,9 @@ def _z_scores(name, n=9000):
     independent = np.array([_functions(_from_prior(prior, rng)) for _ in range(n)])
     state = _from_prior(prior, rng)
     settings = Settings(Gibbs(), prior, D, None, TAU_PRIOR, seed=1, max_draws=1)
-    chain = Chain(0, None, settings, None, DrawStore(1, 1), Monitor(None, (), 1.0))
     joint = []
     for t in range(n):
-        chain = dataclasses.replace(chain, data=_ratings(state, rng))
-        _sweep(chain, state, t)
+        _sweep(_ratings(state, rng), settings, state, t)
         joint.append(_functions(state))
     joint = np.array(joint)
     ess = effective_sample_size(joint[None])

@@ -38,16 +38,16 @@ ALLOWED = {
     "engines": {"engines", "worker"},
     "callbacks": set(),
     "draws": set(),
-    "server": {
-        "batches", "callbacks", "draws", "engines", "kernels", "priors", "rounds", "samplers",
-        "schedules", "worker",
+    "chain": {
+        "callbacks", "draws", "kernels", "priors", "rounds", "samplers", "schedules", "worker",
     },
+    "server": {"batches", "callbacks", "chain", "draws", "engines", "rounds", "worker"},
     "posterior": {"draws", "kernels", "mixture"},
     "diagnostics": {"mixture"},
     "storage": set(),
-    "settings": {"batches", "engines", "priors", "rounds", "samplers", "server"},
+    "settings": {"batches", "chain", "engines", "priors", "rounds", "samplers", "server"},
     "estimator": {
-        "batches", "callbacks", "diagnostics", "draws", "engines", "posterior", "samplers",
+        "batches", "callbacks", "chain", "diagnostics", "draws", "engines", "posterior", "samplers",
         "server", "settings", "storage",
     },
     "figures": set(),

@@ -7,12 +7,13 @@ import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.callbacks import EarlyStop, History
+from bayesmf.chain import Settings, Validation
 from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial, Threads, make_engine
 from bayesmf.params import Params, Precisions
 from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
-from bayesmf.server import Settings, Validation, run
+from bayesmf.server import run
 from bayesmf.worker import run_task
 from problems import planted, random_data
 
@@ -107,6 +108,14 @@ def test_burn_in_and_thinning_keep_what_they_say():
 def test_draws_are_rounds_apart_when_rounds_are_short():
     sampler = SGLD(epochs=4, burn_in=2, thin=0.5, batch_size=50, round_length=2)
     assert len(run(DATA, _settings(sampler), Serial()).draws) == 4
+
+
+@pytest.mark.parametrize("rule", [SGD(epochs=0.3), SGLD(epochs=0.3), Gibbs(epochs=0.3)])
+def test_less_than_an_epoch_leaves_a_draw(rule):
+    rule = replace(rule, **({} if isinstance(rule, Gibbs) else {"round_length": 1}))
+    draws = run(DATA, _settings(rule), Serial()).draws
+    assert len(draws) >= 1
+    assert np.isfinite(draws.tau).all()
 
 
 def test_precisions_wait_for_burn_in_on_request():

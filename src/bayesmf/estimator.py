@@ -16,6 +16,7 @@ import bayesmf
 from bayesmf import diagnostics, storage
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, History
+from bayesmf.chain import Settings, Validation
 from bayesmf.draws import Draws
 from bayesmf.engines.local import make_engine
 from bayesmf.engines.protocol import Engine
@@ -24,7 +25,7 @@ from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.ratings import Ratings
 from bayesmf.samplers import Auto, Sampler, settings_dict
-from bayesmf.server import RunReport, Settings, Validation, run
+from bayesmf.server import RunReport, run
 from bayesmf.settings import compile_kernels, make_settings
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from bayesmf.batches import TrainingData
+from bayesmf.chain import Settings, Validation
 from bayesmf.engines.local import Serial
 from bayesmf.errors import InputError
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.samplers import SGD, SGLD, Auto, DataShape, Gibbs, Sampler
-from bayesmf.server import Settings, Validation, run
+from bayesmf.server import run
 
 MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
 
