@@ -135,6 +135,14 @@ def test_other_scales(triple):
     assert np.allclose(100 * std, std2, rtol=0.01)
 
 
+def test_large_ratings_that_are_not_standardised(triple):
+    """Errors are judged against the ratings, not against one."""
+    user, item, rating = triple
+    sampler = SGLD(epochs=3, step_size=1e-7)
+    model = BayesianMF(2, sampler=sampler, standardize=False, tau=1e-6, random_state=0)
+    assert np.isfinite(model.fit((user, item, 1e4 * rating)).predict(user[0], item[0]))
+
+
 def test_constant_ratings_and_tiny_data():
     for data in (([1, 1, 2], [1, 2, 1], [3.0, 3.0, 3.0]), ([1], [1], [4.0])):
         for sampler in (QUICK, SGLD(epochs=5), SGD(epochs=5)):

@@ -83,6 +83,7 @@ class GradientRounds:
         self._prior_weight = max(
             float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.held
         )
+        self._largest_error = 1e4 * max(1.0, float(np.mean(np.square(data.value, dtype=float))))
         self._rule, self._shape = rule, shape
         self.length = rule.round_length
 
@@ -138,9 +139,9 @@ class GradientRounds:
             state.count += result.count
 
     def _check(self, state: ChainState, t: int, step: float, result: RoundResult) -> None:
-        """Ratings have variance 1 here: errors a hundred times that are no model any more."""
+        """Errors a hundred times as large as the ratings are no model any more."""
         finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
-        if finite and np.isfinite(result.sse) and result.sse <= 1e4 * max(result.count, 1):
+        if finite and result.sse <= self._largest_error * max(result.count, 1):
             return
         raise DivergenceError(
             f"chain {state.chain} diverged in round {t + 1} at step size {step:.3g}: use a smaller "
