@@ -44,7 +44,7 @@ def seconds_per_epoch(data: TrainingData, name: str, n_factors: int) -> float:
     times = []
     for length in (1, 1 + epochs):
         sampler = type(rule)(**{**vars(rule), "epochs": length}).resolve(shape)
-        settings = Settings(sampler, GammaPrior(), n_factors, None, (1.0, 1.0), 0, 1)
+        settings = Settings(sampler, GammaPrior(), n_factors, None, 0, 1)
         begin = time.perf_counter()
         run(data, settings, Serial())
         times.append(time.perf_counter() - begin)

@@ -12,6 +12,7 @@ ALGORITHMS = {
     "DSGD 2x2": (SGD(grid=(2, 2), epochs=60, regularization=1.0), "gamma"),
     "SGLD": (SGLD(epochs=300), "gamma"),
     "SGLD paper": (SGLD(epochs=300, noise="paper"), "gamma"),
+    "SGLD replacement": (SGLD(epochs=300, minibatch="replacement", grid=(1, 2)), "gamma"),
     "SGLD wishart": (SGLD(epochs=300), "wishart"),
     "DSGLD-S 2x2": (SGLD(grid=(2, 2), n_chains=2, epochs=200), "gamma"),
     "DSGLD-C 4x1": (SGLD(grid=(4, 1), n_chains=4, epochs=150), "gamma"),

@@ -38,7 +38,7 @@ def gradients(users, items, ratings, n_factors):
 
 
 def update_batch(users, items, ratings, n_factors, scale, sides, noise):
-    """Eqns 22 and 23 for one mini-batch: rows that it touches, all from the old state.
+    """The updates of Section 3.3.1 for one mini-batch: rows it touches, all from the old state.
 
     `sides` is ((step, 1/hbar, noise variance, mu, Lambda as a matrix), the same for items), `noise`
     a pair of {row: vector}.

@@ -15,6 +15,7 @@ from bayesmf import (
     SGD,
     SGLD,
     BayesianMF,
+    DivergenceError,
     Gibbs,
     InputError,
     NotFittedError,
@@ -77,6 +78,8 @@ def test_scikit_learn_habits(triple):
     assert model.sampler == SGLD(epochs=5)
     with pytest.raises(InputError, match="no parameter"):
         model.set_params(factors=3)
+    named = BayesianMF().set_params(sampler__epochs=3, sampler=SGLD())
+    assert named.sampler == SGLD(epochs=3)
     assert repr(BayesianMF(7, prior="wishart")) == "BayesianMF(n_factors=7, prior='wishart')"
     assert other.fit(triple) is other
     # Fitting changes no constructor argument.
@@ -92,6 +95,24 @@ def test_scalars_and_arrays(model, triple):
     assert np.all(low < high)
     assert model.predict_interval(user[0], item[0], level=0.5) == (low[0], high[0])
     assert np.all((mean >= triple[2].min()) & (mean <= triple[2].max()))
+
+
+def test_one_user_with_many_items(model, triple):
+    user, items = triple[0][0], triple[1][:4]
+    both = model.predict([user] * 4, items)
+    assert np.array_equal(model.predict(user, items), both)
+    assert np.array_equal(model.predict_interval(user, items)[0].shape, (4,))
+    assert np.array_equal(model.predict([user] * 3, items[0]), [both[0]] * 3)
+    assert len(model.predict([], [])) == 0
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(triple):
+    model = BayesianMF(2, sampler=SGLD(epochs=5), random_state=0).fit(triple)
+    before = model.predict(triple[0], triple[1])
+    model.set_params(sampler__step_size=1e6)
+    with pytest.raises(DivergenceError):
+        model.fit((triple[0] + 9000, triple[1], triple[2]))
+    assert np.array_equal(model.predict(triple[0], triple[1]), before)
 
 
 def test_the_interval_is_the_mixtures(model, triple):
@@ -141,6 +162,20 @@ def test_large_ratings_that_are_not_standardised(triple):
     sampler = SGLD(epochs=3, step_size=1e-7)
     model = BayesianMF(2, sampler=sampler, standardize=False, tau=1e-6, random_state=0)
     assert np.isfinite(model.fit((user, item, 1e4 * rating)).predict(user[0], item[0]))
+
+
+def test_the_default_step_is_stable(triple):
+    """Also off unit variance, and on grids where a visit stands for many rounds."""
+    user, item, rating = triple
+    heavy = item.copy()
+    heavy[:300] = 5  # one item has half of all ratings
+    _, unique = np.unique(user * 1000 + heavy, return_index=True)
+    for grid in ((1, 1), (1, 8), (8, 1), (1, 4), (4, 4)):
+        for sampler in (SGD(grid=grid, epochs=20), SGLD(grid=grid, epochs=20)):
+            model = BayesianMF(2, sampler=sampler, random_state=0)
+            model.fit((user[unique], heavy[unique], rating[unique]))
+            model.set_params(standardize=False)
+            model.fit((user, item, 20 * rating))
 
 
 def test_constant_ratings_and_tiny_data():
@@ -206,6 +241,8 @@ def test_asking_too_early_or_too_oddly(model):
         BayesianMF().predict(1, 2)
     with pytest.raises(InputError, match="equally many"):
         model.predict([1001, 1002], [5])
+    with pytest.raises(InputError, match="validation rating"):
+        BayesianMF(2).fit(([1, 2], [1, 2], [3, 4]), validation=([9], [9], [1]))
     with pytest.raises(InputError, match="level"):
         model.predict_interval(1001, 5, level=90)
     with pytest.raises(InputError, match="n must be"):
@@ -247,6 +284,13 @@ def test_a_saved_model_predicts_the_same_bits_in_a_fresh_process(model, triple, 
         (*model.predict(user, item, return_std=True), *model.predict_interval(user, item))
     )
     assert found == expected.tobytes()
+
+
+def test_a_loaded_model_can_repeat_its_fit(model, triple, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = BayesianMF.load(tmp_path / "model")
+    assert loaded.sampler.epochs == QUICK.epochs
+    assert draws_digest(loaded.fit(triple)) == draws_digest(model)
 
 
 def test_a_flipped_bit_anywhere_is_refused(model, tmp_path):

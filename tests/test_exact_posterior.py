@@ -6,17 +6,18 @@ spread over the forty gives the Monte Carlo error. Each comparison allows four s
 curvature kappa whose ratings are each seen with probability q, at most 2.5% here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import naive
-from bayesmf.batches import TrainingData, make_blocks
-from bayesmf.grid import Grid, Rotation
+from bayesmf.batches import TrainingData
 from bayesmf.keys import make_key
-from bayesmf.params import Precisions, RowPrior
-from bayesmf.rounds import hold_blocks
+from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.rounds import ChainState, GradientRounds, data_shape
 from bayesmf.samplers import SGLD
-from bayesmf.worker import RoundTask, run_round
+from bayesmf.worker import run_task
 
 CLASSES, EACH, N_ITEMS, D, TAU = (3, 12, 60), 40, 80, 2, 1.0
 WIDTH = D + 1
@@ -49,52 +50,38 @@ def _exact(data, items):
     return np.array(means), np.array(variances)
 
 
-def _chain(rule, data, items, step, n_rounds, seed=0):
-    """Mean and variance of every user's row over a long run, the items held; and hbar."""
-    shape = rule.grid
-    rotation = Rotation([1] * max(shape.rows, shape.cols), 1)
-    groups = shape.groups()
-    rates = np.empty(len(shape))
-    for group, rate in zip(groups, rotation.rates, strict=True):
-        rates[group] = rate
-    blocks = make_blocks(data, shape, rule.n_batches_fixed, seed)
-    held = hold_blocks(data, blocks, rates, rule.rule)
-    users = np.zeros((data.n_users, WIDTH), np.float32)
-    hbar = np.empty(data.n_users)
-    for one in held:
+def _chain(sampler, data, items, n_rounds, seed=0):
+    """Mean and variance of every user's row over a long run, the items held; and hbar.
+
+    Rounds are laid out and scheduled as in a fit; only the items' step is set to zero.
+    """
+    rounds = GradientRounds(data, sampler.resolve(data_shape(data)), seed)
+    params = Params(np.zeros((data.n_users, WIDTH), np.float32), items.copy(), D)
+    state = ChainState(0, make_key(seed), params, Precisions(PRIOR, PRIOR, TAU))
+    hbar = np.zeros(data.n_users)
+    for one in rounds.held:
         hbar[one.block.user_rows] = 1 / one.prior_weight_user
-    total, square, n = np.zeros(users.shape), np.zeros(users.shape), 0
-    visits = dict.fromkeys(range(len(groups)), 0)
+    total, square, n = np.zeros(params.users.shape), np.zeros(params.users.shape), 0
     for t in range(n_rounds):
-        g = rotation.group(0, t)
-        for place in groups[g]:
-            block = held[place].block
-            result = run_round(
-                held[place],
-                RoundTask(
-                    place, users[block.user_rows], items[block.item_rows], D,
-                    Precisions(PRIOR, PRIOR, TAU), step, 0.0, t * rule.length,
-                    visits[g] * rule.length, rule.length, make_key(seed),
-                ),
-            )  # fmt: skip
-            users[block.user_rows] = result.users
-        visits[g] += 1
+        round_ = rounds.round(state, t)
+        tasks = [replace(task, step_items=0.0) for task in next(round_)]
+        with pytest.raises(StopIteration):
+            round_.send([run_task(rounds.held[task.place], task) for task in tasks])
         if t > n_rounds // 10:
-            total += users
-            square += users.astype(float) ** 2
+            total += params.users
+            square += params.users.astype(float) ** 2
             n += 1
+    assert np.array_equal(params.items, items)
     mean = total / n
     return mean, square / n - mean**2, hbar
 
 
-class _Rule:
-    """The settings of one comparison."""
-
-    def __init__(self, noise, minibatch, grid=(1, 1), n_batches=2, length=40):
-        self.grid, self.length = Grid.of(grid), length
-        size = sum(CLASSES) * EACH // len(self.grid) // n_batches
-        self.rule = SGLD(grid=self.grid, noise=noise, minibatch=minibatch, batch_size=size)
-        self.n_batches_fixed = n_batches if minibatch == "shuffled" else 1
+def _sampler(noise, minibatch, grid=(1, 1), n_batches=2, step=5e-4):
+    size = sum(CLASSES) * EACH // (grid[0] * grid[1]) // n_batches
+    return SGLD(
+        grid=grid, noise=noise, minibatch=minibatch, batch_size=size, round_length=40,
+        step_size=step / max(grid), decay=0.0,
+    )  # fmt: skip
 
 
 def _by_class(values):
@@ -113,9 +100,9 @@ def _by_class(values):
 def test_matched_noise_has_the_exact_mean_and_variance(minibatch, grid):
     data, items = _data()
     exact_mean, exact_variance = _exact(data, items)
-    rule = _Rule("matched", minibatch, grid)
-    step = 5e-4 / max(grid)
-    mean, variance, hbar = _chain(rule, data, items, step, 2500 * max(grid))
+    mean, variance, hbar = _chain(
+        _sampler("matched", minibatch, grid), data, items, 2500 * max(grid)
+    )
     assert hbar[:EACH].mean() < 0.9  # rare rows: without the correction they would be cold
     for ratio, error in _by_class(variance / exact_variance):
         assert error < 0.03
@@ -129,8 +116,8 @@ def test_the_printed_rule_has_variance_h():
     """Noise eps on visits only: row i runs at temperature h_i, so its variance is h_i too small."""
     data, items = _data()
     exact_mean, exact_variance = _exact(data, items)
-    rule = _Rule("paper", "replacement", n_batches=8)
-    mean, variance, hbar = _chain(rule, data, items, 2e-4, 5000)
+    sampler = _sampler("paper", "replacement", n_batches=8, step=2e-4)
+    mean, variance, hbar = _chain(sampler, data, items, 5000)
     h = [hbar[k * EACH] for k in range(len(CLASSES))]
     assert h[0] < 0.4 < 0.75 < h[1] < h[2]
     for (ratio, error), temperature in zip(_by_class(variance / exact_variance), h, strict=True):

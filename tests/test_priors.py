@@ -61,8 +61,10 @@ def test_gaussian_wishart_conditional_mean():
 
 def test_tau_conditional():
     rng = np.random.default_rng(3)
-    tau = np.array([draw_tau(50.0, 80, 1.0, 2.0, rng) for _ in range(N)])
-    assert _close(tau.mean(), 41 / 27, 41**0.5 / 27)
+    tau = np.array([draw_tau(50.0, 80, rng) for _ in range(N)])
+    assert _close(tau.mean(), 41 / 26, 41**0.5 / 26)
+    variance = 41 / 26**2
+    assert _close(tau.var(), variance, variance * (2 + 6 / 41) ** 0.5)
 
 
 @pytest.mark.parametrize("full", [False, True])

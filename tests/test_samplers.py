@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf import DSGD, DSGLD, SGD, SGLD, Gibbs, InputError
-from bayesmf.samplers import DataShape, settings_dict
+from bayesmf.samplers import DataShape, sampler_from, settings_dict
 from bayesmf.schedules import (
     FixedBurnIn,
     Stationary,
@@ -15,8 +15,8 @@ from bayesmf.schedules import (
     burn_in_rule,
 )
 
-SMALL = DataShape(80_000, 943, 1650, 685, 200)
-LARGE = DataShape(100_000_000, 480_000, 18_000, 230_000, 800)
+SMALL = DataShape(80_000, 943, 1650, 200)
+LARGE = DataShape(100_000_000, 480_000, 18_000, 800)
 
 
 def test_second_names():
@@ -49,13 +49,13 @@ def test_rounds_of_the_paper():
 
 def test_step_follows_tau_unless_it_is_given():
     rule = SGLD().resolve(SMALL)
-    one = rule.first_step(SMALL, 1.0, 10.0)
-    assert rule.first_step(SMALL, 2.0, 10.0) == pytest.approx(one / 2)
-    assert rule.first_step(SMALL, 1e-9, 10.0) == 0.1  # the prior's own curvature counts too
-    assert SGLD(step_size=1e-4).resolve(SMALL).first_step(SMALL, 2.0, 10.0) == 1e-4
+    one = rule.first_step(SMALL, 685, 1.0, 10.0)
+    assert rule.first_step(SMALL, 685, 2.0, 10.0) == pytest.approx(one / 2)
+    assert rule.first_step(SMALL, 685, 1e-9, 10.0) == 0.1  # the prior's curvature counts too
+    assert SGLD(step_size=1e-4).resolve(SMALL).first_step(SMALL, 685, 2.0, 10.0) == 1e-4
     for shape in (SMALL, LARGE):
         for r in (SGD(), SGLD(), SGLD(grid=(4, 1)), SGLD(noise="paper")):
-            assert r.resolve(shape).first_step(shape, 1.0, 10.0) * shape.heaviest < 4  # stable
+            assert r.resolve(shape).first_step(shape, 685, 1.0, 10.0) * 685 < 4  # stable
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,11 @@ def test_step_follows_tau_unless_it_is_given():
         (SGLD(noise="loud"), "noise must be 'matched' or 'paper'"),
         (SGLD(minibatch="all"), "minibatch"),
         (SGLD(epochs=-1), "epochs must be a positive number"),
+        (SGLD(epochs="10"), "epochs must be a positive number"),
+        (SGLD(n_chains=None), "n_chains must be a whole number"),
+        (SGLD(decay="x"), "decay must be a positive number"),
+        (SGLD(grid=5), "grid 5 must be two whole numbers"),
+        (SGLD(grid=(2, "a")), "grid"),
         (SGLD(batch_size=0), "batch_size"),
         (SGLD(batch_size=2.5), "batch_size must be a whole number"),
         (SGLD(step_size=float("nan")), "step_size"),
@@ -82,6 +87,25 @@ def test_step_follows_tau_unless_it_is_given():
 def test_settings_that_cannot_be_meant(rule, words):
     with pytest.raises(InputError, match=words):
         rule.resolve(SMALL)
+
+
+def test_whole_numbers_may_come_as_floats():
+    rule = SGLD(n_chains=2.0, round_length=4.0, batch_size=np.int64(50)).resolve(SMALL)
+    assert (rule.n_chains, rule.round_length, rule.batch_size) == (2, 4, 50)
+    assert all(type(n) is int for n in (rule.n_chains, rule.round_length, rule.batch_size))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [SGD(), SGLD(grid=(2, 3), burn_in="rmse:0.85", visits=[1, 2, 3]), Gibbs(burn_in="stationary"),
+     SGLD(burn_in=UntilRMSE(0.9)), Gibbs(burn_in=FixedBurnIn(3))],
+)  # fmt: skip
+def test_settings_survive_a_manifest(rule):
+    import json
+
+    full = rule.resolve(SMALL)
+    again = sampler_from(json.loads(json.dumps(settings_dict(full)))).resolve(SMALL)
+    assert settings_dict(again) == settings_dict(full)
 
 
 def test_step_size_schedule():

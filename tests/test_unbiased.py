@@ -1,7 +1,7 @@
 """The estimator's expectation equals the gradient: every mini-batch enumerated, to 1e-12.
 
-With epsilon = 2 and no noise an update moves a row by just the estimate (eqns 22 and 23), so the
-kernel itself is what is tested, in float64.
+With epsilon = 2 and no noise an update moves a row by just the estimate, so the kernel itself is
+what is tested, in float64.
 """
 
 import itertools

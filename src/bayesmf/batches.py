@@ -76,9 +76,10 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
     user_position = _positions(users, data.n_users)
     item_position = _positions(items, data.n_items)
     owner = user_stripe[data.user] * grid.cols + item_stripe[data.item]
+    by_block = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=len(grid)))
     blocks = []
-    for number in range(len(grid)):
-        members = np.flatnonzero(owner == number)
+    for number, members in enumerate(np.split(by_block, ends[:-1])):
         rows, cols = users[number // grid.cols], items[number % grid.cols]
         user = user_position[data.user[members]]
         item = item_position[data.item[members]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -12,8 +13,10 @@ from typing import Any, Protocol
 class Event:
     """The end of an epoch of one chain.
 
-    `rmse` is that of the averaged predictions on the validation set once draws are averaged, of
-    the current state before; None without a validation set. RMSEs are in the user's units.
+    `rmse` is that of the chain's averaged predictions on the validation set once it keeps draws, of
+    its current state before; None without a validation set. `rmse_all_chains` averages the
+    draws that all chains have so far: it alone depends on how fast the others were. RMSEs are
+    in the user's units.
     """
 
     chain: int
@@ -23,6 +26,7 @@ class Event:
     burning: bool
     draws: int
     rmse: float | None
+    rmse_all_chains: float | None
     train_rmse: float
     tau: float
     step_size: float | None
@@ -30,7 +34,7 @@ class Event:
 
 
 class Callback(Protocol):
-    """Called after every epoch of every chain; returning True ends the run early."""
+    """Called after every epoch of every chain; returning True ends that chain."""
 
     def __call__(self, event: Event) -> bool | None: ...
 
@@ -49,10 +53,17 @@ class Progress:
     """A bar on stderr: epochs, RMSE, ratings/s, time left. Silent unless stderr is a terminal."""
 
     def __init__(self, after_seconds: float = 2.0) -> None:
-        self._after, self._bar, self._begin = after_seconds, None, time.monotonic()
+        self._after, self._bar = after_seconds, None
+        self._restart()
+
+    def _restart(self) -> None:
+        self._begin = time.monotonic()
         self._epochs: dict[int, int] = {}
 
     def __call__(self, event: Event) -> None:
+        if event.epoch <= self._epochs.get(event.chain, 0):  # another fit
+            self.close()
+            self._restart()
         self._epochs[event.chain] = event.epoch
         if self._bar is None:
             if not sys.stderr.isatty() or time.monotonic() - self._begin < self._after:
@@ -61,13 +72,14 @@ class Progress:
         bar: Any = self._bar
         bar.n = sum(self._epochs.values()) / len(self._epochs)
         name = "RMSE" if event.rmse is not None else "train RMSE"
-        value = event.train_rmse if event.rmse is None else event.rmse
+        value = event.train_rmse if event.rmse is None else event.rmse_all_chains
         bar.set_postfix_str(f"{name} {value:.4f}, {event.ratings_per_second / 1e6:.1f}M ratings/s")
 
     def close(self) -> None:
         """Take the bar away."""
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
 
 def _bar(epochs: int) -> Any:
@@ -78,9 +90,9 @@ def _bar(epochs: int) -> Any:
 
 
 class EarlyStop:
-    """Ends the run when the validation RMSE has not improved for `patience` epochs.
+    """Ends a chain whose validation RMSE has not improved by `least` for `patience` epochs.
 
-    It is of use for SGD; averages over draws only get better.
+    It is of use for SGD, which may overfit. A sampler's average is looked at after burn-in only.
     """
 
     def __init__(self, patience: int = 10, least: float = 1e-4) -> None:
@@ -88,10 +100,10 @@ class EarlyStop:
         self._best: dict[int, tuple[float, int]] = {}
 
     def __call__(self, event: Event) -> bool:
-        if event.rmse is None:
+        if event.rmse is None or event.burning:
             return False
-        best, since = self._best.get(event.chain, (float("inf"), event.epoch))
-        if event.rmse < best - self.least:
+        best, since = self._best.get(event.chain, (math.inf, 0))
+        if event.epoch <= since or event.rmse < best - self.least:  # another fit, or better
             self._best[event.chain] = (event.rmse, event.epoch)
             return False
         return event.epoch - since >= self.patience

@@ -45,7 +45,6 @@ class Settings:
     prior: Prior
     n_factors: int
     tau: float | None
-    tau_prior: tuple[float, float]
     seed: int
     max_draws: int
     scale: float = 1.0  # of a rating in the user's units: for what is reported
@@ -65,7 +64,7 @@ class RunningMean:
 
 @dataclass
 class Monitor:
-    """What is followed while chains run. Kept by chain, so the order of events cannot matter."""
+    """What is followed while chains run: predictions of the validation set, and who listens."""
 
     validation: Validation | None
     callbacks: Sequence[Callback]
@@ -73,33 +72,43 @@ class Monitor:
     begin: float = field(default_factory=time.monotonic)
     means: dict[int, RunningMean] = field(default_factory=dict)
     ratings_read: int = 0
-    stopped: bool = False
 
-    def rmse(self, params: Params, chain: int, keep: bool) -> tuple[float | None, float | None]:
-        """(RMSE of the state, RMSE of all kept draws' average), in the user's units."""
-        if self.validation is None:
-            return None, None
+    def _predict(self, params: Params) -> NDArray[np.float32]:
+        assert self.validation is not None
         known = self.validation
         out = np.empty(len(known.value), np.float32)
         predict_pairs(params.users, params.items, known.user, known.item, params.n_factors, out)
-        if keep:
-            mean = self.means.setdefault(chain, RunningMean(np.zeros(len(out))))
-            mean.add(out)
-        n = sum(m.n for m in self.means.values())
-        averaged = None
-        if n:
-            total = np.sum([m.total for m in self.means.values()], axis=0)
-            averaged = self.scale * _rmse(total / n, known.value)
-        return self.scale * _rmse(out, known.value), averaged
+        return out
 
-    def tell(self, event: Event) -> None:
-        for callback in self.callbacks:
-            if callback(event):
-                self.stopped = True
+    def _rmse(self, prediction: NDArray[Any]) -> float:
+        """In the user's units."""
+        assert self.validation is not None
+        errors = prediction - self.validation.value
+        return self.scale * float(np.sqrt(np.mean(errors**2, dtype=np.float64)))
 
+    def state_rmse(self, params: Params) -> float | None:
+        """RMSE of one state."""
+        return None if self.validation is None else self._rmse(self._predict(params))
 
-def _rmse(a: NDArray[Any], b: NDArray[Any]) -> float:
-    return float(np.sqrt(np.mean((a - b) ** 2, dtype=np.float64)))
+    def averaged_rmse(self, params: Params, chain: int) -> float | None:
+        """RMSE of the average over a chain's draws, after adding one."""
+        if self.validation is None:
+            return None
+        mean = self.means.setdefault(chain, RunningMean(np.zeros(len(self.validation.value))))
+        mean.add(self._predict(params))
+        return self._rmse(mean.total / mean.n)
+
+    def rmse_all_chains(self) -> float | None:
+        """RMSE of the average over all draws of all chains so far."""
+        if not self.means:
+            return None
+        total = np.sum([mean.total for mean in self.means.values()], axis=0)
+        return self._rmse(total / sum(mean.n for mean in self.means.values()))
+
+    def tell(self, event: Event) -> bool:
+        """Whether anyone who listens wants the chain to end."""
+        wishes = [callback(event) for callback in self.callbacks]  # all of them are to hear it
+        return any(wishes)
 
 
 @dataclass
@@ -127,15 +136,16 @@ def start_chain(number: int, settings: Settings, shape: DataShape) -> ChainState
     return ChainState(number, key, params, Precisions(start, start, tau))
 
 
-def draw_precisions(
-    state: ChainState, settings: Settings, n_ratings: int, errors: Errors, t: int, burning: bool
-) -> None:
-    """Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, at the end of round t."""
+def draw_precisions(state: ChainState, settings: Settings, t: int, burning: bool) -> None:
+    """Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, at the end of round t.
+
+    `state.sse` must be the squared errors of all ratings at this state.
+    """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
     users, items, tau = now.users, now.items, now.tau
     if settings.tau is None:
-        tau = draw_tau(errors.mean() * n_ratings, n_ratings, *settings.tau_prior, rng)
+        tau = draw_tau(state.sse, state.count, rng)
     if settings.sampler.precisions_drawn(burning):
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
@@ -156,15 +166,16 @@ class Chain:
     ) -> None:
         self.number, self.settings, self.rounds = number, settings, rounds
         self.store, self.monitor = store, monitor
-        self.sampler, self.n_ratings = settings.sampler, shape.n_ratings
+        self.sampler = settings.sampler
         self.n_rounds = self.sampler.rounds(shape)
         self.per_epoch = self.sampler.rounds_per_epoch(shape)
         self.burn_in = self.sampler.burn_in_rule(shape)
         self.state, self.trace = start_chain(number, settings, shape), Trace()
-        self.since_tau, self.since_epoch, self.epoch = Errors(), Errors(), 0
+        self.since_epoch, self.epoch = Errors(), 0
         self.burning, self.first, self.kept = True, 0, 0
         self.thinning = Thinning(self.n_rounds, 1)
         self.rmse: float | None = None
+        self.stopped = False
 
     def run(self) -> Generator[list[Task], Sequence[Result], None]:
         """Algorithm 2, lines 3-12."""
@@ -174,18 +185,16 @@ class Chain:
                 self.look_at_burn_in(t)
             yield from self.rounds.round(self.state, t)
             self.monitor.ratings_read += self.state.count
-            self.since_tau.add(self.state)
             self.since_epoch.add(self.state)
-            if every and (t + 1) % every == 0 and self.since_tau.count:
-                draw_precisions(
-                    self.state, self.settings, self.n_ratings, self.since_tau, t, self.burning
-                )
-                self.since_tau = Errors()
+            if every and (t + 1) % every == 0:
+                if self.settings.tau is None:
+                    yield from self.rounds.exact_errors(self.state)
+                draw_precisions(self.state, self.settings, t, self.burning)
             if not self.burning and self.thinning.keeps(t - self.first):
                 self.keep()
             if int((t + 1) / self.per_epoch + 1e-9) > self.epoch and self.since_epoch.count:
                 self.end_epoch(t)
-                if self.monitor.stopped:
+                if self.stopped:
                     break
         if not self.kept:
             self.keep_last_state()
@@ -202,11 +211,11 @@ class Chain:
         """Store the state as a draw, and add it to the average that is followed."""
         self.store.add(self.number, self.state.params, self.state.precisions)
         self.kept += 1
-        self.rmse = self.monitor.rmse(self.state.params, self.number, keep=True)[1]
+        self.rmse = self.monitor.averaged_rmse(self.state.params, self.number)
 
     def keep_last_state(self) -> None:
         """What SGD ends with; also a chain that was stopped, or whose burn-in left no round."""
-        if self.burn_in.needs_validation and not self.monitor.stopped:
+        if self.burn_in.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(
                 f"burn-in of chain {self.number} never ended: the validation RMSE came down to "
@@ -234,18 +243,19 @@ class Chain:
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))
         self.since_epoch = Errors()
         if self.burning:
-            self.rmse = monitor.rmse(state.params, self.number, keep=False)[0]
+            self.rmse = monitor.state_rmse(state.params)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
         seconds = time.monotonic() - monitor.begin
-        monitor.tell(
+        self.stopped = monitor.tell(
             Event(
                 chain=self.number,
                 epoch=self.epoch,
                 epochs=max(1, round(self.n_rounds / self.per_epoch)),
                 seconds=seconds,
-                burning=self.burning,
+                burning=self.burning and self.sampler.keeps_draws,
                 draws=self.kept,
                 rmse=self.rmse,
+                rmse_all_chains=monitor.rmse_all_chains() or self.rmse,
                 train_rmse=self.trace.train_rmse[-1],
                 tau=state.precisions.tau / scale**2,
                 step_size=self.rounds.step(state, t),

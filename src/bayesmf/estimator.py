@@ -24,9 +24,12 @@ from bayesmf.errors import InputError, NotFittedError
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.ratings import Ratings
-from bayesmf.samplers import Auto, Sampler, settings_dict
+from bayesmf.samplers import Auto, Sampler, sampler_from, settings_dict
 from bayesmf.server import RunReport, run
 from bayesmf.settings import compile_kernels, make_settings
+
+# Constructor arguments that a model folder keeps as they are; the rest is in its report.
+SAVED_PARAMS = ("prior", "tau", "alpha_0", "beta_0", "standardize", "max_draws")
 
 
 class Recommendation(NamedTuple):
@@ -134,15 +137,17 @@ class BayesianMF:
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments, or `sampler__<field>` of a sampler object."""
         known = self.get_params()
-        for name, value in params.items():
+        # The sampler first: its own settings may come with it.
+        for name in sorted(params, key=lambda name: name.startswith("sampler__")):
             if name not in known:
                 raise InputError(
                     f"{name!r} is no parameter of BayesianMF: choose from {', '.join(known)}"
                 )
             if name.startswith("sampler__"):
-                self.sampler = replace(self.sampler, **{name[9:]: value})  # type: ignore[type-var]
+                self.sampler = replace(self.sampler, **{name[9:]: params[name]})  # type: ignore
             else:
-                setattr(self, name, value)
+                setattr(self, name, params[name])
+                known = self.get_params()
         return self
 
     def __repr__(self) -> str:
@@ -181,16 +186,12 @@ class BayesianMF:
         data = _training_data(train, center, scale)
         settings = make_settings(self.get_params(deep=False), data, scale)
         engine = self._engine()
+        pairs = None if known is None else _validation(known, train, center, scale)
         compile_seconds = compile_kernels(settings)
-        self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
         history = History()
-        run_report = run(
-            data,
-            settings,
-            engine,
-            None if known is None else self._validation(known, center, scale),
-            (history, *self.callbacks),
-        )
+        run_report = run(data, settings, engine, pairs, (history, *self.callbacks))
+        # All at once, now that nothing can fail: a model is never half of one fit, half of another.
+        self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
         self.history_ = history.events
         self.posterior_ = Posterior(
             run_report.draws, settings.n_factors, center, scale, float(low), float(high)
@@ -205,15 +206,6 @@ class BayesianMF:
             return make_engine(self.engine, self.n_workers)
         return self.engine
 
-    def _validation(self, known: Ratings, center: float, scale: float) -> Validation | None:
-        user = self.user_ids_.lookup(known.user_ids.ids)[known.user]
-        item = self.item_ids_.lookup(known.item_ids.ids)[known.item]
-        both = (user >= 0) & (item >= 0)
-        if not both.any():
-            return None
-        value = ((known.rating - center) / scale).astype(np.float32)
-        return Validation(user[both].astype(np.int32), item[both].astype(np.int32), value[both])
-
     # -- answering ------------------------------------------------------------------------------
 
     def _fitted(self) -> Posterior:
@@ -224,15 +216,17 @@ class BayesianMF:
         return self.posterior_
 
     def _pairs(self, users: Any, items: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Row numbers of pairs; one user goes with many items, and one item with many users."""
         self._fitted()
-        one = np.ndim(users) == 0
-        if one != (np.ndim(items) == 0) or (not one and len(users) != len(items)):
+        user = self.user_ids_.lookup([users] if np.ndim(users) == 0 else users)
+        item = self.item_ids_.lookup([items] if np.ndim(items) == 0 else items)
+        if len(user) != len(item) and np.ndim(users) != 0 and np.ndim(items) != 0:
             raise InputError(
-                "users and items must be one id each, or equally many: "
-                f"got {np.shape(users)} and {np.shape(items)}"
+                "users and items must be equally many, or one of them a single id: got "
+                f"{len(user)} users and {len(item)} items"
             )
-        user = self.user_ids_.lookup([users] if one else users)
-        return user, self.item_ids_.lookup([items] if one else items)
+        n = max(len(user), len(item)) if len(user) and len(item) else 0
+        return np.resize(user, n), np.resize(item, n)
 
     def predict(self, users: Any, items: Any, return_std: bool = False) -> Any:
         """Expected ratings of pairs; with `return_std` also the spread of a new rating.
@@ -240,14 +234,15 @@ class BayesianMF:
         Ids that were not in the training ratings get the prior's mean and spread.
         """
         mean, std = self._fitted().mean_std(*self._pairs(users, items))
-        if np.ndim(users) == 0:
+        if np.ndim(users) == 0 and np.ndim(items) == 0:
             return (float(mean[0]), float(std[0])) if return_std else float(mean[0])
         return (mean, std) if return_std else mean
 
     def predict_interval(self, users: Any, items: Any, level: float = 0.9) -> tuple[Any, Any]:
         """Bounds between which a new rating falls with probability `level`."""
         low, high = self._fitted().interval(*self._pairs(users, items), level)
-        return (float(low[0]), float(high[0])) if np.ndim(users) == 0 else (low, high)
+        one = np.ndim(users) == 0 and np.ndim(items) == 0
+        return (float(low[0]), float(high[0])) if one else (low, high)
 
     def recommend(
         self,
@@ -326,14 +321,27 @@ class BayesianMF:
         for side, ids in (("user", self.user_ids_), ("item", self.item_ids_)):
             arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
         units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
-        meta = {"bayesmf": bayesmf.__version__, "units": units, "report": self.report_}
+        made = self.get_params(deep=False)
+        meta = {
+            "bayesmf": bayesmf.__version__,
+            "units": units,
+            "report": self.report_,
+            "params": {name: made[name] for name in SAVED_PARAMS},
+        }
         storage.write_folder(path, arrays, meta)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> BayesianMF:
         """Read a model folder, having verified every byte of it."""
         arrays, meta = storage.read_folder(path)
-        model = cls(n_factors=meta["units"]["n_factors"])
+        report = meta["report"]
+        # As it was resolved: a fit of the loaded model repeats the fit that was saved.
+        model = cls(
+            n_factors=report["factors"],
+            sampler=sampler_from(report["sampler"]),
+            random_state=report["seed"],
+            **meta["params"],
+        )
         model.posterior_ = Posterior(Draws.from_arrays(arrays), **meta["units"])
         for side in ("user", "item"):
             prefix = f"{side}_id_"
@@ -346,6 +354,19 @@ class BayesianMF:
 
 def _extreme(values: NDArray[np.float64], of: Any) -> float:
     return float(of(values)) if np.isfinite(values).any() else math.nan
+
+
+def _validation(known: Ratings, train: Ratings, center: float, scale: float) -> Validation:
+    user = train.user_ids.lookup(known.user_ids.ids)[known.user]
+    item = train.item_ids.lookup(known.item_ids.ids)[known.item]
+    both = (user >= 0) & (item >= 0)
+    if not both.any():
+        raise InputError(
+            "no validation rating has both a user and an item of the training ratings: nothing "
+            "can be followed; leave validation out, or check its ids"
+        )
+    value = ((known.rating - center) / scale).astype(np.float32)
+    return Validation(user[both].astype(np.int32), item[both].astype(np.int32), value[both])
 
 
 def _training_data(train: Ratings, center: float, scale: float) -> TrainingData:

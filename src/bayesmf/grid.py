@@ -15,8 +15,9 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import whole
 from bayesmf.errors import InputError
-from bayesmf.keys import STREAM_LAYOUT, generator
+from bayesmf.keys import STREAM_ROTATION, STREAM_STRIPES, generator
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ class Grid:
             if not found:
                 raise InputError(f"grid {grid!r} is not of the form ROWSxCOLS, such as 2x2 or 4x1")
             grid = (int(found[1]), int(found[2]))
-        if len(grid) != 2 or any(int(g) != g or g < 1 for g in grid):
+        try:
+            rows, cols = grid
+            return cls(whole("grid", rows), whole("grid", cols))
+        except (TypeError, ValueError):
             raise InputError(
-                f"grid {tuple(grid)} must be two whole numbers of at least 1, such as (2, 2)"
-            )
-        return cls(int(grid[0]), int(grid[1]))
+                f"grid {grid!r} must be two whole numbers of at least 1, such as (2, 2)"
+            ) from None
 
     def __len__(self) -> int:
         return self.rows * self.cols
@@ -66,7 +69,7 @@ def stripes(counts: NDArray[np.int64], n_stripes: int, seed: int) -> NDArray[np.
     Rows are dealt in order of their counts, forth and back like cards to a table, ties in random
     order. Random order also spreads what hangs together, so that blocks come out even.
     """
-    tie = generator(np.zeros(2, np.uint32), seed, STREAM_LAYOUT).random(len(counts))
+    tie = generator(np.zeros(2, np.uint32), seed, STREAM_STRIPES).random(len(counts))
     order = np.lexsort((tie, -counts))
     deal = np.arange(len(counts)) % (2 * n_stripes)
     snake = np.where(deal < n_stripes, deal, 2 * n_stripes - 1 - deal)
@@ -115,7 +118,7 @@ class Rotation:
         cycle, t = divmod(round_, n)
         if self._shuffle:
             key = np.zeros(2, np.uint32)
-            t = int(generator(key, cycle, STREAM_LAYOUT, self._seed & 0xFFFFFF).permutation(n)[t])
+            t = int(generator(key, cycle, STREAM_ROTATION, self._seed & 0xFFFFFF).permutation(n)[t])
         return int(self._places[(t * self._stride + self._offsets[chain]) % n])
 
 
@@ -141,11 +144,14 @@ def visit_slots(
             raise InputError(f"visits {visits!r} is none of 'equal', 'size' or a list of weights")
         weights = np.maximum(sizes, 1).astype(np.float64)
     else:
-        weights = np.asarray(visits, dtype=np.float64)
+        try:
+            weights = np.asarray(visits, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            weights = np.zeros(0)
     if len(weights) != len(sizes) or not np.all(np.isfinite(weights)) or np.any(weights <= 0):
         raise InputError(
             f"visits must be {len(sizes)} positive weights, one for each orthogonal group; "
-            f"got {np.asarray(weights).tolist()}"
+            f"got {visits!r}"
         )
     places = np.maximum(1, np.round(weights / weights.sum() * per_group * len(sizes)))
     return [int(p) for p in places.astype(np.int64) // np.gcd.reduce(places.astype(np.int64))]

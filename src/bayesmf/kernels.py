@@ -208,6 +208,17 @@ def predict_pairs(user_rows, item_rows, user, item, n_factors, out):
 
 
 @njit(**_JIT)
+def sum_squared_errors(data, X, Y, n_factors):
+    """Sum of squared errors of all ratings of a block, at one state."""
+    user, item, value = data.user, data.item, data.value
+    sse = 0.0
+    for n in range(user.shape[0]):
+        error = np.float64(value[n] - predict(X, user[n], Y, item[n], n_factors))
+        sse += error * error
+    return sse
+
+
+@njit(**_JIT)
 def predict_components(X, Y, user, item, n_factors, user_prior, item_prior, noise, mu, var):
     """Mean and variance of a new rating of each pair under one draw.
 

@@ -23,6 +23,8 @@ STREAM_BATCH = 4
 STREAM_SERVER = 5
 STREAM_LAYOUT = 6
 STREAM_SYNTHETIC = 7
+STREAM_STRIPES = 8
+STREAM_ROTATION = 9
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
@@ -36,7 +38,8 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 def make_key(seed: int, chain: int = 0) -> np.ndarray:
     """64 key bits from a seed of any size and a chain number, as two uint32."""
-    state = np.random.SeedSequence((seed, chain)).generate_state(2, np.uint32)
+    # A spawn key, not a second word of entropy: those are padded, and (7, 5) would be 7 + 5 * 2^32.
+    state = np.random.SeedSequence(seed, spawn_key=(chain,)).generate_state(2, np.uint32)
     return np.asarray(state, dtype=np.uint32)
 
 

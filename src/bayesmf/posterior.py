@@ -72,12 +72,18 @@ class Posterior:
         mu = np.empty((len(draws), len(user)), np.float32)
         var = np.empty_like(mu)
         user, item = _readonly(user), _readonly(item)
+        unseen = len(user) > 0 and min(user.min(), item.min()) < 0
+        width = draws.users.shape[2]
         for t in range(len(draws)):
             users, items = draws.priors(t)
+            # Covariances are for unseen rows alone, and a matrix inverse each.
+            x_cov, y_cov = (
+                side.covariance() if unseen else np.zeros((width, width)) for side in (users, items)
+            )
             predict_components(
                 _readonly(draws.users[t]), _readonly(draws.items[t]), user, item, self.n_factors,
-                (users.mu.astype(np.float32)[None], users.covariance()),
-                (items.mu.astype(np.float32)[None], items.covariance()),
+                (users.mu.astype(np.float32)[None], x_cov),
+                (items.mu.astype(np.float32)[None], y_cov),
                 1.0 / draws.tau[t], mu[t], var[t],
             )  # fmt: skip
         mu *= np.float32(self.scale)
@@ -141,12 +147,14 @@ class Posterior:
         items, users = np.arange(n_items), np.full(n_items, user)
         score = np.empty(n_items)
         pick = int(rng.integers(len(self.draws)))
+        noise = self.scale**2 * float(np.mean(1.0 / self.draws.tau))
         for chunk in self.chunks(users, items):
             part = slice(chunk.lo, chunk.hi)
             if policy == "mean":
                 score[part] = chunk.mu.mean(0, dtype=np.float64)
             elif policy == "ucb":
-                score[part] = chunk.mu.mean(0, dtype=np.float64) + chunk.mu.std(0, dtype=np.float64)
+                mean, variance = mixture_moments(chunk.mu, chunk.var)
+                score[part] = mean + np.sqrt(np.maximum(variance - noise, 0.0))
             elif policy == "thompson":
                 score[part] = chunk.mu[pick]
             else:
@@ -164,7 +172,7 @@ class Posterior:
         by_chain = [np.flatnonzero(draws.chain == c) for c in np.unique(draws.chain)]
         shortest = min(len(rows) for rows in by_chain)
         rows = np.array([r[:shortest] for r in by_chain])
-        quantities = {"prediction": mu.T.astype(np.float64).T, "tau": draws.tau / self.scale**2}
+        quantities = {"prediction": mu.astype(np.float64), "tau": draws.tau / self.scale**2}
         for side in ("user", "item"):
             Lambda = getattr(draws, f"{side}_Lambda")
             diagonal = Lambda if Lambda.ndim == 2 else np.einsum("tdd->td", Lambda)

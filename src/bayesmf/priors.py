@@ -116,11 +116,13 @@ def _draw_mean(mean: Array, precision: Array, rng: np.random.Generator) -> Array
     return mean + np.linalg.solve(chol.T, rng.standard_normal(len(mean)))
 
 
-def draw_tau(
-    sse: float, n: float, alpha_0: float, beta_0: float, rng: np.random.Generator
-) -> float:
-    """tau | errors ~ Gamma(alpha_0 + n/2, beta_0 + sse/2)."""
-    return float(rng.gamma(alpha_0 + 0.5 * n, 1.0 / (beta_0 + 0.5 * sse)))
+# Shape and rate of tau's own prior, for ratings of variance one. It is worth two ratings.
+TAU_SHAPE, TAU_RATE = 1.0, 1.0
+
+
+def draw_tau(sse: float, n: int, rng: np.random.Generator) -> float:
+    """tau | errors ~ Gamma(TAU_SHAPE + n/2, TAU_RATE + sse/2)."""
+    return float(rng.gamma(TAU_SHAPE + 0.5 * n, 1.0 / (TAU_RATE + 0.5 * sse)))
 
 
 def log_rows(rows: Rows, prior: RowPrior) -> float:

@@ -22,6 +22,7 @@ from bayesmf.params import Params, Precisions
 from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, GradientRule
 from bayesmf.schedules import StepSize
 from bayesmf.worker import (
+    ErrorsTask,
     Held,
     HeldBlock,
     Result,
@@ -59,6 +60,9 @@ class Rounds(Protocol):
     def round(self, state: ChainState, t: int) -> Phases:
         """Run round t of a chain."""
 
+    def exact_errors(self, state: ChainState) -> Phases:
+        """Make `state.sse` the squared errors of all ratings at the state as it is."""
+
     def step(self, state: ChainState, t: int) -> float | None:
         """The step size of round t, if the rule has one."""
 
@@ -70,7 +74,9 @@ class GradientRounds:
         assert rule.kappa is not None and rule.round_length is not None
         shape = data_shape(data)
         self.groups = rule.grid.groups()
-        blocks = make_blocks(data, rule.grid, rule.n_batches(shape), seed)
+        # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
+        dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(shape)
+        blocks = make_blocks(data, rule.grid, dealt, seed)
         sizes = np.array([sum(len(blocks[b]) for b in group) for group in self.groups])
         self.rotation = Rotation(
             visit_slots(rule.visits, sizes),
@@ -83,7 +89,9 @@ class GradientRounds:
         self._prior_weight = max(
             float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.held
         )
-        self._largest_error = 1e4 * max(1.0, float(np.mean(np.square(data.value, dtype=float))))
+        variance = max(1.0, float(np.mean(np.square(data.value, dtype=float))))
+        self._largest_error = 1e4 * variance
+        self._stiffest = self._most_in_a_visit() * variance
         self._rule, self._shape = rule, shape
         self.length = rule.round_length
 
@@ -92,8 +100,20 @@ class GradientRounds:
         rule, now = self._rule, state.precisions
         assert rule.kappa is not None
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
-        first = rule.first_step(self._shape, now.tau, pull)
+        first = rule.first_step(self._shape, self._stiffest, now.tau, pull)
         return StepSize(first, rule.kappa, rule.decay)(t)
+
+    def _most_in_a_visit(self) -> float:
+        """Most ratings that a visit stands for: a row's ratings in a block over its visit rate.
+
+        The curvature along the row's bias is tau times that; along its features it is less while
+        the other side's rows are shorter than one, as they are for ratings of variance one.
+        """
+        most = 1.0
+        for one, v in zip(self.held, self.visit_rate, strict=True):
+            for position in (one.block.user, one.block.item):
+                most = max(most, np.bincount(position, minlength=1).max() / v)
+        return most
 
     def _visit_rate(self, n_blocks: int) -> NDArray[np.float64]:
         out = np.empty(n_blocks)
@@ -114,6 +134,7 @@ class GradientRounds:
             block = self.held[place].block
             tasks.append(
                 RoundTask(
+                    chain=state.chain,
                     place=place,
                     users=params.users[block.user_rows],
                     items=params.items[block.item_rows],
@@ -138,9 +159,26 @@ class GradientRounds:
             state.sse += result.sse
             state.count += result.count
 
+    def exact_errors(self, state: ChainState) -> Phases:
+        """A pass over the ratings without updates: errors met on the way belong to other states."""
+        params = state.params
+        results = yield [
+            ErrorsTask(
+                state.chain,
+                place,
+                params.users[one.block.user_rows],
+                params.items[one.block.item_rows],
+                params.n_factors,
+            )
+            for place, one in enumerate(self.held)
+        ]
+        state.sse = sum(result.sse for result in results)
+        state.count = sum(result.count for result in results)
+
     def _check(self, state: ChainState, t: int, step: float, result: RoundResult) -> None:
         """Errors a hundred times as large as the ratings are no model any more."""
-        finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
         if finite and result.sse <= self._largest_error * max(result.count, 1):
             return
         raise DivergenceError(
@@ -190,6 +228,10 @@ class GibbsRounds:
     def step(self, state: ChainState, t: int) -> None:
         return None
 
+    def exact_errors(self, state: ChainState) -> Phases:
+        """A sweep ends with them."""
+        yield from ()
+
     def round(self, state: ChainState, t: int) -> Phases:
         """Algorithm 1, lines 4-9."""
         params, precisions = state.params, state.precisions
@@ -198,9 +240,18 @@ class GibbsRounds:
             (STREAM_ITEMS, params.items, params.users, precisions.items),
         )
         for places, (stream, rows, other, prior) in zip(self._places, sides, strict=True):
+            given = other.copy()  # a task that runs late must not see the next phase's rows
             results = yield [
                 RowsTask(
-                    place, stream, other, params.n_factors, prior, precisions.tau, t, state.key
+                    state.chain,
+                    place,
+                    stream,
+                    given,
+                    params.n_factors,
+                    prior,
+                    precisions.tau,
+                    t,
+                    state.key,
                 )
                 for place in places
             ]
@@ -208,7 +259,7 @@ class GibbsRounds:
                 if not np.isfinite(result.sse):
                     raise DivergenceError(
                         f"chain {state.chain} met a precision matrix that is not positive in "
-                        f"sweep {t + 1}: the ratings may be of too large a range; rescale them"
+                        f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
                     )
                 assert isinstance(result, RowsResult)
                 rows[self.held[place].rows] = result.rows
@@ -220,7 +271,7 @@ def data_shape(data: TrainingData) -> DataShape:
     """Sizes that defaults depend on."""
     counts = np.concatenate([data.user_counts(), data.item_counts()])
     busy = int(np.quantile(counts, 0.9, method="higher"))
-    return DataShape(len(data), data.n_users, data.n_items, int(counts.max()), busy)
+    return DataShape(len(data), data.n_users, data.n_items, busy)
 
 
 def make_rounds(

@@ -6,13 +6,14 @@ paper is one of these with a grid and a number of chains; see docs/design.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import positive, whole
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
 from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
@@ -29,15 +30,11 @@ LARGEST_BATCH = 1_000_000
 
 
 class DataShape(NamedTuple):
-    """What defaults depend on.
-
-    `heaviest` is the most ratings that one row has; `busy` is what nine rows in ten stay below.
-    """
+    """What defaults depend on. `busy` is the number of ratings that nine rows in ten stay below."""
 
     n_ratings: int
     n_users: int
     n_items: int
-    heaviest: int
     busy: int
 
 
@@ -79,19 +76,19 @@ class GradientRule:
 
     def resolve(self, shape: DataShape) -> Self:
         """The same with every default filled in from the size of the data."""
-        check_settings(self)
-        grid = Grid.of(self.grid)
+        rule = check_settings(self)
+        grid = Grid.of(rule.grid)
         if grid.rows > shape.n_users or grid.cols > shape.n_items:
             raise InputError(
                 f"grid {grid} is larger than the matrix of {shape.n_users} users x "
                 f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
             )
         per_block = max(1, shape.n_ratings // len(grid))
-        size = self.batch_size or min(-(-per_block // self.default_batches()), LARGEST_BATCH)
-        rule = replace(self, grid=grid, batch_size=min(size, per_block))
-        rule = replace(rule, minibatch=self.minibatch or rule.default_minibatch())
-        rule = replace(rule, round_length=self.round_length or rule.n_batches(shape))
-        rule = replace(rule, epochs=self.epochs or rule.default_epochs(shape))
+        size = rule.batch_size or min(-(-per_block // rule.default_batches()), LARGEST_BATCH)
+        rule = replace(rule, grid=grid, batch_size=min(size, per_block))
+        rule = replace(rule, minibatch=rule.minibatch or rule.default_minibatch())
+        rule = replace(rule, round_length=rule.round_length or rule.n_batches(shape))
+        rule = replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
         return replace(rule, kappa=self.kappa or rule.default_kappa(shape))
 
     def default_batches(self) -> int:
@@ -103,22 +100,21 @@ class GradientRule:
     def default_epochs(self, shape: DataShape) -> float:
         raise TypeError("an update rule has default epochs")
 
-    def default_step(self, shape: DataShape) -> float:
-        """Default step times tau.
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
+        """Default step times tau, where `stiffest` over-estimates any row's curvature over tau.
 
         The step may follow tau without harm: given tau each update leaves the same law in place.
-        A row with n ratings has curvature tau n along its bias, the stiffest direction.
         """
         raise TypeError("an update rule has a default step")
 
-    def first_step(self, shape: DataShape, tau: float, pull: float) -> float:
+    def first_step(self, shape: DataShape, stiffest: float, tau: float, pull: float) -> float:
         """epsilon_0 given tau and the strongest pull of the prior on a visit, max lambda / hbar.
 
         A default step is stable against both: it is below 4 over either curvature.
         """
         if self.step_size is not None:
             return self.step_size
-        return min(self.default_step(shape) / tau, 1.0 / pull)
+        return min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
 
     def default_kappa(self, shape: DataShape) -> float:
         return max(1.0, float(self.rounds(shape)))
@@ -167,6 +163,7 @@ class SGD(GradientRule):
     n_chains = 1
     thin = None
     precision_every = None
+    keeps_draws = False
 
     @property
     def initial_precision(self) -> float:
@@ -175,8 +172,8 @@ class SGD(GradientRule):
     def default_epochs(self, shape: DataShape) -> float:
         return float(np.clip(3e7 / shape.n_ratings, 60, 300))
 
-    def default_step(self, shape: DataShape) -> float:
-        return 0.7 / shape.heaviest  # stable below 4 / heaviest
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
+        return 0.7 / stiffest  # stable below 4
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.zeros_like(hbar)
@@ -220,17 +217,18 @@ class SGLD(GradientRule):
     precisions_from: str = "start"
     initial_precision: float = 2.0
 
+    keeps_draws = True
+
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None
         rule = replace(
             rule,
             burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
-            thin=self.thin or 1.0,
-            precision_every=self.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
+            thin=rule.thin or 1.0,
+            precision_every=rule.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
         )
-        check_settings(rule)
-        return rule
+        return check_settings(rule)
 
     def default_minibatch(self) -> str:
         # The printed h is the probability of a visit when ratings are drawn with replacement.
@@ -244,10 +242,9 @@ class SGLD(GradientRule):
         # Chains from different starts average out what one of them takes long to cross.
         return float(np.clip(1e9 / shape.n_ratings, 60, 3000) / np.sqrt(self.n_chains))
 
-    def default_step(self, shape: DataShape) -> float:
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
         # The noise of the mini-batch's gradient is eps tau n / (4 q) of the injected noise.
-        heat = 4 * HEAT * self.inclusion(shape) / shape.busy
-        return min(heat, 2.0 / shape.heaviest)
+        return min(4 * HEAT * self.inclusion(shape) / shape.busy, 2.0 / stiffest)
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar
@@ -292,19 +289,19 @@ class Gibbs:
     initial_precision: float = 2.0
 
     precision_every = 1
+    keeps_draws = True
 
     def resolve(self, shape: DataShape) -> Gibbs:
         """The same with every default filled in from the size of the data."""
-        check_settings(self)
-        epochs = self.epochs or float(np.clip(round(4e7 / shape.n_ratings), 200, 500))
+        rule = check_settings(self)
+        epochs = rule.epochs or float(np.clip(round(4e7 / shape.n_ratings), 200, 500))
         rule = replace(
-            self,
+            rule,
             epochs=epochs,
             burn_in=epochs / 5 if self.burn_in is None else self.burn_in,
-            thin=self.thin or 1,
+            thin=rule.thin or 1.0,
         )
-        check_settings(rule)
-        return rule
+        return check_settings(rule)
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         """A round is a sweep."""
@@ -350,6 +347,7 @@ class Auto:
 
 
 Sampler = SGD | SGLD | Gibbs
+Rule = TypeVar("Rule", bound=GradientRule | Gibbs | Auto)
 
 _CHOICES = {
     "minibatch": ("shuffled", "replacement"),
@@ -357,42 +355,52 @@ _CHOICES = {
     "precisions_from": ("start", "burn-in"),
 }
 _WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
-_POSITIVE = (
-    *_WHOLE, "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization"
-)  # fmt: skip
+_POSITIVE = ("epochs", "step_size", "kappa", "thin", "initial_precision", "regularization")
+_NEEDED = ("n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise")
 
 
-def check_settings(sampler: Sampler | GradientRule | Auto) -> None:
-    """One sentence about the first setting that cannot be meant."""
+def check_settings(sampler: Rule) -> Rule:
+    """The sampler with numbers of the right type; one sentence about what cannot be meant."""
+    numbers: dict[str, Any] = {}
     for field in fields(sampler):
         name, value = field.name, getattr(sampler, field.name)
-        if value is None:
+        if value is None and name not in _NEEDED:
             continue
         if name in _CHOICES and value not in _CHOICES[name]:
             names = " or ".join(repr(c) for c in _CHOICES[name])
             raise InputError(f"{name} must be {names}; got {value!r}")
-        if name in _POSITIVE and not 0 < value < 1e18:
-            raise InputError(f"{name} must be a positive number; got {value!r}")
-        if name in _WHOLE and int(value) != value:
-            raise InputError(f"{name} must be a whole number; got {value!r}")
-        if name == "decay" and not 0 <= value <= 1:
+        if name in _WHOLE:
+            numbers[name] = whole(name, value)
+        elif name in _POSITIVE:
+            numbers[name] = positive(name, value)
+        elif name == "decay" and value != 0 and positive(name, value) > 1:
             raise InputError(f"decay must lie between 0 and 1; got {value!r}")
-        if name == "burn_in":
-            rule, epochs = burn_in_rule(value), getattr(sampler, "epochs", None)
-            if isinstance(rule, FixedBurnIn) and epochs is not None and rule.epochs >= epochs:
-                raise InputError(
-                    f"burn_in of {rule.epochs:g} epochs leaves no draw out of {epochs:g}: "
-                    "raise epochs or lower burn_in"
-                )
+    checked = replace(sampler, **numbers)
+    burn_in, epochs = getattr(checked, "burn_in", None), getattr(checked, "epochs", None)
+    rule = None if burn_in is None else burn_in_rule(burn_in)
+    if isinstance(rule, FixedBurnIn) and epochs is not None and rule.epochs >= epochs:
+        raise InputError(
+            f"burn_in of {rule.epochs:g} epochs leaves no draw out of {epochs:g}: "
+            "raise epochs or lower burn_in"
+        )
+    return checked
 
 
 def settings_dict(sampler: Sampler) -> dict[str, Any]:
-    """Plain values for a manifest, with the rule's name."""
+    """Plain values for a manifest, with the rule's name; `sampler_from` reads them."""
     out: dict[str, Any] = {"rule": type(sampler).__name__}
-    for name, value in asdict(sampler).items():
-        if isinstance(value, dict):  # Grid and burn-in rules
-            value = str(getattr(sampler, name))
-        elif isinstance(value, Sequence) and not isinstance(value, str):
+    for name, value in vars(sampler).items():
+        if isinstance(value, Grid | BurnIn):
+            value = str(value)
+        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
             value = [float(v) for v in value]
         out[name] = value
     return out
+
+
+def sampler_from(settings: Mapping[str, Any]) -> Sampler:
+    """The sampler of a manifest."""
+    rules: dict[str, Any] = {"SGD": SGD, "SGLD": SGLD, "Gibbs": Gibbs}
+    given = {name: value for name, value in settings.items() if name != "rule"}
+    rule: Sampler = rules[settings["rule"]](**given)
+    return rule

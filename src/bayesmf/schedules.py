@@ -36,6 +36,9 @@ class FixedBurnIn:
     epochs: float
     needs_validation = False
 
+    def __str__(self) -> str:
+        return f"{self.epochs:g}"
+
     def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
         return epoch >= self.epochs
 
@@ -50,6 +53,9 @@ class UntilRMSE:
 
     rmse: float
     needs_validation = True
+
+    def __str__(self) -> str:
+        return f"rmse:{self.rmse:g}"
 
     def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
         return bool(trace.validation_rmse) and trace.validation_rmse[-1] <= self.rmse
@@ -66,6 +72,9 @@ class Stationary:
 
     least: int = 20
     needs_validation = False
+
+    def __str__(self) -> str:
+        return "stationary"
 
     def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
         n = len(trace.train_rmse)

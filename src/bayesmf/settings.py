@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings, Validation
+from bayesmf.checks import positive, whole
 from bayesmf.engines.local import Serial
 from bayesmf.errors import InputError
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
@@ -26,14 +26,13 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
     """Settings of a run from the estimator's parameters; one sentence for what cannot be meant."""
     shape = data_shape(data)
     d = params["n_factors"]
-    d = default_factors(shape) if d is None else _whole("n_factors", d, 1)
+    d = default_factors(shape) if d is None else whole("n_factors", d)
     tau, seed, max_draws = params["tau"], params["random_state"], params["max_draws"]
-    if tau != "sample":
-        tau = _positive("tau", tau, "'sample' or a positive number")
+    if not (isinstance(tau, str) and tau == "sample"):
+        tau = positive("tau", tau, "'sample' or a positive number")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    alpha_0, beta_0 = (_positive(name, params[name]) for name in ("alpha_0", "beta_0"))
-    prior = make_prior(params["prior"], alpha_0, beta_0)
+    prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"])
     if max_draws is None:
         per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
         max_draws = int(np.clip(DRAW_BYTES // per_draw, 8, MAX_DRAWS))
@@ -42,29 +41,10 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
         prior=prior,
         n_factors=d,
         tau=None if tau == "sample" else tau * scale**2,
-        tau_prior=(alpha_0, beta_0),
-        seed=_whole("random_state", seed, 0),
-        max_draws=_whole("max_draws", max_draws, 1),
+        seed=whole("random_state", seed, 0),
+        max_draws=whole("max_draws", max_draws),
         scale=scale,
     )
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        if int(value) == value and value >= least:
-            return int(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
-
-
-def _positive(name: str, value: Any, what: str = "a positive number") -> float:
-    try:
-        if 0 < float(value) < math.inf:
-            return float(value)
-    except (TypeError, ValueError):
-        pass
-    raise InputError(f"{name} must be {what}; got {value!r}")
 
 
 def default_factors(shape: DataShape) -> int:
@@ -88,7 +68,7 @@ def make_sampler(sampler: str | Sampler | Auto, shape: DataShape, d: int) -> Sam
 def make_prior(name: str, alpha_0: float, beta_0: float) -> Prior:
     """A prior by its name."""
     if name == "gamma":
-        return GammaPrior(alpha_0, beta_0)
+        return GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
     if name == "wishart":
         return WishartPrior()
     raise InputError(f"prior {name!r} is none of 'gamma', 'wishart'")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bayesmf.batches import Block, Stripe, batch_order
 from bayesmf.gibbs import draw_rows
-from bayesmf.kernels import Batches, Side, run_dealt, run_replacement
+from bayesmf.kernels import Batches, Side, run_dealt, run_replacement, sum_squared_errors
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.params import Precisions, RowPrior, Rows
 
@@ -42,6 +42,7 @@ class HeldBlock:
 class RoundTask:
     """A round of mini-batch updates in one block."""
 
+    chain: int
     place: int
     users: Rows
     items: Rows
@@ -59,6 +60,7 @@ class RoundTask:
 class RowsTask:
     """An exact draw of a stripe of rows of one side, given the whole other side."""
 
+    chain: int
     place: int
     stream: int
     other: Rows
@@ -67,6 +69,17 @@ class RowsTask:
     tau: float
     round: int
     key: NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class ErrorsTask:
+    """The squared errors of a block at one state, for an exact draw of tau."""
+
+    chain: int
+    place: int
+    users: Rows
+    items: Rows
+    n_factors: int
 
 
 @dataclass(frozen=True)
@@ -88,22 +101,32 @@ class RowsResult:
     count: int
 
 
+@dataclass(frozen=True)
+class ErrorsResult:
+    """Squared errors, summed."""
+
+    sse: float
+    count: int
+
+
 Held = HeldBlock | Stripe
-Task = RoundTask | RowsTask
-Result = RoundResult | RowsResult
+Task = RoundTask | RowsTask | ErrorsTask
+Result = RoundResult | RowsResult | ErrorsResult
 
 
 def run_task(held: Held, task: Task) -> Result:
     """Do a task with the ratings held at its place."""
-    if isinstance(task, RoundTask):
-        assert isinstance(held, HeldBlock)
-        return run_round(held, task)
-    assert isinstance(held, Stripe)
-    return run_rows(held, task)
+    if isinstance(task, RowsTask):
+        assert isinstance(held, Stripe)
+        return run_rows(held, task)
+    assert isinstance(held, HeldBlock)
+    if isinstance(task, ErrorsTask):
+        return run_errors(held, task)
+    return run_round(held, task)
 
 
 def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
-    """Algorithm 3: `length` mini-batch updates of the block's rows, by eqns 22 and 23."""
+    """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
     block, prior = held.block, task.precisions
     users = _side(
         task.users, block.user_rows, held.prior_weight_user, held.noise_user,
@@ -113,7 +136,7 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
         task.items, block.item_rows, held.prior_weight_item, held.noise_item,
         prior.items, task.step_items, stream_word(STREAM_ITEMS, block.number),
     )  # fmt: skip
-    data = Batches(block.user, block.item, block.value, block.starts)
+    data = _batches(block)
     scale = task.users.dtype.type(held.scale * prior.tau)
     if len(block) == 0:
         sse, count = 0.0, 0
@@ -128,6 +151,16 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
             task.n_factors, scale, task.first_iteration, task.key,
         )  # fmt: skip
     return RoundResult(users.rows, items.rows, sse, count)
+
+
+def run_errors(held: HeldBlock, task: ErrorsTask) -> ErrorsResult:
+    """Errors of every rating of the block."""
+    sse = sum_squared_errors(_batches(held.block), task.users, task.items, task.n_factors)
+    return ErrorsResult(sse, len(held.block))
+
+
+def _batches(block: Block) -> Batches:
+    return Batches(block.user, block.item, block.value, block.starts)
 
 
 def _side(

@@ -193,13 +193,13 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     sampler = _sampler(args)
     if args.workers is not None and args.engine == "serial":
         raise InputError("--workers is for --engine threads: serial has one")
-    if args.sampler == "sgd" or (args.prior == "wishart" and args.tau != "sample"):
-        # Then no Gamma distribution is drawn from, so these would be without effect.
+    if args.sampler == "sgd" or args.prior == "wishart":
+        # Then no Gamma precision is drawn, so these would be without effect.
         for name in ("alpha0", "beta0"):
             if getattr(args, name) is not None:
                 raise InputError(
-                    f"--{name} has no effect with --sampler sgd, nor with --prior wishart and "
-                    "a fixed --tau: leave it out"
+                    f"--{name} has no effect with --sampler sgd, nor with --prior wishart: "
+                    "leave it out"
                 )
     return BayesianMF(
         args.factors,
