@@ -119,7 +119,7 @@ def test_sgld_and_gibbs_agree_on_the_precisions(data):
     found = []
     for sampler in (
         Gibbs(epochs=300, n_chains=4),
-        SGLD(epochs=2000, n_chains=4, batch_size=10**6, step_size=6e-4, decay=0.0),
+        SGLD(epochs=1500, n_chains=4, batch_size=10**6, step_size=2e-3, decay=0.0),
     ):
         draws = BayesianMF(3, sampler=sampler, random_state=0).fit(data[0]).posterior_.draws
         found.append([draws.tau.mean(), draws.user_Lambda[:, -1].mean(),

@@ -10,10 +10,11 @@ import pytest
 import bayesmf
 
 ROOT = Path(bayesmf.__file__).parent
-FREE = {"errors", "ids", "ratings", "params", "keys"}
+FREE = {"errors", "checks", "ids", "ratings", "params", "keys"}
 # Who may import whom, beyond FREE. Readers of ratings are one family.
 ALLOWED = {
     "errors": set(),
+    "checks": set(),
     "keys": set(),
     "ids": set(),
     "params": set(),
