@@ -241,18 +241,23 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_foreign_places_are_refused_and_untouched(tmp_path):
-    file, full, empty = tmp_path / "file", tmp_path / "full", tmp_path / "empty"
+    file, full = tmp_path / "file", tmp_path / "full"
     file.write_text("mine")
     full.mkdir()
-    empty.mkdir()
     (full / "manifest.json").write_text('{"format": "mine", "arrays": {}}')
     for act in (check_writable, lambda path: write_folder(path, small_arrays(), META)):
-        for path in (file, full, empty):
+        for path in (file, full):
             with pytest.raises(InputError, match="choose another place"):
                 act(path)
     assert file.read_text() == "mine"
-    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "full"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "full"]
     assert os.listdir(full) == ["manifest.json"]
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    small_model(tmp_path)
+    read_folder(tmp_path)
+    assert [p for p in os.listdir(tmp_path.parent) if p.startswith(".bayesmf")] == []
 
 
 def test_a_model_folder_with_a_foreign_file_is_not_replaced(tmp_path):

@@ -53,7 +53,8 @@ class Progress:
     """A bar on stderr: epochs, RMSE, ratings/s, time left. Silent unless stderr is a terminal."""
 
     def __init__(self, after_seconds: float = 2.0) -> None:
-        self._after, self._bar = after_seconds, None
+        self._after = after_seconds
+        self._bar: Any = None
         self._restart()
 
     def _restart(self) -> None:
@@ -69,11 +70,14 @@ class Progress:
             if not sys.stderr.isatty() or time.monotonic() - self._begin < self._after:
                 return
             self._bar = _bar(event.epochs)
+            # Its clock begins when it is shown, the epochs began before.
+            self._bar.start_t -= event.seconds
         bar: Any = self._bar
         bar.n = sum(self._epochs.values()) / len(self._epochs)
         name = "RMSE" if event.rmse is not None else "train RMSE"
         value = event.train_rmse if event.rmse is None else event.rmse_all_chains
-        bar.set_postfix_str(f"{name} {value:.4f}, {event.ratings_per_second / 1e6:.1f}M ratings/s")
+        speed = f"{event.ratings_per_second / 1e6:.1f}M ratings/s"
+        bar.set_description_str(f"{name} {value:.4f}, {speed}")
 
     def close(self) -> None:
         """Take the bar away."""
@@ -85,8 +89,10 @@ class Progress:
 def _bar(epochs: int) -> Any:
     from tqdm import tqdm
 
-    form = "{desc} {n:.0f}/{total:.0f} |{bar}| {postfix}, {remaining} left"
-    return tqdm(total=epochs, desc="epoch", bar_format=form, file=sys.stderr, leave=False)
+    form = "epoch {n:.0f}/{total:.0f} |{bar}| {remaining} left, {desc}"
+    return tqdm(
+        total=epochs, bar_format=form, file=sys.stderr, leave=False, dynamic_ncols=True, delay=1e-9
+    )
 
 
 class EarlyStop:

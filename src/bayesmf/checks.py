@@ -11,7 +11,7 @@ from bayesmf.errors import InputError
 def whole(name: str, value: Any, least: int = 1) -> int:
     """A whole number of at least `least`, as an int."""
     try:
-        if not isinstance(value, str) and int(value) == value and least <= value < 2**63:
+        if not isinstance(value, str | bool) and int(value) == value and least <= value:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
@@ -21,7 +21,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
 def positive(name: str, value: Any, what: str = "a positive number") -> float:
     """A finite number above zero, as a float."""
     try:
-        if not isinstance(value, str) and 0 < float(value) < math.inf:
+        if not isinstance(value, str | bool) and 0 < float(value) < math.inf:
             return float(value)
     except (TypeError, ValueError, OverflowError):
         pass

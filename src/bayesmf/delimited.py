@@ -152,8 +152,8 @@ def _find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]
             best, best_share, best_width = delimiter, count / len(sample), width
     if not best:
         raise InputError(
-            f"{path} is not a table of {need} columns or more: no '::', tab, comma, semicolon,"
-            f" '|' or space separates them (its first line is {sample[0][:60]!r})."
+            f"{path} is not a table of {need} columns or more, separated by '::', tab, comma, "
+            f"semicolon, '|' or space: its first line is {sample[0][:60]!r}."
         )
     return best, best_width
 

@@ -17,6 +17,7 @@ from bayesmf import diagnostics, storage
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, History
 from bayesmf.chain import Settings, Validation
+from bayesmf.checks import whole
 from bayesmf.draws import Draws
 from bayesmf.engines.local import make_engine
 from bayesmf.engines.protocol import Engine
@@ -189,7 +190,7 @@ class BayesianMF:
         pairs = None if known is None else _validation(known, train, center, scale)
         compile_seconds = compile_kernels(settings)
         history = History()
-        run_report = run(data, settings, engine, pairs, (history, *self.callbacks))
+        run_report = run(data, settings, engine, pairs, (history, *(self.callbacks or ())))
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
         self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
         self.history_ = history.events
@@ -264,8 +265,9 @@ class BayesianMF:
             Of the interval that is given with each item.
         """
         posterior = self._fitted()
-        if n < 1:
-            raise InputError(f"n must be at least 1; got {n}")
+        n = whole("n", n)
+        if random_state is not None:
+            random_state = whole("random_state", random_state, 0)
         row = self.user_ids_.index(user)
         exclude = self._seen.of(row) if exclude_seen else np.empty(0, np.int64)
         rng = np.random.default_rng(random_state)
@@ -334,21 +336,25 @@ class BayesianMF:
     def load(cls, path: str | PathLike[str]) -> BayesianMF:
         """Read a model folder, having verified every byte of it."""
         arrays, meta = storage.read_folder(path)
-        report = meta["report"]
-        # As it was resolved: a fit of the loaded model repeats the fit that was saved.
-        model = cls(
-            n_factors=report["factors"],
-            sampler=sampler_from(report["sampler"]),
-            random_state=report["seed"],
-            **meta["params"],
-        )
-        model.posterior_ = Posterior(Draws.from_arrays(arrays), **meta["units"])
-        for side in ("user", "item"):
-            prefix = f"{side}_id_"
-            parts = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            setattr(model, f"{side}_ids_", IdMap.from_arrays(parts))
-        model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
-        model.report_, model.history_ = meta["report"], []
+        try:
+            report = meta["report"]
+            # As it was resolved: a fit of the loaded model repeats the fit that was saved.
+            model = cls(
+                n_factors=report["factors"],
+                sampler=sampler_from(report["sampler"]),
+                random_state=report["seed"],
+                **meta["params"],
+            )
+            model.posterior_ = Posterior(Draws.from_arrays(arrays), **meta["units"])
+            for side in ("user", "item"):
+                prefix = f"{side}_id_"
+                parts = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+                setattr(model, f"{side}_ids_", IdMap.from_arrays(parts))
+            model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} lacks a part of a model ({error}): fit again") from None
+        model.report_, model.history_ = report, []
+        model.posterior_.check(len(model.user_ids_), len(model.item_ids_), str(path))
         return model
 
 

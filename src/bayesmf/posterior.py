@@ -47,8 +47,8 @@ class Ranked(NamedTuple):
 class Posterior:
     """Draws with the units of the ratings.
 
-    A new rating is `center + scale * prediction`, with noise variance `scale^2 / tau`. The mean and
-    the interval are clipped to [low, high], the range of the ratings seen; draws never are.
+    A new rating is `center + scale * prediction`, with noise variance `scale^2 / tau`. The mean is
+    clipped to [low, high], the range of the ratings seen; draws and intervals never are.
     """
 
     draws: Draws
@@ -57,6 +57,19 @@ class Posterior:
     scale: float
     low: float
     high: float
+
+    def check(self, n_users: int, n_items: int, where: str) -> None:
+        """Refuse arrays that do not belong together: kernels would read beyond them."""
+        draws, width = self.draws, self.draws.users.shape[-1]
+        n, full = len(draws.tau), draws.user_Lambda.ndim == 3
+        Lambda = (n, width, width) if full else (n, width)
+        expected = {
+            "users": (n, n_users, width), "items": (n, n_items, width), "user_mu": (n, width),
+            "item_mu": (n, width), "user_Lambda": Lambda, "item_Lambda": Lambda, "chain": (n,),
+        }  # fmt: skip
+        found = {name: getattr(draws, name).shape for name in expected}
+        if n == 0 or found != expected or width - self.n_factors not in (0, 1):
+            raise InputError(f"{where} holds arrays that do not fit together: fit again")
 
     def chunks(self, user: Index, item: Index) -> Iterator[Chunk]:
         """Predictive components of pairs; a row number of -1 stands for an unseen row."""
@@ -105,14 +118,14 @@ class Posterior:
 
     def interval(self, user: Index, item: Index, level: float) -> tuple[Floats, Floats]:
         """Central interval that holds a new rating with probability `level`."""
-        if not 0 < level < 1:
+        if isinstance(level, str) or not 0 < level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.9; got {level!r}")
         low, high = np.empty(len(user)), np.empty(len(user))
         for chunk in self.chunks(user, item):
             part = slice(chunk.lo, chunk.hi)
             low[part] = mixture_quantile((1 - level) / 2, chunk.mu, chunk.var)
             high[part] = mixture_quantile((1 + level) / 2, chunk.mu, chunk.var)
-        return self.clip(low), self.clip(high)
+        return low, high
 
     def top(
         self,

@@ -7,7 +7,7 @@ their results. `held` is what the engine's workers keep.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,9 +95,11 @@ class GradientRounds:
         self._rule, self._shape = rule, shape
         self.length = rule.round_length
 
-    def step(self, state: ChainState, t: int) -> float:
-        """epsilon_t."""
+    def step(self, state: ChainState, t: int, default: bool = False) -> float:
+        """epsilon_t, as it is or as it would be by default."""
         rule, now = self._rule, state.precisions
+        if default:
+            rule = replace(rule, step_size=None)
         assert rule.kappa is not None
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
         first = rule.first_step(self._shape, self._stiffest, now.tau, pull)
@@ -181,10 +183,10 @@ class GradientRounds:
             finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
         if finite and result.sse <= self._largest_error * max(result.count, 1):
             return
+        usual = min(self.step(state, t, default=True), step / 4)
         raise DivergenceError(
             f"chain {state.chain} diverged in round {t + 1} at step size {step:.3g}: use a smaller "
-            f"step_size (--step-size), say {step / 4:.2g}, or a larger "
-            "batch_size (--batch-size)"
+            f"step_size (--step-size), say {usual:.2g}, or a larger batch_size (--batch-size)"
         )
 
 

@@ -341,8 +341,9 @@ class Auto:
     def choose(self, shape: DataShape, n_factors: int) -> SGLD | Gibbs:
         """The rule for data of this size."""
         check_settings(self)
-        affordable = shape.n_ratings * (n_factors + 1) ** 2 <= GIBBS_LIMIT
-        rule = Gibbs if affordable else SGLD
+        width, rows = n_factors + 1, shape.n_users + shape.n_items
+        cost = shape.n_ratings * width**2 + rows * width**3 / 6
+        rule = Gibbs if cost <= GIBBS_LIMIT else SGLD
         return rule(**vars(self))
 
 

@@ -20,6 +20,7 @@ from bayesmf.samplers import SGD, SGLD, Auto, DataShape, Gibbs, Sampler
 from bayesmf.server import run
 
 MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
+LARGEST_DRAW = 8 << 30
 
 
 def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -> Settings:
@@ -33,8 +34,13 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"])
+    per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
+    if per_draw > LARGEST_DRAW:
+        raise InputError(
+            f"n_factors of {d} makes one draw {per_draw / 2**30:,.0f} GB for {shape.n_users} users "
+            f"and {shape.n_items} items: use fewer"
+        )
     if max_draws is None:
-        per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
         max_draws = int(np.clip(DRAW_BYTES // per_draw, 8, MAX_DRAWS))
     return Settings(
         sampler=make_sampler(params["sampler"], shape, d).resolve(shape),

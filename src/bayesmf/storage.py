@@ -143,6 +143,8 @@ def _refuse_foreign(path: PathLike, target: Path) -> None:
         if not target.is_dir():
             raise InputError(f"{path} is a file: choose another place for the model folder.")
         present = set(os.listdir(target))
+        if not present and not target.is_symlink():
+            return  # an empty folder, which a rename replaces
         try:
             manifest = json.loads((target / _MANIFEST).read_bytes())
             known = {f"{name}.npy" for name in manifest["arrays"]} | {_MANIFEST, _DIGEST}

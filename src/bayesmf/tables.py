@@ -88,6 +88,8 @@ def find_columns(
     missing = [role for role in need if role not in found]
     if missing:
         raise InputError(_not_found(missing, names, count, where))
+    if len(set(found.values())) < len(found):
+        raise InputError(f"{where}: one column cannot be two of user, item, rating and timestamp.")
     return found
 
 

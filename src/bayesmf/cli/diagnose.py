@@ -13,7 +13,7 @@ from bayesmf.cli.output import count, print_facts, print_json, print_table
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
 
-AGREE = 1.05
+AGREE = 1.1  # of the worst of two hundred pairs
 # Split R-hat halves each chain, and a variance takes two.
 LEAST_DRAWS = 4
 

@@ -47,7 +47,7 @@ def parser() -> options.Parser:
         "fit",
         "Learn from a file of ratings and save the model. What is not given follows the data.",
         "ratings.csv --out model --test test.csv",
-        "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2 --epochs 200",
+        "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
     )
     out.add_argument("ratings", metavar="RATINGS", help="file or folder of ratings")
     out.add_argument("--out", required=True, metavar="MODEL", help="folder to save the model to")
