@@ -1,5 +1,7 @@
 """BayesianMF: what it accepts, scikit-learn's habits, predictions, refusals, model folders."""
 
+import hashlib
+import json
 import subprocess
 import sys
 
@@ -309,6 +311,31 @@ def test_a_flipped_bit_anywhere_is_refused(model, tmp_path):
                 BayesianMF.load(tmp_path / "model")
         path.write_bytes(good)
     BayesianMF.load(tmp_path / "model")
+
+
+def _resign(folder, change):
+    """Change the manifest and give it a right digest: what a checksum cannot catch."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    raw = json.dumps(manifest).encode()
+    (folder / "manifest.json").write_bytes(raw)
+    (folder / "manifest.sha256").write_text(hashlib.sha256(raw).hexdigest() + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m["meta"].pop("report"), "lacks a part"),
+        (lambda m: m["meta"]["units"].pop("scale"), "lacks a part"),
+        (lambda m: m["meta"]["units"].update(n_factors=99), "do not fit together"),
+        (lambda m: m.update(format_version=9), "newer"),
+    ],
+)
+def test_a_manifest_of_another_kind_is_refused(model, tmp_path, change, words):
+    model.save(tmp_path / "model")
+    _resign(tmp_path / "model", change)
+    with pytest.raises(InputError, match=words):
+        BayesianMF.load(tmp_path / "model")
 
 
 def test_no_pickle_anywhere():

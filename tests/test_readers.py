@@ -296,3 +296,12 @@ def test_real_files(name, ratings, users, items):
     )
     assert table.timestamp is not None
     assert table.item.dtype == (pl.String if name.startswith("movietweetings") else pl.Int64)
+
+
+def test_one_column_in_two_roles_is_refused(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("1,2,3\n4,5,2\n")
+    with pytest.raises(InputError, match="cannot be two of"):
+        read_table(path, {"user": 0, "item": 0, "rating": 2})
+    with pytest.raises(InputError, match="cannot be two of"):
+        read_table(path, {"user": 1})
