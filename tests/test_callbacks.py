@@ -26,7 +26,7 @@ class _Screen(io.StringIO):
 def test_progress_is_for_terminals(terminal, monkeypatch):
     screen = _Screen(terminal)
     monkeypatch.setattr("sys.stderr", screen)
-    progress = Progress(after_seconds=0.0)
+    progress = Progress(after_seconds=0.0, every_seconds=0.0)
     for epoch in (1, 2):
         progress(replace(EVENT, epoch=epoch))
     progress.close()
@@ -44,7 +44,7 @@ def test_progress_is_for_terminals(terminal, monkeypatch):
 def test_progress_waits_and_starts_anew(monkeypatch):
     screen = _Screen(True)
     monkeypatch.setattr("sys.stderr", screen)
-    patient, again = Progress(after_seconds=100.0), Progress(after_seconds=0.0)
+    patient, again = Progress(after_seconds=100.0), Progress(0.0, 0.0)
     patient(EVENT)
     assert screen.getvalue() == ""
     again(replace(EVENT, epoch=30, rmse=None, rmse_all_chains=None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -52,8 +53,8 @@ class History:
 class Progress:
     """A bar on stderr: epochs, RMSE, ratings/s, time left. Silent unless stderr is a terminal."""
 
-    def __init__(self, after_seconds: float = 2.0) -> None:
-        self._after = after_seconds
+    def __init__(self, after_seconds: float = 2.0, every_seconds: float = 0.1) -> None:
+        self._after, self._every = after_seconds, every_seconds
         self._bar: Any = None
         self._restart()
 
@@ -69,15 +70,15 @@ class Progress:
         if self._bar is None:
             if not sys.stderr.isatty() or time.monotonic() - self._begin < self._after:
                 return
-            self._bar = _bar(event.epochs)
+            self._bar = _bar(event.epochs, self._every)
             # Its clock begins when it is shown, the epochs began before.
             self._bar.start_t -= event.seconds
         bar: Any = self._bar
-        bar.n = sum(self._epochs.values()) / len(self._epochs)
         name = "RMSE" if event.rmse is not None else "train RMSE"
         value = event.train_rmse if event.rmse is None else event.rmse_all_chains
         speed = f"{event.ratings_per_second / 1e6:.1f}M ratings/s"
-        bar.set_description_str(f"{name} {value:.4f}, {speed}")
+        bar.set_description_str(f"{name} {value:.4f}, {speed}", refresh=False)
+        bar.update(sum(self._epochs.values()) / len(self._epochs) - bar.n)
 
     def close(self) -> None:
         """Take the bar away."""
@@ -86,12 +87,19 @@ class Progress:
             self._bar = None
 
 
-def _bar(epochs: int) -> Any:
+def _bar(epochs: int, every: float) -> Any:
     from tqdm import tqdm
 
-    form = "epoch {n:.0f}/{total:.0f} |{bar}| {remaining} left, {desc}"
     return tqdm(
-        total=epochs, bar_format=form, file=sys.stderr, leave=False, dynamic_ncols=True, delay=1e-9
+        total=epochs,
+        bar_format="epoch {n:.0f}/{total:.0f} |{bar}| {remaining} left, {desc}",
+        file=sys.stderr,
+        leave=False,
+        ncols=shutil.get_terminal_size().columns,
+        mininterval=every,
+        miniters=0,
+        smoothing=0,
+        delay=1e-9,  # not before it has something to say
     )
 
 
