@@ -244,9 +244,11 @@ def _draw(fits: list[Fit], floor: float, certainty: figures.Certainty, out: Path
     drawn = []
     for fit in fits:
         # Once draws are averaged, all chains' are, so one chain's events tell the whole story.
+        # One chain while it burns in, then the average over all of them, as in the paper.
         events = [e for e in fit.model.history_ if e["chain"] == 0]
-        seconds, rmse = (np.array([e[k] for e in events]) for k in ("seconds", "rmse"))
-        start = next((k for k, e in enumerate(events) if not e["burning"]), None)
+        seconds = np.array([e["seconds"] for e in events])
+        rmse = np.array([e["rmse" if e["burning"] else "rmse_all_chains"] for e in events])
+        start = next((k for k, e in enumerate(events) if not e["burning"]), None) or None
         name = fit.name.split(",")[0]
         drawn.append(figures.Drawn(name, seconds, rmse, start, fit.scores.coverage))
     try:
