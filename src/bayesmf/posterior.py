@@ -188,7 +188,8 @@ class Posterior:
         quantities = {"prediction": mu.astype(np.float64), "tau": draws.tau / self.scale**2}
         for side in ("user", "item"):
             Lambda = getattr(draws, f"{side}_Lambda")
-            diagonal = Lambda if Lambda.ndim == 2 else np.einsum("tdd->td", Lambda)
+            # Of a matrix the eigenvalues: its diagonal turns with the factors.
+            diagonal = Lambda if Lambda.ndim == 2 else np.linalg.eigvalsh(Lambda)
             # Sorted: columns have no names, only their precisions' order statistics compare.
             factors = np.sort(diagonal[:, : self.n_factors], axis=1)
             quantities[f"lambda_{'U' if side == 'user' else 'V'}"] = factors

@@ -58,7 +58,8 @@ class GradientRule:
     minibatch : {"shuffled", "replacement"}, optional
         Ratings dealt into mini-batches once, or drawn with replacement each time.
     visits : "equal", "size" or sequence of float
-        How often each orthogonal group is visited.
+        How often each orthogonal group is visited. Weights are rounded to places in a cycle of
+        about eight for each group; the estimator knows the rounded rates.
     shuffle_groups : bool
         Draw the order of groups anew for each cycle.
     """

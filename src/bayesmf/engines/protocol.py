@@ -19,7 +19,8 @@ class Engine(Protocol):
     """Runs tasks, in any order, anywhere.
 
     `start` is called once with the ratings of every place; a task names its place. An engine
-    owns no randomness and no parameters, so engines cannot differ in their results.
+    owns no randomness and no parameters, so engines cannot differ in their results. It serves
+    one run at a time.
     """
 
     def start(self, held: Sequence[Held]) -> None:
