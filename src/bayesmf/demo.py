@@ -182,7 +182,7 @@ def _regularization(sgd: SGD, train: Ratings, seed: int) -> float:
         model = BayesianMF(FACTORS, sampler=rule, random_state=seed).fit(part)
         return model.evaluate(rest).rmse
 
-    return min((2.0, 3.0, 4.0, 6.0, 8.0), key=rmse)
+    return min((2.0, 4.0, 8.0), key=rmse)
 
 
 def _fit(name: str, sampler: Sampler, world: World, seed: int) -> Fit:
@@ -301,7 +301,7 @@ class _Story:
         self.say(
             f"   {'noise floor':<20} {world.floor:7.4f} {0:11.1f}% {0.9:16.1%}",
             "   SGD keeps one point: its intervals hold noise, nothing of what it does not know,",
-            "   so they are too narrow. Its regularization is the best of five on a part of the",
+            "   so they are too narrow. Its regularization is the best of three on a part of the",
             "   training ratings; the others learn theirs.",
             "",
             "3. Do intervals hold what they promise? Held-out ratings inside, by promised level",
