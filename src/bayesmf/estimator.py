@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
@@ -275,8 +275,13 @@ class BayesianMF:
         ids = self.item_ids_
         return [Recommendation(ids[r.item], r.mean, r.std, r.low, r.high) for r in best]
 
-    def evaluate(self, ratings: Any) -> diagnostics.Scores:
-        """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out."""
+    def evaluate(
+        self, ratings: Any, progress: Callable[[int], Any] | None = None
+    ) -> diagnostics.Scores:
+        """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out.
+
+        `progress` is called with the number of ratings scored since the last call.
+        """
         posterior, test = self._fitted(), Ratings.of(ratings)
         user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
         item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
@@ -284,6 +289,8 @@ class BayesianMF:
         for chunk in posterior.chunks(user, item):
             mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
             scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+            if progress is not None:
+                progress(chunk.hi - chunk.lo)
         return scorer.result()
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:

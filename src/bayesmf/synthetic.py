@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -228,11 +228,15 @@ class Synthetic:
         user_ids, item_ids = (IdMap(np.arange(1, n + 1)) for n in (self.n_users, self.n_items))
         return Ratings.from_arrays(user, item, rating, None, user_ids, item_ids)
 
-    def write(self, path: str | os.PathLike[str]) -> None:
+    def write(
+        self, path: str | os.PathLike[str], progress: Callable[[int], Any] | None = None
+    ) -> None:
         """Stream the ratings to a .csv, .tsv or .parquet file, with columns user, item, rating.
 
         Ids are counted from 1. The file appears under its name only when it is complete.
+        `progress` is called with the number of ratings made since the last call.
         """
+        frames = self._frames(progress or (lambda n: None))
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".tsv", ".parquet"):
@@ -240,9 +244,9 @@ class Synthetic:
         unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             if suffix == ".parquet":
-                _write_parquet(self, unfinished)
+                _write_parquet(frames, unfinished)
             else:
-                _write_text(self, unfinished, "," if suffix == ".csv" else "\t")
+                _write_text(frames, unfinished, "," if suffix == ".csv" else "\t")
             os.replace(unfinished, path)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
@@ -274,7 +278,7 @@ class Synthetic:
             maker.fill(first, last, out)
             yield out
 
-    def _frames(self) -> Iterator[pl.DataFrame]:
+    def _frames(self, progress: Callable[[int], Any]) -> Iterator[pl.DataFrame]:
         import polars as pl
 
         for user, item, rating in self._chunks(1_000_000):
@@ -282,6 +286,7 @@ class Synthetic:
             np.add(user, 1, out=user)
             np.add(item, 1, out=item)
             yield pl.DataFrame({"user": user, "item": item, "rating": rating})
+            progress(len(user))
 
 
 class _Maker:
@@ -316,19 +321,19 @@ def _empty(n: int) -> Arrays:
     return np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
 
 
-def _write_text(plan: Synthetic, path: Path, separator: str) -> None:
+def _write_text(frames: Iterator[pl.DataFrame], path: Path, separator: str) -> None:
     with path.open("wb") as file:
-        for k, frame in enumerate(plan._frames()):
+        for k, frame in enumerate(frames):
             frame.write_csv(file, include_header=k == 0, separator=separator)
 
 
-def _write_parquet(plan: Synthetic, path: Path) -> None:
+def _write_parquet(frames: Iterator[pl.DataFrame], path: Path) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
 
     def source(*_: object) -> Iterator[pl.DataFrame]:
         # The sink asks for all columns and rows, so what polars would push down is not looked at.
-        return plan._frames()
+        return frames
 
     schema = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32}
     register_io_source(source, schema=schema).sink_parquet(path)

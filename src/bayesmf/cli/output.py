@@ -78,6 +78,16 @@ def note(sentence: str) -> None:
 # -- files ----------------------------------------------------------------------------------------
 
 
+def bar(total: int, unit: str) -> Any:
+    """A bar on stderr for what takes over two seconds; nothing where stderr is no terminal."""
+    from tqdm import tqdm
+
+    return tqdm(
+        total=total, unit=f" {unit}", unit_scale=True, disable=None, delay=2, leave=False,
+        file=sys.stderr,
+    )  # fmt: skip
+
+
 def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ()) -> None:
     """Refuse now a file that could not be written after the work; leave nothing behind.
 

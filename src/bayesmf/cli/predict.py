@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import (
+    bar,
     check_file,
     count,
     note,
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from bayesmf.estimator import BayesianMF
     from bayesmf.readers import Pairs
+
+
+AT_ONCE = 20_000  # pairs between two looks at the bar
 
 
 def parser() -> options.Parser:
@@ -79,11 +83,18 @@ def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) 
 
 
 def _predictions(model: BayesianMF, pairs: Pairs, level: float) -> pl.DataFrame:
+    import numpy as np
     import polars as pl
 
-    mean, std = model.predict(pairs.user, pairs.item, return_std=True)
-    low, high = model.predict_interval(pairs.user, pairs.item, level)
-    numbers = {"mean": mean, "std": std, "low": low, "high": high}
+    parts = []
+    with bar(len(pairs.user), "pairs") as progress:
+        for lo in range(0, len(pairs.user), AT_ONCE):
+            user, item = (ids[lo : lo + AT_ONCE] for ids in (pairs.user, pairs.item))
+            moments = model.predict(user, item, return_std=True)
+            parts.append((*moments, *model.predict_interval(user, item, level)))
+            progress.update(len(user))
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    numbers = dict(zip(("mean", "std", "low", "high"), columns, strict=True))
     # Draws are single precision: more digits would be noise.
     single = {name: pl.Series(values, dtype=pl.Float32) for name, values in numbers.items()}
     return pl.DataFrame({"user": pairs.user, "item": pairs.item, **single})

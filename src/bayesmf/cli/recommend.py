@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesmf.cli import options
 from bayesmf.cli.output import (
+    bar,
     check_file,
     count,
     note,
@@ -74,7 +75,12 @@ def run(args: argparse.Namespace) -> None:
     model = BayesianMF.load(args.model)
     answers = _answers(model, users, args)
     if args.json or args.out is not None:
-        _tell_all(args, list(answers))
+        with bar(len(model.user_ids_) if args.all else len(users), "users") as progress:
+            gathered = []
+            for answer in answers:
+                gathered.append(answer)
+                progress.update(1)
+        _tell_all(args, gathered)
         return
     for k, answer in enumerate(answers):
         _tell(answer, first=k == 0)

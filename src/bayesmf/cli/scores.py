@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli.output import count, short
+from bayesmf.cli.output import bar, count, short
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
@@ -15,7 +15,8 @@ def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
     """Scores, the standard error of the RMSE, and how many ratings have an unseen id."""
     import numpy as np
 
-    scores = model.evaluate(test).as_dict()
+    with bar(len(test), "ratings") as progress:
+        scores = model.evaluate(test, progress.update).as_dict()
     squared = (model.predict(test.users, test.items) - test.rating.astype(np.float64)) ** 2
     rmse, n = scores["rmse"], len(test)
     # The delta method: d sqrt(x) = dx / (2 sqrt(x)).

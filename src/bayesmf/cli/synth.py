@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesmf.cli import options
-from bayesmf.cli.output import check_file, count, print_facts, print_json
+from bayesmf.cli.output import bar, check_file, count, print_facts, print_json
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> None:
     check_file(args.out, (".csv", ".tsv", ".parquet"))
     plan = _plan(args)
     begin = time.monotonic()
-    plan.write(args.out)
+    with bar(plan.n_ratings, "ratings") as progress:
+        plan.write(args.out, progress.update)
     about = {
         "users": plan.n_users,
         "items": plan.n_items,
