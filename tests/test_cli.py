@@ -82,6 +82,17 @@ def test_fit_tells_programs(data: Data, tmp_path: Path) -> None:
     assert 0 < found["test"]["rmse_se"] < 0.2
 
 
+def test_fit_holds_a_share_out(data: Data, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    found = run("fit", data.train, "--out", out, "--holdout", "0.25", "--json", *QUICK).json
+    assert (found["ratings"], found["test"]["n"]) == (540, 180)
+    _, rest = Ratings.read(data.train).split(0.25, seed=0)
+    assert found["rmse"] == BayesianMF.load(out).evaluate(rest).rmse
+    for share, also in (("0", ()), ("1", ()), ("0.1", ("--test", data.test))):
+        ran = run("fit", data.train, "--out", tmp_path / "n", "--holdout", share, *also, *QUICK)
+        assert (ran.status, ran.out) == (2, "")
+
+
 def test_fit_without_a_test_file_has_null_scores(data: Data, tmp_path: Path) -> None:
     found = run("fit", data.train, "--out", tmp_path / "m", "--json", *QUICK).json
     assert [found[name] for name in ("rmse", "mae", "nll", "crps", "coverage")] == [None] * 5

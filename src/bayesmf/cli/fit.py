@@ -46,13 +46,20 @@ def parser() -> options.Parser:
     out = options.command(
         "fit",
         "Learn from a file of ratings and save the model. What is not given follows the data.",
-        "ratings.csv --out model --test test.csv",
+        "ratings.csv --out model --holdout 0.1",
         "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
     )
     out.add_argument("ratings", metavar="RATINGS", help="file or folder of ratings")
     out.add_argument("--out", required=True, metavar="MODEL", help="folder to save the model to")
-    out.add_argument(
+    scored = out.add_mutually_exclusive_group()
+    scored.add_argument(
         "--test", metavar="FILE", help="ratings to score at the end, never learnt from"
+    )
+    scored.add_argument(
+        "--holdout",
+        type=options.level,
+        metavar="SHARE",
+        help="share of RATINGS to hold out at random and score at the end, such as 0.1",
     )
     out.add_argument(
         "--validation", metavar="FILE", help="ratings whose RMSE is followed meanwhile"
@@ -162,6 +169,9 @@ def run(args: argparse.Namespace) -> None:
         )
 
     ratings, validation, test = map(read, (args.ratings, args.validation, args.test))
+    if args.holdout is not None:
+        assert ratings is not None
+        ratings, test = ratings.split(args.holdout, seed=args.seed)
     _fit(model, ratings, validation)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out)
