@@ -88,7 +88,7 @@ def test_chunks_add_up_and_the_result_is_json():
         parts.add(y[piece], np.clip(chunk[0].mean(axis=0), -1, 1), *chunk)
     a, b = whole.result().as_dict(), parts.result().as_dict()
     assert json.loads(json.dumps(a, allow_nan=False)) == a
-    assert set(a) == {"n", "rmse", "mae", "nll", "crps", "coverage"}
+    assert set(a) == {"n", "rmse", "mae", "nll", "crps", "coverage", "rmse_se"}
     assert tuple(a["coverage"]) == ("50", "80", "90", "95")
     assert a["coverage"] == b["coverage"]
     for key in ("n", "rmse", "mae", "nll", "crps"):
@@ -224,3 +224,20 @@ def test_importing_the_module_does_not_import_arviz():
 
     code = "import sys, bayesmf.diagnostics; sys.exit('arviz' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_standard_error_of_the_rmse():
+    """Against the spread of the RMSE over 2,000 repeated samples, to 10%; chunks do not matter."""
+    rng = np.random.default_rng(0)
+    repeated = np.sqrt(np.mean(rng.normal(size=(2000, 500)) ** 2, axis=1)).std()
+    y = rng.normal(size=500)
+    whole, parts = Scorer(), Scorer()
+    zero, one = np.zeros((1, 500)), np.ones((1, 500))
+    whole.add(y, zero[0], zero, one)
+    for part in (slice(0, 100), slice(100, 500)):
+        parts.add(y[part], zero[0, part], zero[:, part].copy(), one[:, part].copy())
+    assert whole.result().rmse_se == pytest.approx(repeated, rel=0.1)
+    assert parts.result().rmse_se == pytest.approx(whole.result().rmse_se)
+    single = Scorer()
+    single.add([1.0], [2.0], np.zeros((1, 1)), np.ones((1, 1)))
+    assert single.result().rmse_se is None

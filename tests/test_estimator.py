@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from bayesmf import (
     NotFittedError,
     Ratings,
 )
+from bayesmf.draws import Draws
+from bayesmf.posterior import Posterior
 from contract import draws_digest
 from problems import planted
 
@@ -129,6 +132,26 @@ def test_the_interval_is_the_mixtures(model, triple):
     assert np.allclose([low, high], np.quantile(new, [0.1, 0.9], 0), atol=0.01 * max(high - low))
     _, std = model.predict(user, item, return_std=True)
     assert np.allclose(std, new.std(0), rtol=0.01)
+
+
+def test_no_users_x_items_array_is_formed():
+    """30,000 x 30,000 cells would be 3.6 GB; some pairs and one user take megabytes."""
+    rng = np.random.default_rng(0)
+    n, draws = 30_000, 3
+    rows = [rng.normal(size=(draws, n, 2)).astype(np.float32) for _ in range(2)]
+    mu, Lambda = np.zeros((draws, 2)), np.ones((draws, 2))
+    kept = Draws(*rows, mu, Lambda, mu, Lambda, np.ones(draws), np.zeros(draws, np.int64))
+    posterior = Posterior(kept, 2, 3.0, 1.0, 1.0, 5.0)
+    pairs = rng.integers(0, n, (2, 5000))
+    posterior.top(0, 3, exclude=np.empty(0, np.int64))  # compiled before memory is watched
+    tracemalloc.start()
+    posterior.mean_std(*pairs)
+    posterior.interval(*pairs, 0.9)
+    for policy in ("mean", "ucb", "thompson"):
+        posterior.top(7, 10, exclude=np.arange(5), policy=policy)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
 
 
 def test_policies(model, triple):

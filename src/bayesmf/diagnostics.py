@@ -32,6 +32,8 @@ class Scores:
         Number of ratings.
     rmse, mae : float
         Root mean squared and mean absolute error of the point predictions.
+    rmse_se : float or None
+        Standard error of the RMSE over ratings; None with fewer than two, or without error.
     nll : float
         Mean negative log density of the ratings under the predictive distribution.
     crps : float
@@ -46,12 +48,14 @@ class Scores:
     nll: float
     crps: float
     coverage: dict[str, float]
+    rmse_se: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scores as plain numbers, for JSON."""
         return {
             "n": self.n,
             "rmse": self.rmse,
+            "rmse_se": self.rmse_se,
             "mae": self.mae,
             "nll": self.nll,
             "crps": self.crps,
@@ -65,6 +69,7 @@ class Scorer:
     def __init__(self) -> None:
         self._n = 0
         self._squared = 0.0
+        self._fourth = 0.0
         self._absolute = 0.0
         self._log_density = 0.0
         self._crps = 0.0
@@ -99,13 +104,23 @@ class Scorer:
             return
         pit = mixture_cdf(rating, mu, var)
         self._n += len(rating)
-        self._squared += float(error @ error)
+        squared = error * error
+        self._squared += float(squared.sum())
+        self._fourth += float(squared @ squared)
         self._absolute += float(np.abs(error).sum())
         self._log_density += float(mixture_log_pdf(rating, mu, var).sum())
         self._crps += float(mixture_crps(rating, mu, var).sum())
         for level in LEVELS:
             tail = (100 - level) / 200
             self._inside[level] += int(np.count_nonzero((pit >= tail) & (pit <= 1.0 - tail)))
+
+    def _rmse_se(self) -> float | None:
+        n, square = self._n, self._squared / max(self._n, 1)
+        if n < 2 or square == 0:
+            return None
+        variance = max(self._fourth / n - square**2, 0.0) * n / (n - 1)
+        # The delta method: d sqrt(x) = dx / (2 sqrt(x)).
+        return float(np.sqrt(variance / n) / (2 * np.sqrt(square)))
 
     def result(self) -> Scores:
         """Return the scores of all pairs added so far."""
@@ -115,6 +130,7 @@ class Scorer:
         return Scores(
             n=n,
             rmse=float(np.sqrt(self._squared / n)),
+            rmse_se=self._rmse_se(),
             mae=self._absolute / n,
             nll=-self._log_density / n,
             crps=self._crps / n,

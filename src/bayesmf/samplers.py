@@ -49,12 +49,13 @@ class GradientRule:
     epochs : float, optional
         Passes over the ratings.
     batch_size : int, optional
-        Ratings in a mini-batch. The default is an eighth of a block.
+        Ratings in a mini-batch. The default is an eighth of a block; with SGLD's `noise="paper"`
+        the whole block.
     round_length : int, optional
         Mini-batch updates in a round. The default is one pass over the block.
     step_size, kappa, decay : float, optional
         epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
-        chosen for the heaviest row and follows tau as that is drawn.
+        chosen from the numbers of ratings per row, and follows tau as that is drawn.
     minibatch : {"shuffled", "replacement"}, optional
         Ratings dealt into mini-batches once, or drawn with replacement each time.
     visits : "equal", "size" or sequence of float
