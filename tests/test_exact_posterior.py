@@ -15,7 +15,8 @@ import naive
 from bayesmf.batches import TrainingData
 from bayesmf.keys import make_key
 from bayesmf.params import Params, Precisions, RowPrior
-from bayesmf.rounds import ChainState, GradientRounds, data_shape
+from bayesmf.phases import ChainState
+from bayesmf.rounds import GradientRounds, data_shape
 from bayesmf.samplers import SGLD
 from bayesmf.worker import run_task
 

@@ -18,9 +18,10 @@ from bayesmf.chain import Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
 from bayesmf.keys import make_key
 from bayesmf.params import Params, Precisions
+from bayesmf.phases import ChainState
 from bayesmf.priors import GammaPrior, WishartPrior
-from bayesmf.rounds import ChainState, GibbsRounds
 from bayesmf.samplers import Gibbs
+from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker import run_task
 
 N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bayesmf import DSGD, DSGLD, SGD, SGLD, Gibbs, InputError
-from bayesmf.samplers import DataShape, sampler_from, settings_dict
+from bayesmf.rules import DataShape
+from bayesmf.samplers import sampler_from, settings_dict
 from bayesmf.schedules import (
     FixedBurnIn,
     Stationary,

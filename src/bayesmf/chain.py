@@ -21,9 +21,10 @@ from bayesmf.errors import InputError
 from bayesmf.kernels import predict_pairs
 from bayesmf.keys import STREAM_SERVER, generator, make_key
 from bayesmf.params import Params, Precisions
+from bayesmf.phases import ChainState, Rounds
 from bayesmf.priors import Prior, draw_tau
-from bayesmf.rounds import ChainState, Rounds
-from bayesmf.samplers import SGD, DataShape, Sampler
+from bayesmf.rules import DataShape
+from bayesmf.samplers import SGD, Sampler
 from bayesmf.schedules import Thinning, Trace
 from bayesmf.worker import Result, Task
 

@@ -1,70 +1,24 @@
-"""What a round of each update rule sends to workers, and how results are put back.
-
-`round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
-their results. `held` is what the engine's workers keep.
-"""
+"""What a round of mini-batch updates sends to workers, and how results are put back."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batches import Block, Stripe, TrainingData, make_blocks, make_stripes
+from bayesmf.batches import Block, TrainingData, make_blocks
 from bayesmf.correctors import h_bar
 from bayesmf.errors import DivergenceError
 from bayesmf.grid import Rotation, visit_slots
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
-from bayesmf.params import Params, Precisions
-from bayesmf.samplers import SGD, SGLD, DataShape, Gibbs, GradientRule
+from bayesmf.phases import ChainState, Phases
+from bayesmf.rules import DataShape, GradientRule
+from bayesmf.samplers import SGD, SGLD, Gibbs
 from bayesmf.schedules import StepSize
-from bayesmf.worker import (
-    ErrorsTask,
-    Held,
-    HeldBlock,
-    Result,
-    RoundResult,
-    RoundTask,
-    RowsResult,
-    RowsTask,
-    Task,
-)
-
-
-@dataclass
-class ChainState:
-    """Where a chain is. `sse` and `count` are the squared errors that its last round met."""
-
-    chain: int
-    key: NDArray[np.uint32]
-    params: Params
-    precisions: Precisions
-    sse: float = 0.0
-    count: int = 0
-    visits: dict[int, int] = field(default_factory=dict)
-
-
-Phases = Generator[list[Task], Sequence[Result], None]
-
-
-class Rounds(Protocol):
-    """One update rule on one data set."""
-
-    @property
-    def held(self) -> Sequence[Held]:
-        """What the engine's workers keep, by place."""
-
-    def round(self, state: ChainState, t: int) -> Phases:
-        """Run round t of a chain."""
-
-    def exact_errors(self, state: ChainState) -> Phases:
-        """Make `state.sse` the squared errors of all ratings at the state as it is."""
-
-    def step(self, state: ChainState, t: int) -> float | None:
-        """The step size of round t, if the rule has one."""
+from bayesmf.sweeps import GibbsRounds
+from bayesmf.worker import ErrorsTask, HeldBlock, RoundResult, RoundTask, Task
 
 
 class GradientRounds:
@@ -216,57 +170,6 @@ def hold_blocks(
             )
         )
     return out
-
-
-class GibbsRounds:
-    """Gibbs: two phases, all users given the items, then all items given the users."""
-
-    def __init__(self, data: TrainingData, rule: Gibbs) -> None:
-        users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
-        items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
-        self.held: Sequence[Stripe] = users + items
-        self._places = (range(len(users)), range(len(users), len(self.held)))
-
-    def step(self, state: ChainState, t: int) -> None:
-        return None
-
-    def exact_errors(self, state: ChainState) -> Phases:
-        """A sweep ends with them."""
-        yield from ()
-
-    def round(self, state: ChainState, t: int) -> Phases:
-        """Algorithm 1, lines 4-9."""
-        params, precisions = state.params, state.precisions
-        sides = (
-            (STREAM_USERS, params.users, params.items, precisions.users),
-            (STREAM_ITEMS, params.items, params.users, precisions.items),
-        )
-        for places, (stream, rows, other, prior) in zip(self._places, sides, strict=True):
-            given = other.copy()  # a task that runs late must not see the next phase's rows
-            results = yield [
-                RowsTask(
-                    state.chain,
-                    place,
-                    stream,
-                    given,
-                    params.n_factors,
-                    prior,
-                    precisions.tau,
-                    t,
-                    state.key,
-                )
-                for place in places
-            ]
-            for place, result in zip(places, results, strict=True):
-                if not np.isfinite(result.sse):
-                    raise DivergenceError(
-                        f"chain {state.chain} met a precision matrix that is not positive in "
-                        f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
-                    )
-                assert isinstance(result, RowsResult)
-                rows[self.held[place].rows] = result.rows
-            state.sse = sum(result.sse for result in results)
-            state.count = sum(result.count for result in results)
 
 
 def data_shape(data: TrainingData) -> DataShape:

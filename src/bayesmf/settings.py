@@ -16,7 +16,8 @@ from bayesmf.engines.local import Serial
 from bayesmf.errors import InputError
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
-from bayesmf.samplers import SGD, SGLD, Auto, DataShape, Gibbs, Sampler
+from bayesmf.rules import DataShape
+from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run
 
 MAX_DRAWS, DRAW_BYTES = 200, 1 << 30

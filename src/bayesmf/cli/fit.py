@@ -227,7 +227,8 @@ def _model(args: argparse.Namespace) -> BayesianMF:
 
 
 def _sampler(args: argparse.Namespace) -> Sampler | Auto:
-    from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, check_settings
+    from bayesmf.rules import check_settings
+    from bayesmf.samplers import SGD, SGLD, Auto, Gibbs
 
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     rules: dict[str, Any] = {"auto": Auto, "sgd": SGD, "sgld": SGLD, "gibbs": Gibbs}

@@ -1,0 +1,50 @@
+"""Where a chain is, and what a round of an update rule is to the server.
+
+`round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
+their results. `held` is what the engine's workers keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.params import Params, Precisions
+from bayesmf.worker import Held, Result, Task
+
+
+@dataclass
+class ChainState:
+    """Where a chain is. `sse` and `count` are the squared errors that its last round met."""
+
+    chain: int
+    key: NDArray[np.uint32]
+    params: Params
+    precisions: Precisions
+    sse: float = 0.0
+    count: int = 0
+    visits: dict[int, int] = field(default_factory=dict)
+
+
+Phases = Generator[list[Task], Sequence[Result], None]
+
+
+class Rounds(Protocol):
+    """One update rule on one data set."""
+
+    @property
+    def held(self) -> Sequence[Held]:
+        """What the engine's workers keep, by place."""
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Run round t of a chain."""
+
+    def exact_errors(self, state: ChainState) -> Phases:
+        """Make `state.sse` the squared errors of all ratings at the state as it is."""
+
+    def step(self, state: ChainState, t: int) -> float | None:
+        """The step size of round t, if the rule has one."""

@@ -1,0 +1,65 @@
+"""What a sweep of Gibbs sends to workers: all users given the items, then the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bayesmf.batches import Stripe, TrainingData, make_stripes
+from bayesmf.errors import DivergenceError
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.phases import ChainState, Phases
+from bayesmf.samplers import Gibbs
+from bayesmf.worker import RowsResult, RowsTask
+
+
+class GibbsRounds:
+    """Gibbs: two phases, all users given the items, then all items given the users."""
+
+    def __init__(self, data: TrainingData, rule: Gibbs) -> None:
+        users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
+        items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
+        self.held: Sequence[Stripe] = users + items
+        self._places = (range(len(users)), range(len(users), len(self.held)))
+
+    def step(self, state: ChainState, t: int) -> None:
+        return None
+
+    def exact_errors(self, state: ChainState) -> Phases:
+        """A sweep ends with them."""
+        yield from ()
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Algorithm 1, lines 4-9."""
+        params, precisions = state.params, state.precisions
+        sides = (
+            (STREAM_USERS, params.users, params.items, precisions.users),
+            (STREAM_ITEMS, params.items, params.users, precisions.items),
+        )
+        for places, (stream, rows, other, prior) in zip(self._places, sides, strict=True):
+            given = other.copy()  # a task that runs late must not see the next phase's rows
+            results = yield [
+                RowsTask(
+                    state.chain,
+                    place,
+                    stream,
+                    given,
+                    params.n_factors,
+                    prior,
+                    precisions.tau,
+                    t,
+                    state.key,
+                )
+                for place in places
+            ]
+            for place, result in zip(places, results, strict=True):
+                if not np.isfinite(result.sse):
+                    raise DivergenceError(
+                        f"chain {state.chain} met a precision matrix that is not positive in "
+                        f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
+                    )
+                assert isinstance(result, RowsResult)
+                rows[self.held[place].rows] = result.rows
+            state.sse = sum(result.sse for result in results)
+            state.count = sum(result.count for result in results)
