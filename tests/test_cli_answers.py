@@ -1,4 +1,4 @@
-"""The commands that answer: predict, evaluate, recommend, diagnose; and synth and demo."""
+"""The commands that answer: predict, evaluate, recommend; and synth and demo."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 import bayesmf.demo
 from bayesmf import BayesianMF, Ratings, Synthetic
-from bayesmf.cli.diagnose import verdict
-from cli_tools import QUICK, SGD, Data, contents, make_data, process, run
+from cli_tools import QUICK, Data, contents, make_data, process, run
 
 
 @pytest.fixture(scope="module")
@@ -210,41 +209,6 @@ def test_recommend_refuses(data: Data, more: Sequence[str], says: str) -> None:
     ran = run("recommend", data.model, *more)
     assert ran.status == 2
     assert says in ran.sentence
-
-
-# -- diagnose -------------------------------------------------------------------------------------
-
-
-def test_diagnose(data: Data) -> None:
-    found = run("diagnose", data.model, "--test", data.test, "--json").json
-    model = BayesianMF.load(data.model)
-    assert found["diagnostics"] == model.diagnose()
-    assert (found["chains"], found["draws_per_chain"]) == (2, 48)
-    assert found["fit"] == model.report_
-    assert found["test"]["rmse"] == model.evaluate(Ratings.read(data.test)).rmse
-    assert found["verdict"].startswith("R-hat of predictions ")
-    told = run("diagnose", data.model).out
-    assert all(f"\n{name} " in told for name in ("prediction", "tau", "lambda_U", "lambda_b"))
-    assert "Gibbs: " in told
-    assert told.endswith(f"\n\n{found['verdict']}\n")
-    assert "RMSE" in run("diagnose", data.model, "--test", data.test).out
-
-
-def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
-    assert run("fit", data.train, "--out", tmp_path / "m", *SGD).status == 0
-    found = run("diagnose", tmp_path / "m", "--json").json
-    assert found["diagnostics"]["prediction"]["rhat"] is None
-    assert "cannot be known" in found["verdict"]
-    assert "cannot be known" in run("diagnose", tmp_path / "m").out
-
-
-def test_verdicts() -> None:
-    assert verdict(2, 50, 1.01) == "R-hat of predictions 1.010: the 2 chains agree."
-    assert "run longer" in verdict(2, 50, 1.2)
-    assert "run longer" in verdict(1, 50, float("inf"))
-    assert "--chains 2" in verdict(1, 50, 1.01)
-    assert "cannot be known" in verdict(2, 3, float("nan"))
-    assert "cannot be known" in verdict(2, 50, float("nan"))
 
 
 # -- synth and demo -------------------------------------------------------------------------------

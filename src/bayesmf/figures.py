@@ -1,8 +1,7 @@
-"""The figure of the demonstration. matplotlib is optional, so it is imported where it is used."""
+"""The figure of the demonstration."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,26 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import InputError
+from bayesmf import canvas
+from bayesmf.canvas import GREY
 
 Floats = NDArray[np.float64]
 
-# Okabe and Ito: told apart by every kind of colour vision, and each line has its own shape too.
-COLOURS = ("#E69F00", "#0072B2", "#009E73")
+# One for each fit; each line has its own shape too.
+COLOURS = canvas.COLOURS[:3]
 MARKERS = ("s", "o", "^")
 # The two Bayesian fits agree almost everywhere: an open marker frames a small full one.
 SIZES, FACES = (6, 9, 3.5), (COLOURS[0], "white", COLOURS[2])
-GREY = "#6F6F6F"
-STYLE: dict[Any, Any] = {
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "bayesmf",  # the same figure is the same file
-}
 
 
 @dataclass(frozen=True)
@@ -57,19 +46,12 @@ class Certainty:
 
 def draw(fits: list[Drawn], floor: float, certainty: Certainty, out: Path) -> list[Path]:
     """Draw demo.png and demo.svg in the folder `out`; ImportError where matplotlib is missing."""
-    import matplotlib  # first by itself: a clear error where it is missing
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    with matplotlib.rc_context(STYLE):
-        # A Figure of its own, without pyplot: the user's backend is neither asked nor changed.
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-        figure = Figure(figsize=(12, 3.8), layout=layout)
+    with canvas.drawing(12, 3.8) as figure:
         left, middle, right = figure.subplots(1, 3)
         _accuracy(left, fits, floor)
         _reliability(middle, fits)
         _rare_items(right, certainty)
-        return [_save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
+        return [canvas.save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
 
 
 def _accuracy(ax: Any, fits: list[Drawn], floor: float) -> None:
@@ -125,18 +107,3 @@ def _rare_items(ax: Any, certainty: Certainty) -> None:
     )
     ax.set_title("The rarer the item, the less is known")
     ax.legend(loc="lower left")
-
-
-def _save(figure: Any, path: Path) -> Path:
-    """Write under another name first: whoever looks sees the old file or all of the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # Without a date, the same figure is the same file.
-        meta = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(part, format=path.suffix[1:], dpi=150, metadata=meta)
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        part.unlink(missing_ok=True)
-    return path

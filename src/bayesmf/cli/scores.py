@@ -1,23 +1,37 @@
-"""A model's scores on held-out ratings, as `fit --test`, `evaluate` and `diagnose --test` tell."""
+"""What `fit --test`, `evaluate` and `diagnose --test` tell of a model on held-out ratings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli.output import bar, count, short
+from bayesmf.cli.output import bar, count, print_table, short
 
 if TYPE_CHECKING:
+    from bayesmf.calibration import Calibration
     from bayesmf.estimator import BayesianMF
     from bayesmf.ratings import Ratings
+
+BAR = 40  # characters of the longest
 
 
 def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
     """Scores, and how many ratings have an unseen id."""
     with bar(len(test), "ratings") as progress:
-        scores = model.evaluate(test, progress.update).as_dict()
+        scores = model.evaluate(test, progress.update)
+    return scores.as_dict() | unseen(model, test)
+
+
+def calibrate(model: BayesianMF, test: Ratings) -> Calibration:
+    """The calibration, with a bar where it takes long."""
+    with bar(len(test), "ratings") as progress:
+        return model.calibration(test, progress.update)
+
+
+def unseen(model: BayesianMF, test: Ratings) -> dict[str, int]:
+    """How many ratings have an id that was not learnt from."""
     user = model.user_ids_.lookup(test.user_ids.ids)[test.user] < 0
     item = model.item_ids_.lookup(test.item_ids.ids)[test.item] < 0
-    return scores | {
+    return {
         "unseen_users": int(user.sum()),
         "unseen_items": int(item.sum()),
         "unseen": int((user | item).sum()),
@@ -25,16 +39,20 @@ def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
 
 
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same for people."""
-    error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
+    """Scores for people."""
     levels = [f"{level}%: {100 * share:.1f}%" for level, share in scores["coverage"].items()]
+    return [*error_facts(scores), ("coverage", "  ".join(levels))]
+
+
+def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """The same without coverage."""
+    error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
     return [
         ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
         ("RMSE", short(scores["rmse"]) + error),
         ("MAE", short(scores["mae"])),
         ("NLL", short(scores["nll"])),
         ("CRPS", short(scores["crps"])),
-        ("coverage", "  ".join(levels)),
     ]
 
 
@@ -42,3 +60,31 @@ def _unseen(scores: dict[str, Any]) -> str:
     if not scores["unseen"]:
         return "all of users and items that were learnt from"
     return f"{scores['unseen']:,} of them with an unseen user or item (predicted from the prior)"
+
+
+def print_calibration(found: Calibration) -> None:
+    """Coverage overall and by group, and the PIT histogram."""
+    print("Coverage of central intervals, by training ratings of the test rating's user and item:")
+    rows = [("all", "", found.overall.n, found.overall.rmse, found.overall.coverage)]
+    for group in found.groups:
+        name = f"{group.side}s, {group.name}"
+        rows.append((name, group.span, group.n, group.rmse, group.coverage))
+    print_table(
+        ("", "trained on", "tested on", "RMSE", *(f"{level}%" for level in rows[0][-1])),
+        [
+            (name, span, f"{n:,}", short(rmse), *(f"{100 * x:.1f}%" for x in coverage.values()))
+            for name, span, n, rmse, coverage in rows
+        ],
+    )
+    print("\nPIT, the probability given to a smaller rating: equal bars where calibrated.")
+    _print_pit(found.pit)
+
+
+def _print_pit(counts: tuple[int, ...]) -> None:
+    """Ten bars, each of two bins."""
+    pairs = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
+    total, most = sum(pairs), max(pairs)
+    width = len(f"{most:,}")
+    for k, n in enumerate(pairs):
+        line = f"{k / 10:.1f}-{(k + 1) / 10:.1f}  {n:>{width},}  {100 * n / total:4.1f}%  "
+        print((line + "#" * round(BAR * n / most)).rstrip())

@@ -1,0 +1,277 @@
+"""Calibration of predictive mixtures whose truth is known: coverage, PIT, groups, the verdict."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayesmf import BayesianMF, Calibration, Gibbs, InputError, NotFittedError
+from bayesmf.calibration import (
+    FINE_LEVELS,
+    PIT_BINS,
+    Calibrator,
+    Gap,
+    allowed_gap,
+    terciles,
+)
+from bayesmf.diagnostics import LEVELS, Scorer
+from problems import planted
+
+
+def mixtures(n, draws=6, seed=0):
+    """Components of n mixtures, a rating drawn from each, and training counts of user and item."""
+    rng = np.random.default_rng(seed)
+    mu = rng.normal(3.5, 0.6, (draws, n))
+    var = rng.gamma(4.0, 0.2, (draws, n))
+    pick = rng.integers(draws, size=n), np.arange(n)
+    y = mu[pick] + np.sqrt(var[pick]) * rng.standard_normal(n)
+    return y, mu, var, rng.integers(0, 300, n), rng.geometric(0.02, n)
+
+
+def calibrate(y, mu, var, users, items, chunk=None):
+    calibrator = Calibrator(users, items)
+    for lo in range(0, len(y), chunk or len(y)):
+        part = slice(lo, lo + (chunk or len(y)))
+        pieces = np.ascontiguousarray(mu[:, part]), np.ascontiguousarray(var[:, part])
+        calibrator.add(y[part], pieces[0].mean(axis=0), *pieces)
+    return calibrator.result()
+
+
+# Known truths
+
+
+def test_ratings_drawn_from_the_mixtures_are_covered():
+    """28 shares within 4.5 standard errors and a chi-square test at 1e-4: 3e-4 false alarms."""
+    found = calibrate(*mixtures(30_000))
+    assert len(found.groups) == 6
+    for scores in (found.overall, *found.groups):
+        for level in LEVELS:
+            p = level / 100
+            error = np.sqrt(p * (1 - p) / scores.n)
+            assert abs(scores.coverage[str(level)] - p) < 4.5 * error
+    assert stats.chisquare(found.pit).pvalue > 1e-4
+    assert found.calibrated
+    assert found.verdict.startswith("Intervals are calibrated: ")
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.8, "narrow"), (1.25, "wide")])
+def test_wrong_spread_is_noticed(factor, word):
+    """Standard deviations off by 11%: gaps of about 3 points, ten standard errors."""
+    y, mu, var, *counts = mixtures(30_000)
+    mu = mu[:1] + 0 * mu  # so that all the spread is in the components
+    y = mu[0] + np.sqrt(var[0]) * np.random.default_rng(1).standard_normal(len(y))
+    found = calibrate(y, mu, factor * var[:1] + 0 * var, *counts)
+    assert not found.calibrated
+    assert found.verdict.startswith(f"Intervals are too {word}: ")
+    assert stats.chisquare(found.pit).pvalue < 1e-6
+
+
+def test_a_fault_in_one_group_is_found_there():
+    """Too narrow for the third of users with the fewest ratings, by 4.5 points: 1.3 overall."""
+    y, mu, var, users, items = mixtures(60_000)
+    mu = mu[:1]
+    y = mu[0] + np.sqrt(var[0]) * np.random.default_rng(1).standard_normal(len(y))
+    var = np.where(users < 99, 0.8, 1.0) * var[:1]
+    found = calibrate(y, mu, var, users, items)
+    wrong = [gap for gap in found.gaps() if gap.counts]
+    assert {(gap.group.side, gap.group.name) for gap in wrong} == {("user", "fewest")}
+    assert "too narrow" in found.verdict
+    assert "in users with 0-98 training ratings" in found.verdict
+
+
+def test_false_alarms_are_rare():
+    """28 correlated looks at three standard errors: 6% of test sets of 600 ratings have a gap that
+    counts (measured over 2,000 sets). Of 400 sets 24, give or take 5: twice that is five sigma.
+    """
+    alarms = sum(
+        not calibrate(*mixtures(600, draws=2, seed=seed)).calibrated for seed in range(400)
+    )
+    assert alarms <= 48
+
+
+def test_few_ratings_cannot_show_that_all_is_well():
+    found = calibrate(*mixtures(60, seed=4))
+    assert found.calibrated
+    assert found.verdict.startswith("Nothing is seen to be wrong with intervals: ")
+
+
+# What counts
+
+
+def test_a_gap_counts_beyond_tolerance_and_chance():
+    assert allowed_gap(50, 1_000_000, 1.5) == 1.5
+    assert allowed_gap(80, 100, 1.5) == pytest.approx(12.0)
+    assert allowed_gap(80, 100, 13.0) == 13.0
+    assert Gap(None, 80, 0.679, 12.0).counts
+    assert not Gap(None, 80, 0.919, 12.0).counts
+
+
+def test_gaps_have_the_tolerance_of_their_place():
+    found = calibrate(*mixtures(60_000))
+    allowed = {gap.allowed for gap in found.gaps() if gap.group is None}
+    assert allowed == {1.5}
+    assert {gap.allowed for gap in found.gaps() if gap.group is not None} == {3.0}
+    assert len(found.gaps()) == 4 * 7
+
+
+# Sums
+
+
+def test_one_pass_agrees_with_the_scorer_and_with_masks():
+    y, mu, var, users, items = mixtures(5_000)
+    found = calibrate(y, mu, var, users, items)
+    scorer = Scorer()
+    scorer.add(y, mu.mean(axis=0), mu, var)
+    assert found.overall == scorer.result()
+    curve = dict(zip(found.levels, found.observed, strict=True))
+    assert {level: curve[int(level)] for level in map(int, found.overall.coverage)} == {
+        int(level): share for level, share in found.overall.coverage.items()
+    }
+    for group in found.groups:
+        counts = users if group.side == "user" else items
+        mine = (counts >= group.low) & (counts <= group.high)
+        assert (counts[mine].min(), counts[mine].max()) == (group.low, group.high)
+        scorer = Scorer()
+        part = np.ascontiguousarray(mu[:, mine]), np.ascontiguousarray(var[:, mine])
+        scorer.add(y[mine], part[0].mean(axis=0), *part)
+        scores = scorer.result()
+        assert (group.n, group.coverage) == (scores.n, scores.coverage)
+        assert group.rmse == pytest.approx(scores.rmse)
+
+
+def test_groups_and_bins_add_up_whatever_the_chunks():
+    data = mixtures(1_001)
+    found, parts = calibrate(*data), calibrate(*data, chunk=90)
+    for side in ("user", "item"):
+        groups = [group for group in found.groups if group.side == side]
+        assert sum(group.n for group in groups) == 1_001
+        inside = sum(group.n * np.array(group.observed) for group in groups)
+        np.testing.assert_allclose(inside / 1_001, found.observed)
+    assert (sum(found.pit), len(found.pit)) == (1_001, PIT_BINS)
+    assert found.levels == FINE_LEVELS
+    assert np.all(np.diff(found.observed) >= 0)
+    assert (parts.pit, parts.observed) == (found.pit, found.observed)
+    assert [g.n for g in parts.groups] == [g.n for g in found.groups]
+
+
+def test_pit_counts_are_of_the_distribution_function():
+    """Ratings at known quantiles of one normal fall into known bins, the last one included."""
+    y = stats.norm.ppf([0.01, 0.04, 0.06, 0.52, 0.999, 1 - 1e-18])
+    y[-1] = 50.0  # a PIT of exactly one
+    found = calibrate(y, np.zeros((1, 6)), np.ones((1, 6)), np.ones(6), np.ones(6))
+    want = np.zeros(PIT_BINS, int)
+    want[[0, 1, 10, 19]] = 2, 1, 1, 2
+    assert found.pit == tuple(want)
+
+
+def test_it_is_plain_json():
+    found = calibrate(*mixtures(500))
+    told = found.as_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == json.loads(json.dumps(told))
+    assert set(told) == {
+        "overall", "groups", "pit", "levels", "observed", "calibrated", "verdict",
+    }  # fmt: skip
+    assert set(told["groups"][0]) == {
+        "side", "name", "low", "high", "n", "rmse", "observed", "coverage",
+    }  # fmt: skip
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="no ratings"):
+        Calibrator([], []).result()
+    calibrator = Calibrator([1, 2], [1, 2])
+    calibrator.add([3.0], [3.0], np.ones((1, 1)), np.ones((1, 1)))
+    with pytest.raises(InputError, match="1 ratings were added and 2 announced"):
+        calibrator.result()
+
+
+# Groups
+
+
+@pytest.mark.parametrize(
+    ("counts", "bounds"),
+    [
+        ([1, 2, 3, 4, 5, 6], [(1, 2), (3, 4), (5, 6)]),
+        ([6, 5, 4, 3, 2, 1, 0], [(0, 1), (2, 4), (5, 6)]),
+        # Ties stay together, on the side where the cut is nearest to a third.
+        ([1, 1, 1, 4, 5, 6], [(1, 1), (4, 4), (5, 6)]),
+        ([1, 2, 2, 2, 2, 6], [(1, 1), (2, 2), (6, 6)]),
+        ([0] * 9 + [5], [(0, 0), (5, 5)]),
+        ([0] + [5] * 9, [(0, 0), (5, 5)]),
+        ([1, 1, 2, 2], [(1, 1), (2, 2)]),
+        ([7, 7, 7], [(7, 7)]),
+        ([4], [(4, 4)]),
+        ([], []),
+    ],
+)
+def test_terciles(counts, bounds):
+    assert terciles(np.array(counts, np.int64)) == bounds
+
+
+def test_terciles_are_about_equal_and_leave_nobody_out():
+    rng = np.random.default_rng(0)
+    counts = rng.geometric(0.01, 10_000)
+    bounds = terciles(counts)
+    sizes = [int(np.sum((counts >= low) & (counts <= high))) for low, high in bounds]
+    assert sum(sizes) == 10_000
+    # The largest tie holds about 100 ratings, so a cut is at most 50 off.
+    assert max(abs(size - 3333) for size in sizes) < 150
+
+
+def test_names_of_fewer_groups():
+    y, mu, var, *_ = mixtures(90)
+    found = calibrate(y, mu, var, np.repeat([3, 8], 45), np.full(90, 5))
+    assert [(g.side, g.name, str(g)) for g in found.groups] == [
+        ("user", "fewest", "users with 3 training ratings"),
+        ("user", "most", "users with 8 training ratings"),
+        ("item", "all", "items with 5 training ratings"),
+    ]
+
+
+# Of a model
+
+
+@pytest.fixture(scope="module")
+def model():
+    triple = planted(n_users=40, n_items=30, n_ratings=600)
+    return BayesianMF(2, sampler=Gibbs(epochs=12, burn_in=4), random_state=0).fit(triple), triple
+
+
+def test_model_counts_training_ratings(model, monkeypatch):
+    model, (user, item, rating) = model
+    new = int(user.max()) + 1
+    users, items = np.append(user, [new] * 5), np.append(item, np.unique(item)[:5])
+    ratings = np.append(rating, [3.0] * 5)
+    steps = []
+    monkeypatch.setattr("bayesmf.posterior.COMPONENTS", 100 * len(model.posterior_.draws))
+    found = model.calibration((users, items, ratings), steps.append)
+    assert isinstance(found, Calibration)
+    assert (sum(steps), max(steps)) == (605, 100)
+    assert found.overall == model.evaluate((users, items, ratings))
+    for side, known, tested in (("user", user, users), ("item", item, items)):
+        per_id = dict(zip(*np.unique(known, return_counts=True), strict=True))
+        counts = np.array([per_id.get(i, 0) for i in tested])
+        groups = [group for group in found.groups if group.side == side]
+        assert [(g.low, g.high) for g in groups] == terciles(counts)
+        assert [g.n for g in groups] == [
+            int(np.sum((counts >= g.low) & (counts <= g.high))) for g in groups
+        ]
+    assert found.groups[0].low == 0  # the new user
+    assert min(g.low for g in found.groups if g.side == "item") > 0
+
+
+def test_only_unseen_ids(model):
+    found = model[0].calibration((["a", "b"], ["x", "y"], [3.0, 4.0]))
+    assert [(g.low, g.high, g.n) for g in found.groups] == [(0, 0, 2)] * 2
+
+
+def test_a_loaded_model_says_the_same(model, tmp_path):
+    model, triple = model
+    model.save(tmp_path / "m")
+    assert BayesianMF.load(tmp_path / "m").calibration(triple) == model.calibration(triple)
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError):
+        BayesianMF().calibration(([1], [1], [1.0]))
