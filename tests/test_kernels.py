@@ -5,8 +5,7 @@ import pytest
 
 import naive
 from bayesmf import kernels
-from bayesmf.gibbs import draw_rows
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, fill_normals, make_key, stream_word
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 
 N_USERS, N_ITEMS, D = 7, 9, 3
 
@@ -116,32 +115,6 @@ def test_run_replacement_equals_update_of_the_drawn_ratings():
     kernels.run_dealt(drawn, np.array([0]), x2, y2, D, 1.5, 8, key)
     assert np.array_equal(x.rows, x2.rows)
     assert np.array_equal(y.rows, y2.rows)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("n_ratings", [0, 1, 3, 4, 9])
-def test_gibbs_row_equals_plain_posterior(bias, full, n_ratings):
-    width, tau = D + bias, 1.7
-    rng, _, _, _, _, items = _problem(width, dtype=np.float32)
-    mu, Lambda = _prior(rng, width, full)
-    index = rng.permutation(N_ITEMS)[:n_ratings].astype(np.int32)
-    value = rng.normal(size=n_ratings).astype(np.float32)
-    out, key, place = np.empty((1, width), np.float32), make_key(2), (5, stream_word(2, 0))
-    sse = draw_rows(
-        out, np.array([3], np.int32), np.array([0, n_ratings]), index, value, items, mu,
-        Lambda if full else np.diag(Lambda).copy(), tau, D, place, key,
-    )  # fmt: skip
-    ratings = list(zip(index, value.astype(float), strict=True))
-    mean, precision = naive.row_posterior(items.astype(float), ratings, mu, Lambda, tau, D, width)
-    z = np.zeros(width + 3, np.float32)
-    fill_normals(z, (width + 3) // 4, 3, 5, place[1], key[0], key[1])
-    noise = np.linalg.solve(np.linalg.cholesky(precision).T, z[:width].astype(float))
-    assert np.allclose(out[0], mean + noise, atol=2e-5)
-    errors = [
-        r - naive.predict(out[0].astype(float), items[j].astype(float), D) for j, r in ratings
-    ]
-    assert sse == pytest.approx(sum(e * e for e in errors), rel=1e-4, abs=1e-9)
 
 
 @pytest.mark.parametrize("bias", [True, False])

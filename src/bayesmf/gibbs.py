@@ -2,128 +2,429 @@
 
 Given the other side, a row's posterior is Gaussian. With a bias the regressors of a user are
 [V_j, 1] and the target r - b_j, so features and bias are drawn jointly.
+
+A row with many ratings is drawn from its precision matrix A = Lambda + tau sum x x^T
+(`draw_primal`), a row with few from the smaller matrix between its ratings (`draw_dual`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from bayesmf.keys import FAST, fill_normals
+from bayesmf.params import Rows
 
 _JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+# What is called from compiled code alone needs no entry from Python: half of the compile time.
+_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+# Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
+# they leave the second-level cache.
+CHUNK = 256
+# Up to this many ratings per column the dual form is no slower (widths 31 to 101).
+DUAL_SHARE = 0.7
+# A pivot this small beside its diagonal has lost the digits that float32 sums have.
+LOST_PIVOT = 1e-3
 
 
-@njit(**_JIT)
-def add_outer(P, x, width):
-    """P += sum of the outer products of four regressors: the lower half only.
+class Work(NamedTuple):
+    """Scratch space of a half-sweep, allocated once."""
 
-    Four at a time: each element of P is then read and written once for eight flops.
+    A: NDArray[np.float64]  # the matrix to factor; below it four rows of right-hand sides
+    inverse: NDArray[np.float64]  # of the factor's diagonal
+    solution: NDArray[np.float64]
+    target: NDArray[np.float64]
+    x: NDArray[np.float32]  # regressors: a column for a rating
+    y: NDArray[np.float64]  # the same in float64; in the dual form a row for a rating
+    z: NDArray[np.float32]
+
+
+@njit(inline="always")
+def round_up(n, unit):
+    return (n + unit - 1) // unit * unit
+
+
+def make_work(width: int) -> Work:
+    rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 2) * 8
+    return Work(
+        A=np.zeros((rows + 4, rows + 4)),
+        inverse=np.zeros(rows),
+        solution=np.zeros(rows),
+        target=np.zeros(rows),
+        x=np.zeros((rows, columns), np.float32),
+        y=np.zeros((rows, columns)),
+        z=np.zeros(2 * rows, np.float32),
+    )
+
+
+@njit(**_INNER)
+def add_products(P, x, corner, last, right, n, sign):
+    """P += sign * x[:, :n] @ x[:, :n].T, lower half: rows corner..last, columns corner..right.
+
+    In tiles of 4 x 2: eight running sums are what the vector registers hold. All limits are
+    multiples of four.
     """
-    for d in range(width):
-        row = P[d]
-        x0, x1, x2, x3 = x[0, d], x[1, d], x[2, d], x[3, d]
-        for e in range(d + 1):
-            row[e] += x0 * x[0, e] + x1 * x[1, e] + x2 * x[2, e] + x3 * x[3, e]
+    for d in range(corner, last, 4):
+        p0, p1, p2, p3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        for e in range(corner, min(right, d + 4), 2):
+            q0, q1 = x[e], x[e + 1]
+            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = x.dtype.type(0)
+            for k in range(n):
+                s00 += p0[k] * q0[k]
+                s01 += p0[k] * q1[k]
+                s10 += p1[k] * q0[k]
+                s11 += p1[k] * q1[k]
+                s20 += p2[k] * q0[k]
+                s21 += p2[k] * q1[k]
+                s30 += p3[k] * q0[k]
+                s31 += p3[k] * q1[k]
+            P[d, e] += sign * s00
+            P[d, e + 1] += sign * s01
+            P[d + 1, e] += sign * s10
+            P[d + 1, e + 1] += sign * s11
+            P[d + 2, e] += sign * s20
+            P[d + 2, e + 1] += sign * s21
+            P[d + 3, e] += sign * s30
+            P[d + 3, e + 1] += sign * s31
 
 
-@njit(**_JIT)
-def accumulate(P, rhs, x, other, index, value, lo, hi, n_factors):
-    """P = sum x x^T (lower half) and rhs = sum x * target, over the ratings lo..hi of a row."""
-    width = P.shape[0]
-    P[:, :] = np.float32(0.0)
-    rhs[:] = 0.0
-    for start in range(lo, hi, 4):
-        x[:, :] = np.float32(0.0)
-        for k in range(min(4, hi - start)):
-            row, target = other[index[start + k]], value[start + k]
-            for d in range(n_factors):
-                x[k, d] = row[d]
-            if width > n_factors:
-                x[k, n_factors] = np.float32(1.0)
-                target -= row[n_factors]
-            for d in range(width):
-                rhs[d] += np.float64(target * x[k, d])
-        add_outer(P, x, width)
+@njit(**_INNER)
+def gather(x, other, index, value, lo, n, width, n_factors):
+    """Columns of x: regressors of the ratings from lo on, with their targets in row `width`.
 
-
-@njit(**_JIT)
-def cholesky_draw(A, rhs, z, out):
-    """out = A^-1 rhs + L^-T z where A = L L^T, given by its lower half, which is overwritten."""
-    width = A.shape[0]
-    for i in range(width):
-        for j in range(i):
-            total = A[i, j]
-            for k in range(j):
-                total -= A[i, k] * A[j, k]
-            A[i, j] = total / A[j, j]
-        total = A[i, i]
-        for k in range(i):
-            total -= A[i, k] * A[i, k]
-        A[i, i] = np.sqrt(total)
-    for i in range(width):
-        total = rhs[i]
-        for k in range(i):
-            total -= A[i, k] * rhs[k]
-        rhs[i] = total / A[i, i]
-    for i in range(width):
-        rhs[i] += np.float64(z[i])
-    for i in range(width - 1, -1, -1):
-        rhs[i] /= A[i, i]
-        for k in range(i):
-            rhs[k] -= A[i, k] * rhs[i]
-        out[i] = np.float32(rhs[i])
-
-
-@njit(**_JIT)
-def draw_rows(out, numbers, starts, index, value, other, mu, Lambda, tau, n_factors, place, key):
-    """Draw every row of a stripe given the other side.
-
-    `Lambda` is the diagonal or the matrix of the prior's precisions, `place` is (round, stream
-    word). Returns the sum of squared errors of the new rows.
+    Four at a time, so that stores are longer. Returns the number of columns: zeros make it a
+    whole number of vectors.
     """
-    width = out.shape[1]
-    P = np.zeros((width, width), np.float32)
-    A = np.zeros((width, width), np.float64)
-    rhs, shift = np.zeros(width, np.float64), np.zeros(width, np.float64)
-    x, z = np.zeros((4, width), np.float32), np.zeros(width + 3, np.float32)
-    for d in range(width):
-        if Lambda.ndim == 1:
-            shift[d] = Lambda[d] * mu[d]
-        else:
-            for e in range(width):
-                shift[d] += Lambda[d, e] * mu[e]
-    sse = 0.0
-    for k in range(out.shape[0]):
-        lo, hi = starts[k], starts[k + 1]
-        accumulate(P, rhs, x, other, index, value, lo, hi, n_factors)
+    last = lo + n - 1
+    for k in range(0, n, 4):
+        r0, r1 = other[index[lo + k]], other[index[min(lo + k + 1, last)]]
+        r2, r3 = other[index[min(lo + k + 2, last)]], other[index[min(lo + k + 3, last)]]
         for d in range(width):
-            rhs[d] = shift[d] + tau * rhs[d]
-            for e in range(d + 1):
-                A[d, e] = tau * np.float64(P[d, e])
-                if Lambda.ndim == 2:
-                    A[d, e] += Lambda[d, e]
-            if Lambda.ndim == 1:
-                A[d, d] += Lambda[d]
-        fill_normals(z, (width + 3) // 4, numbers[k], place[0], place[1], key[0], key[1])
-        cholesky_draw(A, rhs, z, out[k])
-        sse += squared_errors(out[k], other, index, value, lo, hi, n_factors)
+            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
+            x[d, k], x[d, k + 1], x[d, k + 2], x[d, k + 3] = x0, x1, x2, x3
+    for k in range(n):
+        x[width, k] = value[lo + k]
+        if width > n_factors:
+            x[width, k] -= x[n_factors, k]
+            x[n_factors, k] = 1
+    columns = round_up(n, 8)
+    for d in range(width + 1):
+        for k in range(n, columns):
+            x[d, k] = 0
+    return columns
+
+
+@njit(**_INNER)
+def accumulate(A, x, y, other, index, value, lo, hi, width, n_factors, exactly):
+    """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row."""
+    # Not a literal 0: functions are compiled apart for those.
+    rows, corner = x.shape[0], np.int64(0)
+    clear(A, rows + 4)
+    for start in range(lo, hi, CHUNK):
+        n = gather(x, other, index, value, start, min(CHUNK, hi - start), width, n_factors)
+        if exactly:
+            for d in range(rows):
+                for k in range(n):
+                    y[d, k] = x[d, k]
+            add_products(A, y, corner, rows, rows, n, 1.0)
+        else:
+            add_products(A, x, corner, rows, rows, n, 1.0)
+
+
+@njit(**_INNER)
+def clear(A, n):
+    # Not a slice: assignments to slices take long to compile.
+    for i in range(n):
+        for k in range(A.shape[1]):
+            A[i, k] = 0.0
+
+
+@njit(**_INNER)
+def factor_block(A, inverse, j, lost):
+    """The four pivots from j, whose block has been reduced. False if one has lost its digits."""
+    sound = True
+    for c in range(j, j + 4):
+        pivot = A[c, c]
+        for k in range(j, c):
+            pivot -= A[c, k] * A[c, k]
+        # Said this way round, NaN is not sound either.
+        sound = sound and pivot > lost * inverse[c]
+        inverse[c] = 1.0 / np.sqrt(pivot)
+        for i in range(c + 1, j + 4):
+            total = A[i, c]
+            for k in range(j, c):
+                total -= A[i, k] * A[c, k]
+            A[i, c] = total * inverse[c]
+    return sound
+
+
+@njit(**_INNER)
+def solve_panel(A, inverse, j, last):
+    """Four columns from j of the factor, for the rows below its block of pivots."""
+    i0, i1, i2, i3 = inverse[j], inverse[j + 1], inverse[j + 2], inverse[j + 3]
+    l10, l20, l30 = A[j + 1, j], A[j + 2, j], A[j + 3, j]
+    l21, l31, l32 = A[j + 2, j + 1], A[j + 3, j + 1], A[j + 3, j + 2]
+    for i in range(j + 4, last):
+        a0 = A[i, j] * i0
+        a1 = (A[i, j + 1] - a0 * l10) * i1
+        a2 = (A[i, j + 2] - a0 * l20 - a1 * l21) * i2
+        a3 = (A[i, j + 3] - a0 * l30 - a1 * l31 - a2 * l32) * i3
+        A[i, j], A[i, j + 1], A[i, j + 2], A[i, j + 3] = a0, a1, a2, a3
+
+
+@njit(**_INNER)
+def cholesky(A, inverse, size, lost):
+    """Factor A = L L^T in place (lower half), `size` a multiple of four.
+
+    The four rows below A are right-hand sides b and become L^-1 b: forward substitution is the
+    same arithmetic. Of L's diagonal the inverse is kept. False if a pivot has lost its digits.
+    """
+    for d in range(size):
+        # What its pivot is compared with, until it has one.
+        inverse[d] = A[d, d]
+    for j in range(0, size, 4):
+        add_products(A, A, j, size + 4, j + 4, j, -1.0)
+        if not factor_block(A, inverse, j, lost) and lost > 0.0:
+            return False
+        solve_panel(A, inverse, j, size + 4)
+    return True
+
+
+@njit(**_INNER)
+def solve_back(A, inverse, solution, z, b, n, noise):
+    """solution = L^-T (row b of A + noise * z), n of them. Returns |right-hand side|^2."""
+    length = 0.0
+    for d in range(n):
+        solution[d] = A[b, d] + noise * np.float64(z[d])
+        length += solution[d] * solution[d]
+    for i in range(n - 1, -1, -1):
+        row, value = A[i], solution[i] * inverse[i]
+        solution[i] = value
+        for k in range(i):
+            solution[k] -= row[k] * value
+    return length
+
+
+@njit(**_INNER)
+def lean(A, inverse, z, old, solution, b, relax):
+    """Make z such that row b of A + z leads beyond the mean: over-relaxation (Adler 1981).
+
+    In units of the factor L the row deviates from its mean by L^T old - b; the new deviation is
+    -relax times that, and fresh noise for the rest of the variance.
+    """
+    width = old.shape[0]
+    for i in range(width):
+        row, value = A[i], np.float64(old[i])
+        solution[i] = value / inverse[i]
+        for k in range(i):
+            solution[k] += row[k] * value
+    fresh = np.sqrt(1.0 - relax * relax)
+    for d in range(width):
+        z[d] = fresh * np.float64(z[d]) - relax * (solution[d] - A[b, d])
+
+
+@njit(**_INNER)
+def lean_dual(new, mean, old, y, roots, errors, n, relax):
+    """The same for a plain draw `new`, in place. Returns the sum of squared errors that it leaves.
+
+    `errors` are those at the mean.
+    """
+    fresh, sse = np.sqrt(1.0 - relax * relax), 0.0
+    for d in range(new.shape[0]):
+        old[d] = fresh * (new[d] - mean[d]) - relax * (old[d] - mean[d])
+        new[d] = mean[d] + old[d]
+        old[d] /= roots[d]
+    for k in range(n):
+        error = errors[k]
+        for d in range(new.shape[0]):
+            error -= y[k, d] * old[d]
+        sse += error * error
     return sse
 
 
+@njit(**_INNER)
+def set_system(A, target, shift, Lambda, tau):
+    """From the sums of `accumulate` to the system Lambda + tau P, its right-hand side below.
+
+    Returns the sum of squared targets. Rows between width and size become those of the identity.
+    """
+    width = shift.shape[0]
+    size = round_up(width, 4)
+    squares = A[width, width]
+    for d in range(width):
+        target[d] = A[width, d]
+        for e in range(d + 1):
+            A[d, e] = tau * A[d, e] + Lambda[d, e]
+    for d in range(width, size + 4):
+        for e in range(size):
+            A[d, e] = 1.0 if d == e else 0.0
+    for d in range(width):
+        A[size, d] = shift[d] + tau * target[d]
+    return squares
+
+
 @njit(**_JIT)
-def squared_errors(row, other, index, value, lo, hi, n_factors):
-    """Sum of squared errors of one row's ratings."""
+def draw_primal(
+    out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
+):
+    """Draw the chosen rows from their precision matrices. Returns their sum of squared errors."""
+    A, inverse, solution, target, x, y, z = work
+    other, index, value = ratings
+    shift, Lambda = prior
+    width = out.shape[1]
+    size = round_up(width, 4)
     sse = 0.0
-    for n in range(lo, hi):
-        partner = other[index[n]]
-        total = np.float32(0.0)
+    for row in chosen:
+        lo, hi = starts[row], starts[row + 1]
+        fill_normals(z, size // 4, numbers[row], place[0], place[1], key[0], key[1])
+        squares = 0.0
+        for lost in (LOST_PIVOT, 0.0):
+            accumulate(A, x, y, other, index, value, lo, hi, width, n_factors, lost == 0.0)
+            squares = set_system(A, target, shift, Lambda, tau)
+            if cholesky(A, inverse, size, lost):
+                break
+        if relax > 0.0:
+            lean(A, inverse, z, out[row], solution, size, relax)
+        for draw in range(0 if means.shape[0] > 0 else 1, 2):
+            rows = out if draw else means
+            length = solve_back(A, inverse, solution, z, size, width, float(draw))
+            for d in range(width):
+                rows[row, d] = solution[d]
+        sse += errors_left(squares, length, solution, target, Lambda, tau) if hi > lo else 0.0
+    return sse
+
+
+@njit(**_INNER)
+def errors_left(squares, length, x, target, Lambda, tau):
+    """The sum of squared errors at x, where x^T (Lambda + tau P) x = length."""
+    fit, pull = 0.0, 0.0
+    for d in range(Lambda.shape[0]):
+        fit += x[d] * target[d]
+        for e in range(Lambda.shape[0]):
+            pull += x[d] * Lambda[d, e] * x[e]
+    sse = squares - 2.0 * fit + (length - pull) / tau
+    return 0.0 if sse < 0.0 else sse
+
+
+@njit(**_INNER)
+def whiten(A, y, z, other, index, value, lo, n, mu, roots, tau, n_factors):
+    """Rows of y: regressors of the ratings from lo on, in units of the prior's deviations.
+
+    Below A comes what the prior's draw and the prior's mean leave of the targets.
+    """
+    width, size, spread = mu.shape[0], round_up(n, 4), 1.0 / np.sqrt(tau)
+    clear(y, size)
+    for k in range(n):
+        row = other[index[lo + k]]
+        left, noise = np.float64(value[lo + k]), 0.0
+        if width > n_factors:
+            y[k, n_factors] = roots[n_factors]
+            left -= row[n_factors] + mu[n_factors]
+            noise = roots[n_factors] * np.float64(z[n_factors])
         for d in range(n_factors):
-            total += row[d] * partner[d]
-        if row.shape[0] > n_factors:
-            total += row[n_factors] + partner[n_factors]
-        error = np.float64(value[n] - total)
-        sse += error * error
+            y[k, d] = row[d] * roots[d]
+            left -= row[d] * mu[d]
+            noise += y[k, d] * np.float64(z[d])
+        A[size + 1, k] = left
+        A[size, k] = left - noise - spread * np.float64(z[width + k])
+
+
+@njit(**_INNER)
+def correct(out, row, y, z, solution, total, n, mu, roots, tau, noise):
+    """out[row] = mu + roots * (noise * z + tau y^T solution)."""
+    for d in range(mu.shape[0]):
+        total[d] = noise * np.float64(z[d])
+    for k in range(n):
+        weight = tau * solution[k]
+        for d in range(mu.shape[0]):
+            total[d] += weight * y[k, d]
+    for d in range(mu.shape[0]):
+        out[row, d] = mu[d] + roots[d] * total[d]
+
+
+@njit(**_JIT)
+def draw_dual(
+    out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
+):
+    """Draw the chosen rows by correcting draws from their prior. Returns the sum of squared errors.
+
+    x0 from the prior and e from the noise are a draw of row and errors before the ratings are
+    seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after.
+    """
+    A, inverse, solution, total, _, y, z = work
+    other, index, value = ratings
+    mu, roots = prior
+    width, spread, sse = out.shape[1], 1.0 / np.sqrt(tau), 0.0
+    old, errors = np.zeros(width), np.zeros(width)
+    for row in chosen:
+        lo, n = starts[row], starts[row + 1] - starts[row]
+        size = round_up(n, 4)
+        fill_normals(z, (width + n + 3) // 4, numbers[row], place[0], place[1], key[0], key[1])
+        clear(A, size + 4)
+        whiten(A, y, z, other, index, value, lo, n, mu, roots, tau, n_factors)
+        add_products(A, y, np.int64(0), size, size, round_up(width, 8), tau)
+        for d in range(size):
+            A[d, d] += 1.0
+        cholesky(A, inverse, size, 0.0)
+        for d in range(width):
+            old[d] = out[row, d]
+        for draw in range(0 if means.shape[0] > 0 else 1, 2):
+            rows = out if draw else means
+            solve_back(A, inverse, solution, z, size + 1 - draw, n, 0.0)
+            correct(rows, row, y, z, solution, total, n, mu, roots, tau, float(draw))
+            if draw == 0:
+                errors[:n] = solution[:n]
+        if relax > 0.0:
+            sse += lean_dual(out[row], means[row], old, y, roots, errors, n, relax)
+            continue
+        for k in range(n):
+            # The error that is left, t - X x, is e + S^-1 (...) / tau.
+            error = spread * np.float64(z[width + k]) + solution[k]
+            sse += error * error
+    return sse
+
+
+def draw_rows(
+    out: Rows,
+    means: Rows,
+    numbers: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    index: NDArray[np.int32],
+    value: NDArray[np.float32],
+    other: Rows,
+    mu: NDArray[np.float64],
+    Lambda: NDArray[np.float64],
+    tau: float,
+    n_factors: int,
+    relax: float,
+    place: tuple[int, np.uint32],
+    key: NDArray[np.uint32],
+) -> float:
+    """Draw every row of a stripe given the other side.
+
+    `Lambda` is the diagonal or the matrix of the prior's precisions, `place` is (round, stream
+    word). `means` gets the rows' conditional means, unless it has no rows. With `relax` above zero,
+    which needs means, `out` must hold the old rows. Returns the sum of squared errors of the new
+    rows.
+    """
+    width = out.shape[1]
+    few = int(DUAL_SHARE * width) if Lambda.ndim == 1 else -1
+    matrix = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
+    # Not @, which would wake the threads of BLAS.
+    shift = np.einsum("de,e->d", matrix, mu)
+    dual = np.diff(starts) <= few
+    work, sse = make_work(width), 0.0
+    for draw, chosen, prior in (
+        (draw_primal, ~dual, (shift, np.ascontiguousarray(matrix))),
+        (draw_dual, dual, (mu, 1.0 / np.sqrt(np.diag(matrix)))),
+    ):
+        if chosen.any():
+            sse += draw(
+                out, means, np.flatnonzero(chosen), numbers, starts, (other, index, value), prior,
+                tau, n_factors, relax, place, key, work,
+            )  # fmt: skip
     return sse
