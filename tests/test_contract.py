@@ -121,7 +121,8 @@ def test_sgld_and_gibbs_agree_on_the_precisions(data):
         Gibbs(epochs=300, n_chains=4),
         SGLD(epochs=1500, n_chains=4, batch_size=10**6, step_size=2e-3, decay=0.0),
     ):
-        draws = BayesianMF(3, sampler=sampler, random_state=0).fit(data[0]).posterior_.draws
+        model = BayesianMF(3, sampler=sampler, prior="gamma", random_state=0).fit(data[0])
+        draws = model.posterior_.draws
         found.append([draws.tau.mean(), draws.user_Lambda[:, -1].mean(),
                       draws.item_Lambda[:, -1].mean()])  # fmt: skip
     assert np.allclose(found[0], found[1], rtol=0.05)

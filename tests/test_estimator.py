@@ -26,6 +26,7 @@ from bayesmf import (
 )
 from bayesmf.draws import Draws
 from bayesmf.posterior import Posterior
+from bayesmf.seen import Seen
 from contract import draws_digest
 from problems import planted
 
@@ -141,7 +142,8 @@ def test_no_users_x_items_array_is_formed():
     rows = [rng.normal(size=(draws, n, 2)).astype(np.float32) for _ in range(2)]
     mu, Lambda = np.zeros((draws, 2)), np.ones((draws, 2))
     kept = Draws(*rows, mu, Lambda, mu, Lambda, np.ones(draws), np.zeros(draws, np.int64))
-    posterior = Posterior(kept, 2, 3.0, 1.0, 1.0, 5.0)
+    nothing = Seen(np.zeros(n + 1, np.int64), np.zeros(0, np.int32))
+    posterior = Posterior(kept, nothing, 2, 3.0, 1.0, 1.0, 5.0)
     pairs = rng.integers(0, n, (2, 5000))
     posterior.top(0, 3, exclude=np.empty(0, np.int64))  # compiled before memory is watched
     tracemalloc.start()
@@ -291,7 +293,7 @@ def test_diagnose_and_arviz(triple):
     assert 0.99 < found["tau"]["rhat"] < 1.3
     assert found["prediction"]["ess_min"] > 5
     data = model.to_arviz(n_pairs=20)
-    assert data.posterior["prediction"].shape == (2, 48, 20)
+    assert data.posterior["prediction"].shape == (2, 45, 20)
 
 
 def test_a_saved_model_predicts_the_same_bits_in_a_fresh_process(model, triple, tmp_path):

@@ -25,7 +25,11 @@ from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker import run_task
 
 N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)
-PRIORS = {"gamma": GammaPrior(6.0, 6.0), "wishart": WishartPrior(kappa_0=2.0, nu_0=10.0)}
+PRIORS = {
+    "gamma": GammaPrior(6.0, 6.0),
+    "wishart": WishartPrior(kappa_0=2.0, nu_0=10.0),
+    "wishart-bias": WishartPrior(kappa_0=2.0, nu_0=10.0, bias=True),
+}
 CELLS = np.random.default_rng(0).permutation(N_USERS * N_ITEMS)[:17]
 USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.int32)
 
@@ -110,7 +114,7 @@ def test_gibbs_passes(name):
 def _too_cold(draw_rows):
     def mutant(out, *args):
         args = list(args)
-        args[7] = args[7] * 1.6  # tau
+        args[8] = args[8] * 1.6  # tau
         return draw_rows(out, *args)
 
     return mutant

@@ -30,7 +30,8 @@ def test_second_names():
 def test_defaults_are_filled_in(rule, shape):
     full = rule.resolve(shape)
     missing = [k for k, v in settings_dict(full).items() if v is None]
-    assert missing in ([], ["step_size"])
+    # The length of a Gibbs run follows from convergence.
+    assert missing in ([], ["step_size"], ["epochs", "burn_in"])
     assert full.resolve(shape) == full
     assert full.rounds(shape) >= 60
 
@@ -82,6 +83,8 @@ def test_step_follows_tau_unless_it_is_given():
         (SGLD(grid=(1000, 1)), "grid 1000x1 is larger than the matrix"),
         (SGD(regularization=0), "regularization"),
         (Gibbs(n_stripes=0), "n_stripes"),
+        (Gibbs(overrelax=1), "overrelax must lie from 0 to below 1"),
+        (Gibbs(overrelax=-0.5), "overrelax"),
     ],
 )
 def test_settings_that_cannot_be_meant(rule, words):

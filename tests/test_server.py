@@ -7,9 +7,10 @@ import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.callbacks import EarlyStop, History
-from bayesmf.chain import Settings, Validation
+from bayesmf.chain import Settings
 from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial, Threads, make_engine
+from bayesmf.monitor import Pairs, Validation
 from bayesmf.params import Params, Precisions
 from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
@@ -128,7 +129,8 @@ def test_precisions_wait_for_burn_in_on_request():
 
 def test_burn_in_until_rmse():
     rmse = []
-    known = Validation(DATA.user[:200], DATA.item[:200], DATA.value[:200])
+    pairs = Pairs(DATA.user[:200], DATA.item[:200], np.ones(200, bool))
+    known = Validation(pairs, DATA.value[:200])
     watch = History()
     sampler = Gibbs(epochs=40, burn_in="rmse:0.97")
     run(DATA, _settings(sampler), Serial(), known, [watch])

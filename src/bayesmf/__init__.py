@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bayesmf.calibration import Calibration
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
     from bayesmf.estimator import BayesianMF, Recommendation
@@ -18,6 +19,7 @@ _HOMES = {
     "Auto": "samplers",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
+    "Calibration": "calibration",
     "DSGD": "samplers",
     "DSGLD": "samplers",
     "DivergenceError": "errors",
@@ -43,6 +45,7 @@ __all__ = [
     "Auto",
     "BayesMFError",
     "BayesianMF",
+    "Calibration",
     "DivergenceError",
     "EarlyStop",
     "Event",

@@ -7,35 +7,23 @@ depends on when it is resumed.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bayesmf.callbacks import Callback, Event
+from bayesmf.callbacks import Event
 from bayesmf.draws import DrawStore
 from bayesmf.errors import InputError
-from bayesmf.kernels import predict_pairs
-from bayesmf.keys import STREAM_SERVER, generator, make_key
+from bayesmf.keeping import Fixed, Growing, Keeping
+from bayesmf.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
+from bayesmf.monitor import Monitor, Pairs
 from bayesmf.params import Params, Precisions
 from bayesmf.phases import ChainState, Rounds
 from bayesmf.priors import Prior, draw_tau
 from bayesmf.rules import DataShape
 from bayesmf.samplers import SGD, Sampler
-from bayesmf.schedules import Thinning, Trace
+from bayesmf.scales import draw_scales, rescale
+from bayesmf.schedules import Trace
 from bayesmf.worker import Result, Task
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Pairs whose ratings are known, in the chain's units; rows must be known."""
-
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
-    value: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -49,67 +37,8 @@ class Settings:
     seed: int
     max_draws: int
     scale: float = 1.0  # of a rating in the user's units: for what is reported
-
-
-@dataclass
-class RunningMean:
-    """Streaming average of a chain's predictions: accuracy without stored draws."""
-
-    total: NDArray[np.float64]
-    n: int = 0
-
-    def add(self, prediction: NDArray[np.float32]) -> None:
-        self.total += prediction
-        self.n += 1
-
-
-@dataclass
-class Monitor:
-    """What is followed while chains run: predictions of the validation set, and who listens."""
-
-    validation: Validation | None
-    callbacks: Sequence[Callback]
-    scale: float
-    begin: float = field(default_factory=time.monotonic)
-    means: dict[int, RunningMean] = field(default_factory=dict)
-    ratings_read: int = 0
-
-    def _predict(self, params: Params) -> NDArray[np.float32]:
-        assert self.validation is not None
-        known = self.validation
-        out = np.empty(len(known.value), np.float32)
-        predict_pairs(params.users, params.items, known.user, known.item, params.n_factors, out)
-        return out
-
-    def _rmse(self, prediction: NDArray[Any]) -> float:
-        """In the user's units."""
-        assert self.validation is not None
-        errors = prediction - self.validation.value
-        return self.scale * float(np.sqrt(np.mean(errors**2, dtype=np.float64)))
-
-    def state_rmse(self, params: Params) -> float | None:
-        """RMSE of one state."""
-        return None if self.validation is None else self._rmse(self._predict(params))
-
-    def averaged_rmse(self, params: Params, chain: int) -> float | None:
-        """RMSE of the average over a chain's draws, after adding one."""
-        if self.validation is None:
-            return None
-        mean = self.means.setdefault(chain, RunningMean(np.zeros(len(self.validation.value))))
-        mean.add(self._predict(params))
-        return self._rmse(mean.total / mean.n)
-
-    def rmse_all_chains(self) -> float | None:
-        """RMSE of the average over all draws of all chains so far."""
-        if not self.means:
-            return None
-        total = np.sum([mean.total for mean in self.means.values()], axis=0)
-        return self._rmse(total / sum(mean.n for mean in self.means.values()))
-
-    def tell(self, event: Event) -> bool:
-        """Whether anyone who listens wants the chain to end."""
-        wishes = [callback(event) for callback in self.callbacks]  # all of them are to hear it
-        return any(wishes)
+    target: str = "balanced"
+    max_seconds: float | None = None
 
 
 @dataclass
@@ -148,13 +77,19 @@ def draw_precisions(state: ChainState, settings: Settings, t: int, burning: bool
     if settings.tau is None:
         tau = draw_tau(state.sse, state.count, rng)
     if settings.sampler.precisions_drawn(burning):
+        if settings.sampler.rescales:
+            factors = draw_scales(
+                state.params, settings.prior, generator(state.key, t, STREAM_SCALES)
+            )
+            if state.means is not None:
+                rescale(state.means, factors)
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
     state.precisions = Precisions(users, items, tau)
 
 
 class Chain:
-    """One chain from its start to its last round."""
+    """One chain, from its start for as many rounds as the server asks for."""
 
     def __init__(
         self,
@@ -164,26 +99,31 @@ class Chain:
         rounds: Rounds,
         store: DrawStore,
         monitor: Monitor,
+        probe: Pairs,
     ) -> None:
         self.number, self.settings, self.rounds = number, settings, rounds
-        self.store, self.monitor = store, monitor
+        self.store, self.monitor, self.probe = store, monitor, probe
         self.sampler = settings.sampler
         self.n_rounds = self.sampler.rounds(shape)
         self.per_epoch = self.sampler.rounds_per_epoch(shape)
-        self.burn_in = self.sampler.burn_in_rule(shape)
+        self.keeping: Keeping = Growing() if self.sampler.adaptive else Fixed(self, shape)
         self.state, self.trace = start_chain(number, settings, shape), Trace()
         self.since_epoch, self.epoch = Errors(), 0
-        self.burning, self.first, self.kept = True, 0, 0
-        self.thinning = Thinning(self.n_rounds, 1)
+        self.t, self.until, self.kept = 0, self.n_rounds, 0
         self.rmse: float | None = None
         self.stopped = False
 
-    def run(self) -> Generator[list[Task], Sequence[Result], None]:
-        """Algorithm 2, lines 3-12."""
-        every = self.sampler.precision_every
-        for t in range(self.n_rounds):
-            if self.burning:
-                self.look_at_burn_in(t)
+    @property
+    def burning(self) -> bool:
+        """Whether draws are not kept yet."""
+        return self.keeping.burning
+
+    def run(self, until: int) -> Generator[list[Task], Sequence[Result], None]:
+        """Algorithm 2, lines 3-12, up to round `until`."""
+        every, self.until = self.sampler.precision_every, until
+        while self.t < until and not self.stopped:
+            t = self.t
+            self.keeping.before(self, t)
             yield from self.rounds.round(self.state, t)
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
@@ -191,32 +131,32 @@ class Chain:
                 if self.settings.tau is None:
                     yield from self.rounds.exact_errors(self.state)
                 draw_precisions(self.state, self.settings, t, self.burning)
-            if not self.burning and self.thinning.keeps(t - self.first):
-                self.keep()
+            self.t = t + 1
+            self.keeping.after(self, t)
             if int((t + 1) / self.per_epoch + 1e-9) > self.epoch and self.since_epoch.count:
                 self.end_epoch(t)
-                if self.stopped:
-                    break
-        if not self.kept:
-            self.keep_last_state()
+            self.stopped = self.stopped or self.out_of_time()
 
-    def look_at_burn_in(self, t: int) -> None:
-        """End burn-in before round t if it is over; then the number of draws is known."""
-        if self.burn_in.over(t / self.per_epoch, self.n_rounds / self.per_epoch, self.trace):
-            self.burning, self.first = False, t
-            thin = (self.sampler.thin or 1.0) * self.per_epoch
-            self.thinning = Thinning.of(self.n_rounds - t, thin, self.store.per_chain)
-            self.store.reserve(self.number, self.thinning.n_draws, self.state.params)
+    def out_of_time(self) -> bool:
+        limit = self.settings.max_seconds
+        return limit is not None and self.monitor.seconds() >= limit
 
     def keep(self) -> None:
         """Store the state as a draw, and add it to the average that is followed."""
-        self.store.add(self.number, self.state.params, self.state.precisions)
+        state = self.state
+        self.store.add(self.number, state.params, state.precisions, state.means)
         self.kept += 1
-        self.rmse = self.monitor.averaged_rmse(self.state.params, self.number)
+        self.rmse = self.monitor.averaged_rmse(state)
+
+    def finish(self) -> None:
+        """Burn-in of a growing run is dropped; a chain that kept nothing keeps its last state."""
+        self.keeping.finish(self)
+        if not self.kept:
+            self.keep_last_state()
 
     def keep_last_state(self) -> None:
         """What SGD ends with; also a chain that was stopped, or whose burn-in left no round."""
-        if self.burn_in.needs_validation and not self.stopped:
+        if self.keeping.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(
                 f"burn-in of chain {self.number} never ended: the validation RMSE came down to "
@@ -244,14 +184,14 @@ class Chain:
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))
         self.since_epoch = Errors()
         if self.burning:
-            self.rmse = monitor.state_rmse(state.params)
+            self.rmse = monitor.state_rmse(state)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
-        seconds = time.monotonic() - monitor.begin
+        seconds = monitor.seconds()
         self.stopped = monitor.tell(
             Event(
                 chain=self.number,
                 epoch=self.epoch,
-                epochs=max(1, round(self.n_rounds / self.per_epoch)),
+                epochs=max(1, round(self.until / self.per_epoch)),
                 seconds=seconds,
                 burning=self.burning and self.sampler.keeps_draws,
                 draws=self.kept,

@@ -22,7 +22,9 @@ class Draws:
     """T kept draws, chain by chain, oldest first: what a posterior is made of.
 
     `users` (T, n_users, width) and `items` may be memory maps. `user_mu` (T, width) and
-    `user_Lambda` (T, width) or (T, width, width) are the priors that the draws had.
+    `user_Lambda` (T, width) or (T, width, width) are the priors that the draws had. `user_means`
+    and `item_means`, where the rule has them, are the rows' conditional means (docs/sampler.md):
+    better for expectations, useless for spreads.
     """
 
     users: Rows
@@ -33,6 +35,8 @@ class Draws:
     item_Lambda: NDArray[np.float64]
     tau: NDArray[np.float64]
     chain: NDArray[np.int64]
+    user_means: Rows | None = None
+    item_means: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.tau)
@@ -46,12 +50,18 @@ class Draws:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """For storage."""
-        return {field.name.lower(): getattr(self, field.name) for field in fields(self)}
+        all_ = {field.name.lower(): getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in all_.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Draws:
         """From storage; other arrays are passed over."""
-        return cls(**{field.name: arrays[field.name.lower()] for field in fields(cls)})
+        given = {
+            field.name: arrays[field.name.lower()]
+            for field in fields(cls)
+            if field.name.lower() in arrays or not field.name.endswith("means")
+        }
+        return cls(**given)
 
 
 class DrawStore:
@@ -62,22 +72,39 @@ class DrawStore:
 
     def __init__(self, n_chains: int, per_chain: int) -> None:
         self.per_chain = per_chain
-        self._rows: list[tuple[Rows, Rows] | None] = [None] * n_chains
+        self._rows: list[list[Rows]] = [[] for _ in range(n_chains)]
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
 
-    def reserve(self, chain: int, n: int, params: Params) -> None:
+    def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
         """Make room for n draws of a chain."""
-        self._rows[chain] = (_allocate(n, params.users.shape), _allocate(n, params.items.shape))
+        parts = [params] if means is None else [params, means]
+        shapes = [rows.shape for part in parts for rows in (part.users, part.items)]
+        self._rows[chain] = [_allocate(n, shape) for shape in shapes]
 
-    def add(self, chain: int, params: Params, precisions: Precisions) -> None:
+    def add(
+        self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
+    ) -> None:
         """Keep a copy of the chain's state."""
-        if self._rows[chain] is None:
-            self.reserve(chain, 1, params)
-        rows = self._rows[chain]
-        assert rows is not None
+        if not self._rows[chain]:
+            self.reserve(chain, 1, params, means)
+        parts = [params] if means is None else [params, means]
         slot = len(self._precisions[chain])
-        rows[0][slot], rows[1][slot] = params.users, params.items
+        kept = [rows for part in parts for rows in (part.users, part.items)]
+        for array, rows in zip(self._rows[chain], kept, strict=True):
+            array[slot] = rows
         self._precisions[chain].append(precisions)
+
+    def full(self, chain: int) -> bool:
+        """Whether a chain has no room left."""
+        return len(self._precisions[chain]) >= self.per_chain
+
+    def select(self, chain: int, keep: slice) -> None:
+        """Forget all draws of a chain but those of a slice."""
+        kept = range(len(self._precisions[chain]))[keep]
+        for array in self._rows[chain]:
+            for slot, source in enumerate(kept):
+                array[slot] = array[source]
+        self._precisions[chain] = self._precisions[chain][keep]
 
     def __len__(self) -> int:
         return sum(map(len, self._precisions))
@@ -86,28 +113,29 @@ class DrawStore:
         """All that was kept."""
         kept = [p for chain in self._precisions for p in chain]
         counts = [len(chain) for chain in self._precisions]
+        joined = [self._joined(part, counts) for part in range(len(self._rows[0]))]
         return Draws(
-            users=self._joined(0, counts),
-            items=self._joined(1, counts),
+            users=joined[0],
+            items=joined[1],
             user_mu=np.array([p.users.mu for p in kept]),
             user_Lambda=np.array([p.users.Lambda for p in kept]),
             item_mu=np.array([p.items.mu for p in kept]),
             item_Lambda=np.array([p.items.Lambda for p in kept]),
             tau=np.array([p.tau for p in kept]),
             chain=np.repeat(np.arange(len(counts)), counts),
+            user_means=joined[2] if len(joined) > 2 else None,
+            item_means=joined[3] if len(joined) > 2 else None,
         )
 
-    def _joined(self, side: int, counts: list[int]) -> Rows:
-        parts = [
-            rows[side][:n] for rows, n in zip(self._rows, counts, strict=True) if rows is not None
-        ]
+    def _joined(self, part: int, counts: list[int]) -> Rows:
+        parts = [rows[part][:n] for rows, n in zip(self._rows, counts, strict=True)]
         if len(parts) == 1:
             return parts[0]
         out = _allocate(sum(counts), parts[0].shape[1:])
         at = 0
-        for part in parts:
-            out[at : at + len(part)] = part
-            at += len(part)
+        for one in parts:
+            out[at : at + len(one)] = one
+            at += len(one)
         return out
 
 

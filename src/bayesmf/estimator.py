@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
@@ -14,23 +14,27 @@ from numpy.typing import NDArray
 
 import bayesmf
 from bayesmf import diagnostics, storage
-from bayesmf.batches import TrainingData
+from bayesmf.calibration import Calibration, Calibrator
 from bayesmf.callbacks import Callback, History
-from bayesmf.chain import Settings, Validation
 from bayesmf.checks import whole
 from bayesmf.draws import Draws
 from bayesmf.engines.local import make_engine
 from bayesmf.engines.protocol import Engine
 from bayesmf.errors import InputError, NotFittedError
+from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
+from bayesmf.preparing import make_report, prepare, prepare_validation
 from bayesmf.ratings import Ratings
-from bayesmf.samplers import Auto, Sampler, sampler_from, settings_dict
-from bayesmf.server import RunReport, run
+from bayesmf.samplers import Auto, Sampler, sampler_from
+from bayesmf.seen import Seen
+from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
 
 # Constructor arguments that a model folder keeps as they are; the rest is in its report.
-SAVED_PARAMS = ("prior", "tau", "alpha_0", "beta_0", "standardize", "max_draws")
+SAVED_PARAMS = (
+    "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0", "standardize", "max_draws",
+)  # fmt: skip
 
 
 class Recommendation(NamedTuple):
@@ -43,20 +47,6 @@ class Recommendation(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Which items each user has rated, so that they are not recommended again."""
-
-    starts: NDArray[np.int64]
-    items: NDArray[np.int32]
-
-    def of(self, user: int) -> NDArray[np.int64]:
-        """Row numbers of the items that a user has rated."""
-        if user < 0:
-            return np.empty(0, np.int64)
-        return self.items[self.starts[user] : self.starts[user + 1]].astype(np.int64)
-
-
 class BayesianMF:
     """Bayesian matrix factorization by MCMC.
 
@@ -64,11 +54,18 @@ class BayesianMF:
     ----------
     n_factors : int, optional
         Latent features D. The default follows the number of ratings per row.
-    sampler : "auto", "sgd", "sgld", "gibbs" or a sampler object
+    sampler : "auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd" or a sampler object
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
-        settings; "auto" is Gibbs where a sweep is affordable, SGLD beyond.
-    prior : {"gamma", "wishart"}
-        Diagonal precisions with biases (Section 3.1), or BPMF's full covariances (Section 2.1).
+        settings; "auto" is Gibbs where a sweep is affordable, RowClock beyond.
+    target : {"fast", "balanced", "accurate"}
+        When samplers whose length was not said have sampled enough (bayesmf.tuning), and how many
+        chains "auto" runs: 1, 2 or 4.
+    max_seconds : float, optional
+        Stop sampling after this long, and keep what there is.
+    prior : {"auto", "gamma", "wishart", "wishart-bias"}
+        Diagonal precisions with biases (Section 3.1), BPMF's full covariances without biases
+        (Section 2.1), or full covariances of features and bias together. "auto" is the last of
+        these with Gibbs, where it costs nothing, and "gamma" elsewhere.
     tau : "sample" or float
         Noise precision, drawn or fixed, in units of the ratings.
     alpha_0, beta_0 : float
@@ -101,7 +98,9 @@ class BayesianMF:
         n_factors: int | None = None,
         *,
         sampler: str | Sampler | Auto = "auto",
-        prior: str = "gamma",
+        target: str = "balanced",
+        max_seconds: float | None = None,
+        prior: str = "auto",
         tau: str | float = "sample",
         alpha_0: float = 1.0,
         beta_0: float = 1.0,
@@ -114,6 +113,8 @@ class BayesianMF:
     ) -> None:
         self.n_factors = n_factors
         self.sampler = sampler
+        self.target = target
+        self.max_seconds = max_seconds
         self.prior = prior
         self.tau = tau
         self.alpha_0 = alpha_0
@@ -174,31 +175,22 @@ class BayesianMF:
             The same, optional. Its RMSE is followed while the chains run; nothing is learnt from
             it, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
         """
-        train = Ratings.of(ratings).compact()
+        made = prepare(ratings, self.standardize)
         known = None if validation is None else Ratings.of(validation)
-        low, high = train.range()
-        center = float(np.mean(train.rating, dtype=np.float64))
-        spread = float(np.std(train.rating, dtype=np.float64))
-        if spread > 0 and not 1e-12 < spread < 1e12:
-            raise InputError(
-                f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
-            )
-        scale = spread if self.standardize and spread > 0 else 1.0
-        data = _training_data(train, center, scale)
-        settings = make_settings(self.get_params(deep=False), data, scale)
+        data = made.data
+        settings = make_settings(self.get_params(deep=False), data, made.scale)
         engine = self._engine()
-        pairs = None if known is None else _validation(known, train, center, scale)
+        pairs = None if known is None else prepare_validation(known, made)
         compile_seconds = compile_kernels(settings)
         history = History()
         run_report = run(data, settings, engine, pairs, (history, *(self.callbacks or ())))
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
-        self.user_ids_, self.item_ids_ = train.user_ids, train.item_ids
+        self.user_ids_, self.item_ids_ = made.train.user_ids, made.train.item_ids
         self.history_ = history.events
-        self.posterior_ = Posterior(
-            run_report.draws, settings.n_factors, center, scale, float(low), float(high)
-        )
-        self._seen = _seen(data)
-        self.report_ = _report(data, settings, run_report, compile_seconds)
+        self._seen = Seen.of_data(data)
+        units = (made.center, made.scale, made.low, made.high)
+        self.posterior_ = Posterior(run_report.draws, self._seen, settings.n_factors, *units)
+        self.report_ = make_report(data, settings, run_report, compile_seconds)
         self.report_["step_size"] = self.history_[-1]["step_size"] if self.history_ else None
         return self
 
@@ -293,6 +285,24 @@ class BayesianMF:
                 progress(chunk.hi - chunk.lo)
         return scorer.result()
 
+    def calibration(
+        self, ratings: Any, progress: Callable[[int], Any] | None = None
+    ) -> Calibration:
+        """How well intervals hold held-out ratings, overall and by how much was known of each.
+
+        `progress` is called with the number of ratings scored since the last call.
+        """
+        posterior, test = self._fitted(), Ratings.of(ratings)
+        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
+        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        calibrator = Calibrator(self._seen.of_users(user), self._seen.of_items(item))
+        for chunk in posterior.chunks(user, item):
+            mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
+            calibrator.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+            if progress is not None:
+                progress(chunk.hi - chunk.lo)
+        return calibrator.result()
+
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
         posterior = self._fitted()
         rng = np.random.default_rng(seed)
@@ -327,6 +337,7 @@ class BayesianMF:
         posterior = self._fitted()
         arrays = posterior.draws.arrays()
         arrays |= {"seen_starts": self._seen.starts, "seen_items": self._seen.items}
+        arrays["history"] = history_array(self.history_)
         for side, ids in (("user", self.user_ids_), ("item", self.item_ids_)):
             arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
         units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
@@ -335,6 +346,7 @@ class BayesianMF:
             "bayesmf": bayesmf.__version__,
             "units": units,
             "report": self.report_,
+            "history": HISTORY_COLUMNS,
             "params": {name: made[name] for name in SAVED_PARAMS},
         }
         storage.write_folder(path, arrays, meta)
@@ -352,63 +364,22 @@ class BayesianMF:
                 random_state=report["seed"],
                 **meta["params"],
             )
-            model.posterior_ = Posterior(Draws.from_arrays(arrays), **meta["units"])
+            model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+            draws = Draws.from_arrays(arrays)
+            model.posterior_ = Posterior(draws, model._seen, **meta["units"])
             for side in ("user", "item"):
                 prefix = f"{side}_id_"
                 parts = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
                 setattr(model, f"{side}_ids_", IdMap.from_arrays(parts))
-            model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} lacks a part of a model ({error}): fit again") from None
-        model.report_, model.history_ = report, []
+        model.report_ = report
+        # Folders of earlier versions have none.
+        columns = meta.get("history", ())
+        model.history_ = history_events(columns, arrays["history"]) if columns else []
         model.posterior_.check(len(model.user_ids_), len(model.item_ids_), str(path))
         return model
 
 
 def _extreme(values: NDArray[np.float64], of: Any) -> float:
     return float(of(values)) if np.isfinite(values).any() else math.nan
-
-
-def _validation(known: Ratings, train: Ratings, center: float, scale: float) -> Validation:
-    user = train.user_ids.lookup(known.user_ids.ids)[known.user]
-    item = train.item_ids.lookup(known.item_ids.ids)[known.item]
-    both = (user >= 0) & (item >= 0)
-    if not both.any():
-        raise InputError(
-            "no validation rating has both a user and an item of the training ratings: nothing "
-            "can be followed; leave validation out, or check its ids"
-        )
-    value = ((known.rating - center) / scale).astype(np.float32)
-    return Validation(user[both].astype(np.int32), item[both].astype(np.int32), value[both])
-
-
-def _training_data(train: Ratings, center: float, scale: float) -> TrainingData:
-    value = ((train.rating - center) / scale).astype(np.float32)
-    return TrainingData(train.user, train.item, value, train.n_users, train.n_items)
-
-
-def _seen(data: TrainingData) -> Seen:
-    order = np.lexsort((data.item, data.user))
-    starts = np.zeros(data.n_users + 1, np.int64)
-    np.cumsum(data.user_counts(), out=starts[1:])
-    return Seen(starts, data.item[order])
-
-
-def _report(
-    data: TrainingData, settings: Settings, done: RunReport, compile_seconds: float
-) -> dict[str, Any]:
-    return {
-        "ratings": len(data),
-        "users": data.n_users,
-        "items": data.n_items,
-        "factors": settings.n_factors,
-        "prior": type(settings.prior).__name__.removesuffix("Prior").lower(),
-        "sampler": settings_dict(settings.sampler),
-        "seed": settings.seed,
-        "seconds": done.seconds,
-        "compile_seconds": compile_seconds,
-        "epochs": done.epochs,
-        "draws": len(done.draws),
-        "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
-        "tau": float(done.draws.tau.mean()) / settings.scale**2,
-    }

@@ -208,6 +208,39 @@ def predict_pairs(user_rows, item_rows, user, item, n_factors, out):
 
 
 @njit(**_JIT)
+def add_expected(user_means, item_means, users, user, item, rated, n_factors, out):
+    """out[n] += expected prediction of pair n given a draw; nothing for rows nobody has seen.
+
+    For a rated pair the user's own row stands in (see Pairs.predict in monitor.py).
+    """
+    for n in range(user.shape[0]):
+        i, j = user[n], item[n]
+        if i < 0 or j < 0:
+            continue
+        if rated[n]:
+            out[n] += predict(users, i, item_means, j, n_factors)
+        else:
+            out[n] += predict(user_means, i, item_means, j, n_factors)
+
+
+@njit(**_JIT)
+def find_rated(starts, items, user, item, out):
+    """out[n] = whether item[n] is among the items of user[n], which stand in ascending order."""
+    for n in range(user.shape[0]):
+        out[n] = False
+        if user[n] < 0:
+            continue
+        lo, hi = starts[user[n]], starts[user[n] + 1]
+        while lo < hi:
+            middle = (lo + hi) // 2
+            if items[middle] < item[n]:
+                lo = middle + 1
+            else:
+                hi = middle
+        out[n] = lo < starts[user[n] + 1] and items[lo] == item[n]
+
+
+@njit(**_JIT)
 def sum_squared_errors(data, X, Y, n_factors):
     """Sum of squared errors of all ratings of a block, at one state."""
     user, item, value = data.user, data.item, data.value

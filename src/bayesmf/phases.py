@@ -8,18 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.params import Params, Precisions
+from bayesmf.params import Params, Precisions, Rows
 from bayesmf.worker import Held, Result, Task
+
+
+class Moments(NamedTuple):
+    """Data-weighted mean squares of the columns of users and items, and what they belong to."""
+
+    users: NDArray[np.float64]
+    items: NDArray[np.float64]
+    precisions: Precisions
 
 
 @dataclass
 class ChainState:
-    """Where a chain is. `sse` and `count` are the squared errors that its last round met."""
+    """Where a chain is. `sse` and `count` are the squared errors that its last round met.
+
+    `pace` is halved whenever a round diverges and is run again, `repairs` counts how often. Rules
+    with a clock for each row also carry momenta, (users, items), and the mean squares of both
+    sides' columns together with the precisions they were found with.
+    """
 
     chain: int
     key: NDArray[np.uint32]
@@ -28,6 +41,11 @@ class ChainState:
     sse: float = 0.0
     count: int = 0
     visits: dict[int, int] = field(default_factory=dict)
+    pace: float = 1.0
+    repairs: int = 0
+    momenta: tuple[Rows, Rows] | None = None
+    moments: Moments | None = None
+    means: Params | None = None  # conditional means of the rows, where the rule has them
 
 
 Phases = Generator[list[Task], Sequence[Result], None]

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
-from bayesmf.kernels import predict_components
+from bayesmf.kernels import add_expected, predict_components
 from bayesmf.mixture import mixture_moments, mixture_quantile
+from bayesmf.seen import Seen
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,9 +50,13 @@ class Posterior:
 
     A new rating is `center + scale * prediction`, with noise variance `scale^2 / tau`. The mean is
     clipped to [low, high], the range of the ratings seen; draws and intervals never are.
+
+    Where draws have conditional means, a pair's components are moved together so that their mean is
+    the average of the expected predictions: the draws tell the spread, the means the place.
     """
 
     draws: Draws
+    seen: Seen
     n_factors: int
     center: float
     scale: float
@@ -67,7 +72,9 @@ class Posterior:
             "users": (n, n_users, width), "items": (n, n_items, width), "user_mu": (n, width),
             "item_mu": (n, width), "user_Lambda": Lambda, "item_Lambda": Lambda, "chain": (n,),
         }  # fmt: skip
-        found = {name: getattr(draws, name).shape for name in expected}
+        if draws.user_means is not None:
+            expected |= {"user_means": expected["users"], "item_means": expected["items"]}
+        found = {name: np.shape(getattr(draws, name)) for name in expected}
         if n == 0 or found != expected or width - self.n_factors not in (0, 1):
             raise InputError(f"{where} holds arrays that do not fit together: fit again")
 
@@ -99,10 +106,27 @@ class Posterior:
                 (items.mu.astype(np.float32)[None], y_cov),
                 1.0 / draws.tau[t], mu[t], var[t],
             )  # fmt: skip
+        if draws.user_means is not None:
+            mu += self._shift(mu, user, item)
         mu *= np.float32(self.scale)
         mu += np.float32(self.center)
         var *= np.float32(self.scale**2)
         return mu, var
+
+    def _shift(self, mu: NDArray[np.float32], user: Index, item: Index) -> NDArray[np.float32]:
+        """What to add to the pairs' predictions, so that their mean is the expected one."""
+        draws = self.draws
+        assert draws.user_means is not None and draws.item_means is not None
+        expected = np.zeros(len(user))
+        rated = self.seen.rated(user, item)
+        for t in range(len(draws)):
+            add_expected(
+                _readonly(draws.user_means[t]), _readonly(draws.item_means[t]),
+                _readonly(draws.users[t]), user, item, rated, self.n_factors, expected,
+            )  # fmt: skip
+        shift = expected / len(draws) - mu.mean(0, dtype=np.float64)
+        shift[(user < 0) | (item < 0)] = 0.0
+        return np.asarray(shift, np.float32)
 
     def clip(self, values: Floats) -> Floats:
         """To the range of the ratings seen."""

@@ -1,7 +1,7 @@
 """The hyper-priors: Gamma on diagonal precisions (Section 3.1), Gaussian-Wishart (Section 2.1).
 
-Both offer the same three things: a start, a draw given the rows, a log density. The server
-knows nothing else about them.
+Both offer the same things: a start, a draw given the rows, a log density, and how likely rows
+would be with a column rescaled. The server knows nothing else about them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ class GammaPrior:
         width = n_factors + 1
         return RowPrior(np.zeros(width), rng.gamma(self.alpha_0, 1.0 / self.beta_0, width))
 
+    def columns(self, rows: Rows) -> GammaColumns:
+        """The rows' columns, for rescaling them."""
+        return GammaColumns(
+            self.alpha_0 + 0.5 * len(rows), 0.5 * column_squares(rows) / self.beta_0
+        )
+
     def log_density(self, prior: RowPrior) -> float:
         """log p(Lambda), up to a constant."""
         lam = prior.Lambda
@@ -56,34 +62,47 @@ class WishartPrior:
     """Lambda ~ Wishart(W_0 = I, nu_0), mu | Lambda ~ N(0, (kappa_0 Lambda)^-1).
 
     The paper writes beta_0 for kappa_0; here beta_0 is the Gamma rate alone. `nu_0=None` is the
-    number of factors, the value of Salakhutdinov and Mnih (2008), as is kappa_0 = 2.
+    width of a row, the value of Salakhutdinov and Mnih (2008), as is kappa_0 = 2. With `bias` a row
+    is [U_i, a_i], and features and bias have one covariance.
     """
 
     kappa_0: float = 2.0
     nu_0: float | None = None
-    bias = False
+    bias: bool = False
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
         """Mean zero, the same precision in every direction."""
-        return RowPrior(np.zeros(n_factors), precision * np.eye(n_factors))
+        width = n_factors + self.bias
+        return RowPrior(np.zeros(width), precision * np.eye(width))
 
     def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) | rows, Gaussian-Wishart by conjugacy."""
         n, width = rows.shape
-        total, cross = second_moments(rows)
-        mean = total / n
-        scatter = cross - n * np.outer(mean, mean)
+        total, scale = self._scale(rows)
         kappa = self.kappa_0 + n
-        inverse_scale = np.eye(width) + scatter + (self.kappa_0 * n / kappa) * np.outer(mean, mean)
-        # 0.5 (A + A^T): rounding must not make a symmetric matrix look otherwise to Cholesky.
-        scale = np.linalg.inv(0.5 * (inverse_scale + inverse_scale.T))
         Lambda = draw_wishart(self._nu(width) + n, scale, rng)
         return RowPrior(_draw_mean(total / kappa, kappa * Lambda, rng), Lambda)
 
+    def columns(self, rows: Rows) -> WishartColumns:
+        """The rows' columns, for rescaling them."""
+        n, width = rows.shape
+        return WishartColumns(0.5 * (self._nu(width) + n), self._scale(rows)[1])
+
+    def _scale(self, rows: Rows) -> tuple[Array, Array]:
+        """Sum of the rows; (W_0^-1 + C)^-1, the scale of Lambda's Wishart given the rows."""
+        n, width = rows.shape
+        total, cross = second_moments(rows)
+        mean = total / n
+        scatter = cross - n * np.outer(mean, mean)
+        C = scatter + (self.kappa_0 * n / (self.kappa_0 + n)) * np.outer(mean, mean)
+        # 0.5 (A + A^T): rounding must not make a symmetric matrix look otherwise to Cholesky.
+        return total, np.asarray(np.linalg.inv(np.eye(width) + 0.5 * (C + C.T)))
+
     def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) from the hyper-prior, before any data."""
-        Lambda = draw_wishart(self._nu(n_factors), np.eye(n_factors), rng)
-        return RowPrior(_draw_mean(np.zeros(n_factors), self.kappa_0 * Lambda, rng), Lambda)
+        width = n_factors + self.bias
+        Lambda = draw_wishart(self._nu(width), np.eye(width), rng)
+        return RowPrior(_draw_mean(np.zeros(width), self.kappa_0 * Lambda, rng), Lambda)
 
     def log_density(self, prior: RowPrior) -> float:
         """log p(mu, Lambda), up to a constant."""
@@ -100,6 +119,48 @@ class WishartPrior:
 
 
 Prior = GammaPrior | WishartPrior
+
+
+@dataclass
+class GammaColumns:
+    """p(rows with column d times k), precisions integrated out, is (1 + k^2 q_d)^-power in k."""
+
+    power: float
+    q: Array
+
+    def weight(self, d: int) -> float:
+        """q_d."""
+        return float(self.q[d])
+
+    def rescale(self, d: int, k: float) -> None:
+        """Column d is k times as large now."""
+        self.q[d] *= k * k
+
+
+@dataclass
+class WishartColumns:
+    """The same for a Wishart: the determinant of M = I + C is linear in k^2, column by column.
+
+    With row and column d of C times k it is proportional to 1 + k^2 q, q = 1 / (M^-1)_dd - 1.
+    """
+
+    power: float
+    inverse: Array
+
+    def weight(self, d: int) -> float:
+        """q_d; above zero, whatever rounding says."""
+        return max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
+
+    def rescale(self, d: int, k: float) -> None:
+        """M' = E M E + (1 - k^2) e e^T with E = diag(1, .., k, .., 1): a change of rank one."""
+        N = self.inverse
+        N[d] /= k
+        N[:, d] /= k
+        c = 1.0 - k * k
+        N -= (c / (1.0 + c * N[d, d])) * np.outer(N[:, d], N[d])
+
+
+Columns = GammaColumns | WishartColumns
 
 
 def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:

@@ -31,8 +31,8 @@ class DataShape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GradientRule:
-    """What mini-batch rules share: grid, mini-batches, rounds, step size.
+class BatchRule:
+    """What mini-batch rules share: grid, mini-batches, rounds.
 
     Parameters
     ----------
@@ -45,9 +45,6 @@ class GradientRule:
         the whole block.
     round_length : int, optional
         Mini-batch updates in a round. The default is one pass over the block.
-    step_size, kappa, decay : float, optional
-        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
-        chosen from the numbers of ratings per row, and follows tau as that is drawn.
     minibatch : {"shuffled", "replacement"}, optional
         Ratings dealt into mini-batches once, or drawn with replacement each time.
     visits : "equal", "size" or sequence of float
@@ -61,9 +58,6 @@ class GradientRule:
     epochs: float | None = None
     batch_size: int | None = None
     round_length: int | None = None
-    step_size: float | None = None
-    kappa: float | None = None
-    decay: float = 0.51
     minibatch: str | None = None
     visits: str | Sequence[float] = "equal"
     shuffle_groups: bool = False
@@ -82,8 +76,7 @@ class GradientRule:
         rule = replace(rule, grid=grid, batch_size=min(size, per_block))
         rule = replace(rule, minibatch=rule.minibatch or rule.default_minibatch())
         rule = replace(rule, round_length=rule.round_length or rule.n_batches(shape))
-        rule = replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
-        return replace(rule, kappa=self.kappa or rule.default_kappa(shape))
+        return replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
 
     def default_batches(self) -> int:
         return BATCHES
@@ -93,25 +86,6 @@ class GradientRule:
 
     def default_epochs(self, shape: DataShape) -> float:
         raise TypeError("an update rule has default epochs")
-
-    def default_step(self, shape: DataShape, stiffest: float) -> float:
-        """Default step times tau, where `stiffest` over-estimates any row's curvature over tau.
-
-        The step may follow tau without harm: given tau each update leaves the same law in place.
-        """
-        raise TypeError("an update rule has a default step")
-
-    def first_step(self, shape: DataShape, stiffest: float, tau: float, pull: float) -> float:
-        """epsilon_0 given tau and the strongest pull of the prior on a visit, max lambda / hbar.
-
-        A default step is stable against both: it is below 4 over either curvature.
-        """
-        if self.step_size is not None:
-            return self.step_size
-        return min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
-
-    def default_kappa(self, shape: DataShape) -> float:
-        return max(1.0, float(self.rounds(shape)))
 
     def n_batches(self, shape: DataShape) -> int:
         """Mini-batches that each block is dealt into."""
@@ -136,8 +110,49 @@ class GradientRule:
         return 1.0 / (self.n_groups() * self.n_batches(shape))
 
     def noise_variance(self, hbar: Array) -> Array:
-        """Variance of the noise added on a visit, in units of the step."""
-        raise TypeError("an update rule has a noise variance")
+        """Variance of the noise added on a visit, in units of the step, where all rows have one."""
+        return np.zeros_like(hbar)
+
+
+@dataclass(frozen=True)
+class GradientRule(BatchRule):
+    """A mini-batch rule with one step size for all rows.
+
+    Parameters beyond those of `BatchRule`
+    ----------
+    step_size, kappa, decay : float, optional
+        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
+        chosen from the numbers of ratings per row, follows tau as that is drawn, and is halved
+        where a round diverges.
+    """
+
+    step_size: float | None = None
+    kappa: float | None = None
+    decay: float = 0.51
+
+    def resolve(self, shape: DataShape) -> Self:
+        """The same with every default filled in from the size of the data."""
+        rule = super().resolve(shape)
+        return replace(rule, kappa=self.kappa or rule.default_kappa(shape))
+
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
+        """Default step times tau, where `stiffest` over-estimates any row's curvature over tau.
+
+        The step may follow tau without harm: given tau each update leaves the same law in place.
+        """
+        raise TypeError("an update rule has a default step")
+
+    def first_step(self, shape: DataShape, stiffest: float, tau: float, pull: float) -> float:
+        """epsilon_0 given tau and the strongest pull of the prior on a visit, max lambda / hbar.
+
+        A default step is stable against both: it is below 4 over either curvature.
+        """
+        if self.step_size is not None:
+            return self.step_size
+        return min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
+
+    def default_kappa(self, shape: DataShape) -> float:
+        return max(1.0, float(self.rounds(shape)))
 
 
 Rule = TypeVar("Rule", bound=Any)
@@ -148,8 +163,17 @@ _CHOICES = {
     "precisions_from": ("start", "burn-in"),
 }
 _WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
-_POSITIVE = ("epochs", "step_size", "kappa", "thin", "initial_precision", "regularization")
-_NEEDED = ("n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise")
+_COUNTS = ("exact_below",)
+_POSITIVE = (
+    "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization",
+    "delta_max", "rho", "friction", "gain",
+)  # fmt: skip
+_NEEDED = (
+    "n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise",
+    "delta_max", "rho", "friction", "gain",
+)  # fmt: skip
+# Beyond these a rule is not stable, whatever the data.
+_AT_MOST = {"delta_max": 2.0, "rho": 1.0}
 
 
 def check_settings(sampler: Rule) -> Rule:
@@ -157,15 +181,21 @@ def check_settings(sampler: Rule) -> Rule:
     numbers: dict[str, Any] = {}
     for field in fields(sampler):
         name, value = field.name, getattr(sampler, field.name)
-        if value is None and name not in _NEEDED:
+        if value is None and (field.default is None or name not in _NEEDED):
             continue
         if name in _CHOICES and value not in _CHOICES[name]:
             names = " or ".join(repr(c) for c in _CHOICES[name])
             raise InputError(f"{name} must be {names}; got {value!r}")
         if name in _WHOLE:
             numbers[name] = whole(name, value)
+        elif name in _COUNTS:
+            numbers[name] = whole(name, value, 0)
         elif name in _POSITIVE:
             numbers[name] = positive(name, value)
+            if numbers[name] > _AT_MOST.get(name, np.inf):
+                raise InputError(f"{name} must be at most {_AT_MOST[name]:g}; got {value!r}")
+        elif name == "overrelax" and value != 0 and positive(name, value) >= 1:
+            raise InputError(f"overrelax must lie from 0 to below 1; got {value!r}")
         elif name == "decay" and value != 0 and positive(name, value) > 1:
             raise InputError(f"decay must lie between 0 and 1; got {value!r}")
     checked = replace(sampler, **numbers)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesmf.clocks import SGHMC, SGNHT, RowClock
 from bayesmf.grid import Grid
 from bayesmf.rules import BATCHES, Array, DataShape, GradientRule, check_settings
 from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
@@ -20,6 +21,8 @@ from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
 # their variance is small; were they exact, rare rows would take thousands of epochs to forget
 # where they began.
 HEAT = 0.5
+# Sweeps after which a run ends that did not converge.
+LONGEST_RUN = 500
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class SGD(GradientRule):
     thin = None
     precision_every = None
     keeps_draws = False
+    adaptive = False
+    rescales = False
 
     @property
     def initial_precision(self) -> float:
@@ -94,6 +99,8 @@ class SGLD(GradientRule):
     initial_precision: float = 2.0
 
     keeps_draws = True
+    adaptive = False
+    rescales = False  # as the paper has it
 
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
@@ -146,11 +153,15 @@ class Gibbs:
     n_chains : int
         Independent chains.
     epochs : float, optional
-        Sweeps.
+        Sweeps. By default as many as it takes to reach the estimator's `target`.
     burn_in : float or str, optional
-        Sweeps dropped, or "rmse:0.85" or "stationary".
+        Sweeps dropped, or "rmse:0.85" or "stationary". By default a quarter of the run.
     thin : float, optional
         Sweeps between kept draws.
+    overrelax : float
+        From 0, plain draws, to below 1: how far beyond its conditional mean a row lands, as a share
+        of how far it was on the other side. It leaves the same law in place, and turns the
+        slow random walk of plain sweeps into steady motion.
     n_stripes : int
         Parts that each side is cut into, the tasks of a half-sweep.
     initial_precision : float
@@ -161,22 +172,26 @@ class Gibbs:
     epochs: float | None = None
     burn_in: float | str | BurnIn | None = None
     thin: float | None = None
+    overrelax: float = 0.9
     n_stripes: int = 8
     initial_precision: float = 2.0
 
     precision_every = 1
     keeps_draws = True
+    rescales = True
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the length of the run follows from convergence."""
+        return self.epochs is None
 
     def resolve(self, shape: DataShape) -> Gibbs:
         """The same with every default filled in from the size of the data."""
-        rule = check_settings(self)
-        epochs = rule.epochs or float(np.clip(round(4e7 / shape.n_ratings), 200, 500))
-        rule = replace(
-            rule,
-            epochs=epochs,
-            burn_in=epochs / 5 if self.burn_in is None else self.burn_in,
-            thin=rule.thin or 1.0,
-        )
+        rule = replace(check_settings(self), thin=self.thin or 1.0)
+        if rule.burn_in is None and rule.epochs is not None:
+            rule = replace(rule, burn_in=rule.epochs / 4)
+        elif rule.burn_in is not None and rule.epochs is None:
+            rule = replace(rule, epochs=float(LONGEST_RUN))
         return check_settings(rule)
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
@@ -184,46 +199,46 @@ class Gibbs:
         return 1.0
 
     def rounds(self, shape: DataShape) -> int:
-        assert self.epochs is not None
-        return max(1, round(self.epochs))
+        return max(1, round(LONGEST_RUN if self.epochs is None else self.epochs))
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
-        assert self.burn_in is not None
-        return burn_in_rule(self.burn_in)
+        return burn_in_rule(self.burn_in or 0)
 
     def precisions_drawn(self, burning: bool) -> bool:
         return True
 
 
 # Above this many multiplications a sweep, exact draws cost more than they bring.
-GIBBS_LIMIT = 2e10
+GIBBS_LIMIT = 4e10
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Gibbs where a sweep is affordable, SGLD beyond; with settings that both have.
+    """Gibbs where a sweep is affordable, RowClock beyond; with settings that both have.
 
     Parameters
     ----------
-    n_chains, epochs, burn_in, thin
-        As in `Gibbs` and `SGLD`.
+    n_chains : int, optional
+        Independent chains. By default 1, 2 or 4 for the targets "fast", "balanced", "accurate".
+    epochs, burn_in, thin
+        As in `Gibbs` and `RowClock`.
     """
 
-    n_chains: int = 1
+    n_chains: int | None = None
     epochs: float | None = None
     burn_in: float | str | BurnIn | None = None
     thin: float | None = None
 
-    def choose(self, shape: DataShape, n_factors: int) -> SGLD | Gibbs:
-        """The rule for data of this size."""
+    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> RowClock | Gibbs:
+        """The rule for data of this size, with as many chains unless it was said."""
         check_settings(self)
         width, rows = n_factors + 1, shape.n_users + shape.n_items
         cost = shape.n_ratings * width**2 + rows * width**3 / 6
-        rule = Gibbs if cost <= GIBBS_LIMIT else SGLD
-        return rule(**vars(self))
+        rule = Gibbs if cost <= GIBBS_LIMIT else RowClock
+        return rule(**{**vars(self), "n_chains": self.n_chains or n_chains})
 
 
-Sampler = SGD | SGLD | Gibbs
+Sampler = SGD | SGLD | RowClock | SGHMC | SGNHT | Gibbs
 
 
 def settings_dict(sampler: Sampler) -> dict[str, Any]:
@@ -240,7 +255,9 @@ def settings_dict(sampler: Sampler) -> dict[str, Any]:
 
 def sampler_from(settings: Mapping[str, Any]) -> Sampler:
     """The sampler of a manifest."""
-    rules: dict[str, Any] = {"SGD": SGD, "SGLD": SGLD, "Gibbs": Gibbs}
+    rules: dict[str, Any] = {
+        rule.__name__: rule for rule in (SGD, SGLD, RowClock, SGHMC, SGNHT, Gibbs)
+    }
     given = {name: value for name, value in settings.items() if name != "rule"}
     rule: Sampler = rules[settings["rule"]](**given)
     return rule

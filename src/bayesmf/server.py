@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback
-from bayesmf.chain import Chain, Monitor, Settings, Validation
+from bayesmf.chain import Chain, Settings
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.engines.protocol import Engine, Handle
 from bayesmf.errors import InputError
+from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
+from bayesmf.tuning import N_PROBE, judge, stages, target_named
 from bayesmf.worker import Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
@@ -20,12 +21,14 @@ ChainRun = Generator[list[Task], Sequence[Result], None]
 
 @dataclass
 class RunReport:
-    """What a run did."""
+    """What a run did. `convergence` is what the probe pairs say, of runs that end by themselves."""
 
     draws: Draws
     seconds: float
     ratings_read: int
     epochs: float
+    convergence: dict[str, float | str] | None
+    repairs: int
 
 
 def run(
@@ -36,24 +39,59 @@ def run(
     callbacks: Sequence[Callback] = (),
 ) -> RunReport:
     """Run all chains to their end and return what they kept."""
-    begin = time.monotonic()
     sampler = settings.sampler
     shape = data_shape(data)
+    monitor = Monitor(validation, callbacks, settings.scale, growing=sampler.adaptive)
     rounds = make_rounds(data, sampler, settings.seed)
     if sampler.burn_in_rule(shape).needs_validation and validation is None:
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     store = DrawStore(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
-    monitor = Monitor(validation, callbacks, settings.scale)
+    probe = probe_pairs(data, N_PROBE, settings.seed)
     engine.start(rounds.held)
     try:
         chains = [
-            Chain(c, shape, settings, rounds, store, monitor).run() for c in range(sampler.n_chains)
+            Chain(number, shape, settings, rounds, store, monitor, probe)
+            for number in range(sampler.n_chains)
         ]
-        drive(chains, engine)
+        if sampler.adaptive:
+            convergence = sample_enough(chains, settings, engine)
+        else:
+            convergence = None
+            drive([chain.run(chain.n_rounds) for chain in chains], engine)
     finally:
         engine.close()
+    for chain in chains:
+        chain.finish()
     epochs = monitor.ratings_read / len(data) / sampler.n_chains
-    return RunReport(store.draws(), time.monotonic() - begin, monitor.ratings_read, epochs)
+    return RunReport(
+        store.draws(),
+        monitor.seconds(),
+        monitor.ratings_read,
+        epochs,
+        convergence,
+        sum(chain.state.repairs for chain in chains),
+    )
+
+
+def sample_enough(
+    chains: Sequence[Chain], settings: Settings, engine: Engine
+) -> dict[str, float | str]:
+    """Run all chains until the target is reached, time is over, or they are as long as may be."""
+    target = target_named(settings.target)
+    per_epoch, n_rounds = chains[0].per_epoch, chains[0].n_rounds
+    found, ended = None, "longest run"
+    for end in stages(per_epoch, n_rounds):
+        drive([chain.run(end) for chain in chains], engine)
+        found = judge(chains)
+        if all(chain.stopped for chain in chains):
+            late = any(chain.out_of_time() for chain in chains)
+            ended = "max_seconds" if late else "callback"
+            break
+        if end >= target.least * per_epoch and found.enough(target):
+            ended = "target"
+            break
+    assert found is not None
+    return {**found._asdict(), "ended_by": ended, "target": settings.target}
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:

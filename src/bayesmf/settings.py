@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from bayesmf.batches import TrainingData
-from bayesmf.chain import Settings, Validation
+from bayesmf.chain import Settings
 from bayesmf.checks import positive, whole
+from bayesmf.clocks import SGHMC, SGNHT, ClockRule, RowClock
 from bayesmf.engines.local import Serial
 from bayesmf.errors import InputError
+from bayesmf.monitor import Pairs, Validation
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
-from bayesmf.rules import DataShape
+from bayesmf.rules import BatchRule, DataShape
 from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run
+from bayesmf.tuning import target_named
 
 MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
 LARGEST_DRAW = 8 << 30
@@ -34,7 +37,12 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
         tau = positive("tau", tau, "'sample' or a positive number")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"])
+    target = target_named(params["target"])
+    limit = params["max_seconds"]
+    if limit is not None:
+        limit = positive("max_seconds", limit)
+    sampler = make_sampler(params["sampler"], shape, d, target.n_chains).resolve(shape)
+    prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"], sampler)
     per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
     if per_draw > LARGEST_DRAW:
         raise InputError(
@@ -42,15 +50,19 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
             f"and {shape.n_items} items: use fewer"
         )
     if max_draws is None:
+        if isinstance(sampler, Gibbs):  # which keeps conditional means as well
+            per_draw *= 2
         max_draws = int(np.clip(DRAW_BYTES // per_draw, 8, MAX_DRAWS))
     return Settings(
-        sampler=make_sampler(params["sampler"], shape, d).resolve(shape),
+        sampler=sampler,
         prior=prior,
         n_factors=d,
         tau=None if tau == "sample" else tau * scale**2,
         seed=whole("random_state", seed, 0),
         max_draws=whole("max_draws", max_draws),
         scale=scale,
+        target=params["target"],
+        max_seconds=limit,
     )
 
 
@@ -59,26 +71,35 @@ def default_factors(shape: DataShape) -> int:
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
 
 
-def make_sampler(sampler: str | Sampler | Auto, shape: DataShape, d: int) -> Sampler:
-    """A sampler by its name, or as it is."""
-    named = {"auto": Auto(), "sgd": SGD(), "sgld": SGLD(), "gibbs": Gibbs()}
+def make_sampler(
+    sampler: str | Sampler | Auto, shape: DataShape, d: int, n_chains: int = 1
+) -> Sampler:
+    """A sampler by its name, or as it is; `n_chains` where "auto" may choose."""
+    named: dict[str, Sampler | Auto] = {
+        "auto": Auto(), "sgd": SGD(), "sgld": SGLD(), "rowclock": RowClock(), "sghmc": SGHMC(),
+        "sgnht": SGNHT(), "gibbs": Gibbs(),
+    }  # fmt: skip
     rule = named.get(sampler) if isinstance(sampler, str) else sampler
     if isinstance(rule, Auto):
-        return rule.choose(shape, d)
+        rule = rule.choose(shape, d, n_chains)
+    if isinstance(rule, ClockRule):
+        return rule.of_width(d)
     if not isinstance(rule, SGD | SGLD | Gibbs):
-        raise InputError(
-            f"sampler {sampler!r} is none of 'auto', 'sgd', 'sgld', 'gibbs' or a sampler object"
-        )
+        names = ", ".join(repr(name) for name in named)
+        raise InputError(f"sampler {sampler!r} is none of {names} or a sampler object")
     return rule
 
 
-def make_prior(name: str, alpha_0: float, beta_0: float) -> Prior:
-    """A prior by its name."""
+def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:
+    """A prior by its name. "auto" is the full covariance where it costs nothing: with Gibbs."""
+    gamma = GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
+    if name == "auto":
+        name = "wishart-bias" if isinstance(sampler, Gibbs) else "gamma"
     if name == "gamma":
-        return GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
-    if name == "wishart":
-        return WishartPrior()
-    raise InputError(f"prior {name!r} is none of 'gamma', 'wishart'")
+        return gamma
+    if name in ("wishart", "wishart-bias"):
+        return WishartPrior(bias=name == "wishart-bias")
+    raise InputError(f"prior {name!r} is none of 'auto', 'gamma', 'wishart', 'wishart-bias'")
 
 
 def compile_kernels(settings: Settings) -> float:
@@ -87,12 +108,15 @@ def compile_kernels(settings: Settings) -> float:
     pair = np.array([0, 1], np.int32)
     data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
     sampler = replace(settings.sampler, epochs=1)
-    if not isinstance(sampler, Gibbs):
-        sampler = replace(
-            sampler, grid=(1, 1), batch_size=1, round_length=1, step_size=1e-6, visits="equal"
-        )
+    if isinstance(sampler, BatchRule):
+        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, visits="equal")
+    if isinstance(sampler, SGD | SGLD):
+        sampler = replace(sampler, step_size=1e-6)
     if not isinstance(sampler, SGD):
         sampler = replace(sampler, burn_in=0)
-    tiny = replace(settings, sampler=sampler.resolve(data_shape(data)), max_draws=1)
-    run(data, tiny, Serial(), Validation(pair, pair, data.value))
+    tiny = replace(
+        settings, sampler=sampler.resolve(data_shape(data)), max_draws=1, max_seconds=None
+    )
+    pairs = Pairs(pair, pair, np.array([True, False]))
+    run(data, tiny, Serial(), Validation(pairs, data.value))
     return time.monotonic() - begin

@@ -9,17 +9,27 @@ import numpy as np
 from bayesmf.batches import Stripe, TrainingData, make_stripes
 from bayesmf.errors import DivergenceError
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.params import Params
 from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers import Gibbs
 from bayesmf.worker import RowsResult, RowsTask
 
+# Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
+# a chain that begins far off would take tens of sweeps to warm up.
+SETTLE = 4
+
 
 class GibbsRounds:
-    """Gibbs: two phases, all users given the items, then all items given the users."""
+    """Gibbs: two phases, all users given the items, then all items given the users.
+
+    `state.means` are the conditional means of the sweep: of users given the items before it, of
+    items given the new users. Predictions from them have the same expectation as from the rows.
+    """
 
     def __init__(self, data: TrainingData, rule: Gibbs) -> None:
         users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
         items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
+        self._rule = rule
         self.held: Sequence[Stripe] = users + items
         self._places = (range(len(users)), range(len(users), len(self.held)))
 
@@ -37,13 +47,22 @@ class GibbsRounds:
             (STREAM_USERS, params.users, params.items, precisions.users),
             (STREAM_ITEMS, params.items, params.users, precisions.items),
         )
-        for places, (stream, rows, other, prior) in zip(self._places, sides, strict=True):
+        relax = self._rule.overrelax if t >= SETTLE else 0.0
+        state.means = Params(
+            np.empty_like(params.users), np.empty_like(params.items), params.n_factors
+        )
+        means = (state.means.users, state.means.items)
+        for places, (stream, rows, other, prior), mean in zip(
+            self._places, sides, means, strict=True
+        ):
             given = other.copy()  # a task that runs late must not see the next phase's rows
             results = yield [
                 RowsTask(
                     state.chain,
                     place,
                     stream,
+                    rows[self.held[place].rows],
+                    relax,
                     given,
                     params.n_factors,
                     prior,
@@ -61,5 +80,6 @@ class GibbsRounds:
                     )
                 assert isinstance(result, RowsResult)
                 rows[self.held[place].rows] = result.rows
+                mean[self.held[place].rows] = result.means
             state.sse = sum(result.sse for result in results)
             state.count = sum(result.count for result in results)

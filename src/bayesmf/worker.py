@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.batches import Block, Stripe, batch_order
+from bayesmf.clock_kernels import ClockSide, run_clock_dealt, run_clock_replacement
 from bayesmf.gibbs import draw_rows
 from bayesmf.kernels import Batches, Side, run_dealt, run_replacement, sum_squared_errors
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
@@ -36,6 +37,23 @@ class HeldBlock:
     noise_user: Weights
     noise_item: Weights
     replacement_size: int | None
+    n_user: Weights | None = None  # ratings of each row in all blocks, where rows have clocks
+    n_item: Weights | None = None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What rows of one side take along where each has its own clock; see clock_kernels.py.
+
+    `square` are the mean squares of the other side's columns; `gain` is that of a thermostat.
+    """
+
+    momenta: Rows
+    eta: NDArray[np.float32]
+    keep: NDArray[np.float32]
+    share: NDArray[np.float32]
+    square: NDArray[np.float64]
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -54,15 +72,23 @@ class RoundTask:
     first_batch: int
     length: int
     key: NDArray[np.uint32]
+    user_clocks: Clocks | None = None
+    item_clocks: Clocks | None = None
 
 
 @dataclass(frozen=True)
 class RowsTask:
-    """An exact draw of a stripe of rows of one side, given the whole other side."""
+    """An exact draw of a stripe of rows of one side, given the whole other side.
+
+    `rows` are as they were, for over-relaxation by `relax`: the new rows lie as far beyond their
+    conditional mean as the old ones stood before it. 0 is a draw that forgets them.
+    """
 
     chain: int
     place: int
     stream: int
+    rows: Rows
+    relax: float
     other: Rows
     n_factors: int
     prior: RowPrior
@@ -84,19 +110,21 @@ class ErrorsTask:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """New rows of a block, with the squared errors met on the way."""
+    """New rows of a block, with the squared errors met on the way; momenta where rows have them."""
 
     users: Rows
     items: Rows
     sse: float
     count: int
+    momenta: tuple[Rows, Rows] | None = None
 
 
 @dataclass(frozen=True)
 class RowsResult:
-    """New rows of a stripe, with the squared errors they leave."""
+    """New rows of a stripe, their conditional means, and the squared errors they leave."""
 
     rows: Rows
+    means: Rows
     sse: float
     count: int
 
@@ -127,6 +155,8 @@ def run_task(held: Held, task: Task) -> Result:
 
 def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
+    if task.user_clocks is not None:
+        return run_clock_round(held, task)
     block, prior = held.block, task.precisions
     users = _side(
         task.users, block.user_rows, held.prior_weight_user, held.noise_user,
@@ -151,6 +181,33 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
             task.n_factors, scale, task.first_iteration, task.key,
         )  # fmt: skip
     return RoundResult(users.rows, items.rows, sse, count)
+
+
+def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
+    """The same for rules with a clock for each row."""
+    block, prior = held.block, task.precisions
+    users = _clock_side(
+        held, task.users, block.user_rows, held.prior_weight_user, held.n_user, task.user_clocks,
+        prior.users, prior.tau, task.step_users, stream_word(STREAM_USERS, block.number),
+    )  # fmt: skip
+    items = _clock_side(
+        held, task.items, block.item_rows, held.prior_weight_item, held.n_item, task.item_clocks,
+        prior.items, prior.tau, task.step_items, stream_word(STREAM_ITEMS, block.number),
+    )  # fmt: skip
+    data = _batches(block)
+    if len(block) == 0:
+        sse, count = 0.0, 0
+    elif held.replacement_size is None:
+        order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
+        sse, count = run_clock_dealt(
+            data, order, users, items, task.n_factors, task.first_iteration, task.key
+        )
+    else:
+        sse, count = run_clock_replacement(
+            data, held.replacement_size, task.length, block.number, users, items,
+            task.n_factors, task.first_iteration, task.key,
+        )  # fmt: skip
+    return RoundResult(users.rows, items.rows, sse, count, (users.momenta, items.momenta))
 
 
 def run_errors(held: HeldBlock, task: ErrorsTask) -> ErrorsResult:
@@ -184,12 +241,52 @@ def _side(
     )
 
 
+def _clock_side(
+    held: HeldBlock,
+    rows: Rows,
+    numbers: NDArray[np.int32],
+    prior_weight: Weights,
+    n: Weights | None,
+    clocks: Clocks | None,
+    prior: RowPrior,
+    tau: float,
+    step: float,
+    stream: np.uint32,
+) -> ClockSide:
+    """`step` is 1, or 0 to hold this side.
+
+    The gradient's factor is hbar * scale: with the prior's part whole on each visit instead of
+    divided by hbar, all is hbar times as much. On one block that is the number of mini-batches that
+    hold the row. (n / c, with c the row's ratings in this very mini-batch, is no substitute: dealt
+    once, the ratings that happened to stand in a small mini-batch would count for more for ever.)
+    """
+    assert clocks is not None and n is not None
+    dtype = rows.dtype
+    return ClockSide(
+        rows.copy(),  # the task must stay as it was: it may have to run again
+        clocks.momenta.copy(),
+        numbers,
+        n,
+        (held.scale * tau / prior_weight).astype(dtype),
+        (step * clocks.eta).astype(dtype),
+        clocks.keep,
+        clocks.share,
+        prior.mu.astype(dtype),
+        prior.Lambda.astype(dtype),
+        prior.diagonal().astype(dtype),
+        (tau * clocks.square).astype(dtype),
+        dtype.type(clocks.gain),
+        stream,
+    )
+
+
 def run_rows(stripe: Stripe, task: RowsTask) -> RowsResult:
     """Algorithm 1, lines 4-9, for the rows of a stripe."""
-    rows = np.empty((len(stripe.rows), task.other.shape[1]), dtype=np.float32)
+    rows = task.rows.copy()  # the task must stay as it was: it may have to run again
+    means = np.empty_like(rows)
     place = (task.round, stream_word(task.stream, 0))
     sse = draw_rows(
-        rows, stripe.rows, stripe.starts, stripe.other, stripe.value, task.other,
-        task.prior.mu, task.prior.Lambda, task.tau, task.n_factors, place, task.key,
+        rows, means, stripe.rows, stripe.starts, stripe.other, stripe.value, task.other,
+        task.prior.mu, task.prior.Lambda, task.tau, task.n_factors, task.relax, place, task.key,
     )  # fmt: skip
-    return RowsResult(rows, sse, len(stripe))
+    return RowsResult(rows, means, sse, len(stripe))

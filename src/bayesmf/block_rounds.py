@@ -1,0 +1,159 @@
+"""What a round of mini-batch updates sends to workers, and how results are put back."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesmf.batches import Block, TrainingData, make_blocks
+from bayesmf.correctors import h_bar
+from bayesmf.errors import DivergenceError
+from bayesmf.grid import Rotation, visit_slots
+from bayesmf.phases import ChainState, Phases
+from bayesmf.rules import Array, BatchRule, DataShape
+from bayesmf.worker import ErrorsTask, Held, HeldBlock, Result, RoundResult, RoundTask, Task
+
+log = logging.getLogger("bayesmf")
+
+# After so many halvings of the steps it is not the steps.
+MOST_REPAIRS = 30
+
+
+class BlockRounds(ABC):
+    """What mini-batch rules share: one phase, the blocks of the chain's orthogonal group.
+
+    A round that diverges is run again with steps half as long, and nothing of it is put back,
+    unless the user has set the step.
+    """
+
+    def __init__(self, data: TrainingData, rule: BatchRule, n_chains: int, seed: int) -> None:
+        assert rule.round_length is not None
+        self._shape = data_shape(data)
+        self.groups = rule.grid.groups()
+        # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
+        dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(self._shape)
+        self._blocks = make_blocks(data, rule.grid, dealt, seed)
+        sizes = np.array([sum(len(self._blocks[b]) for b in group) for group in self.groups])
+        self.rotation = Rotation(
+            visit_slots(rule.visits, sizes), n_chains, shuffle=rule.shuffle_groups, seed=seed
+        )
+        self.visit_rate = self._visit_rate(len(self._blocks))
+        self._variance = max(1.0, float(np.mean(np.square(data.value, dtype=float))))
+        self.length = rule.round_length
+        self.blocks: Sequence[HeldBlock] = ()
+        self.held: Sequence[Held] = ()
+
+    def _visit_rate(self, n_blocks: int) -> Array:
+        out = np.empty(n_blocks)
+        for group, rate in zip(self.groups, self.rotation.rates, strict=True):
+            out[group] = rate
+        return out
+
+    @abstractmethod
+    def step(self, state: ChainState, t: int) -> float:
+        """The step size of round t, as it is told to those who listen."""
+
+    @abstractmethod
+    def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:
+        """What a worker is to do with a block in round t."""
+
+    def put_back(self, state: ChainState, place: int, result: RoundResult) -> None:
+        """Line 7 of Algorithm 2."""
+        block = self.blocks[place].block
+        state.params.users[block.user_rows] = result.users
+        state.params.items[block.item_rows] = result.items
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Algorithm 2, lines 4-7."""
+        number = self.rotation.group(state.chain, t)
+        group = self.groups[number]
+        visit = state.visits.get(number, 0)
+        while True:
+            tasks: list[Task] = [self.task(state, t, p, visit * self.length) for p in group]
+            results = yield tasks
+            if all(self._sound(result) for result in results):
+                break
+            self._repair(state, t)
+        state.visits[number] = visit + 1
+        state.sse, state.count = 0.0, 0
+        for place, result in zip(group, results, strict=True):
+            assert isinstance(result, RoundResult)
+            self.put_back(state, place, result)
+            state.sse += result.sse
+            state.count += result.count
+
+    def exact_errors(self, state: ChainState) -> Phases:
+        """A pass over the ratings without updates: errors met on the way belong to other states."""
+        params = state.params
+        results = yield [
+            ErrorsTask(
+                state.chain,
+                place,
+                params.users[one.block.user_rows],
+                params.items[one.block.item_rows],
+                params.n_factors,
+            )
+            for place, one in enumerate(self.blocks)
+        ]
+        state.sse = sum(result.sse for result in results)
+        state.count = sum(result.count for result in results)
+
+    def _sound(self, result: Result) -> bool:
+        """Errors ten times as large as the ratings are no model any more.
+
+        Were more allowed, a round might end in a state from which no step leads back.
+        """
+        assert isinstance(result, RoundResult)
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
+        return bool(finite and result.sse <= 100 * self._variance * max(result.count, 1))
+
+    def _repair(self, state: ChainState, t: int) -> None:
+        """Shorter steps from here on."""
+        if state.repairs >= MOST_REPAIRS:
+            raise DivergenceError(
+                f"chain {state.chain} diverged in round {t + 1}, and again with steps halved "
+                f"{MOST_REPAIRS} times: use a larger batch_size (--batch-size) or fewer factors"
+            )
+        state.pace /= 2
+        state.repairs += 1
+        log.warning("chain %d diverged in round %d: rolled back, steps halved", state.chain, t + 1)
+
+
+def hold_blocks(
+    data: TrainingData,
+    blocks: list[Block],
+    visit_rate: Array,
+    rule: BatchRule,
+    dtype: type[np.floating[Any]] = np.float32,
+) -> list[HeldBlock]:
+    """Blocks with the weights of their rows: 1/hbar for the prior, the rule's noise."""
+    size = rule.batch_size if rule.minibatch == "replacement" else None
+    hbar_user, hbar_item = h_bar(blocks, visit_rate, data.n_users, data.n_items, size)
+    out = []
+    for block, v in zip(blocks, visit_rate, strict=True):
+        user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
+        batches = block.n_batches if size is None else len(block) / size
+        out.append(
+            HeldBlock(
+                block,
+                scale=batches / v,
+                prior_weight_user=(1.0 / user).astype(dtype),
+                prior_weight_item=(1.0 / item).astype(dtype),
+                noise_user=rule.noise_variance(user).astype(dtype),
+                noise_item=rule.noise_variance(item).astype(dtype),
+                replacement_size=size,
+            )
+        )
+    return out
+
+
+def data_shape(data: TrainingData) -> DataShape:
+    """Sizes that defaults depend on."""
+    counts = np.concatenate([data.user_counts(), data.item_counts()])
+    busy = int(np.quantile(counts, 0.9, method="higher"))
+    return DataShape(len(data), data.n_users, data.n_items, busy)

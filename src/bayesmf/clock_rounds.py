@@ -1,0 +1,229 @@
+"""Rounds of the rules in which every row runs by its own clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.batches import Stripe, TrainingData, make_stripes
+from bayesmf.block_rounds import BlockRounds, hold_blocks
+from bayesmf.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
+from bayesmf.errors import DivergenceError
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.phases import ChainState, Moments, Phases
+from bayesmf.rules import Array
+from bayesmf.worker import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
+
+RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
+
+
+class ClockRounds(BlockRounds):
+    """Rules with a clock for each row; rows with few ratings are drawn exactly, once an epoch.
+
+    Each part leaves the posterior in place, so all together do: mini-batch updates of the other
+    rows with the rare ones as they are, then the rare users given all items, the rare items given
+    all users, the precisions given all rows.
+    """
+
+    def __init__(self, data: TrainingData, rule: ClockRule, seed: int) -> None:
+        super().__init__(data, rule, rule.n_chains, seed)
+        self._rule, self._total = rule, len(data)
+        self._counts = data.user_counts(), data.item_counts()
+        n_user, n_item = (counts.astype(np.float32) for counts in self._counts)
+        self.blocks = [
+            replace(h, n_user=n_user[h.block.user_rows], n_item=n_item[h.block.item_rows])
+            for h in hold_blocks(data, self._blocks, self.visit_rate, rule)
+        ]
+        most = rule.exact_below or 0
+        self._moving = tuple(counts > most for counts in self._counts)
+        rare = (
+            rare_stripes(data.user, data.item, data.value, ~self._moving[0]),
+            rare_stripes(data.item, data.user, data.value, ~self._moving[1]),
+        )
+        self.held = [*self.blocks, *rare[0], *rare[1]]
+        first, second = len(self.blocks), len(self.blocks) + len(rare[0])
+        self._places = range(first, second), range(second, len(self.held))
+        self._facts = tuple(self._row_facts(side) for side in range(2))
+        self._stable: dict[int, list[Array]] = {}
+        self._steps: dict[tuple[int, float, float], list[Steps]] = {}
+
+    def _row_facts(self, side: int) -> RowFacts:
+        """What the clocks of one side depend on; see `RowFacts`.
+
+        A rating of block s stands for f_s = hbar scale_s of itself on a visit; f is the mean over
+        the row's ratings. Where rounds are longer than a pass over a block, so is the time in which
+        a row sees one block only, and mini-batches act as if there were more of them.
+        """
+        n = np.maximum(self._counts[side].astype(np.float64), 1.0)
+        hbar, total = np.zeros(len(n)), np.zeros(len(n))
+        for h in self.blocks:
+            rows, position, weight = (
+                (h.block.user_rows, h.block.user, h.prior_weight_user),
+                (h.block.item_rows, h.block.item, h.prior_weight_item),
+            )[side]
+            hbar[rows] = 1.0 / weight.astype(np.float64)
+            total[rows] += h.scale * np.bincount(position, minlength=len(rows))
+        f = np.maximum(np.round(hbar * total / n, 4), 1.0)
+        if self.blocks[0].replacement_size is not None:
+            return RowFacts(n, np.full(len(n), np.inf), f, n / f)
+        batches = self.blocks[0].block.n_batches
+        stretch = max(1.0, self.length / batches) if len(self.groups) > 1 else 1.0
+        visits = np.round(hbar * batches * len(self.rotation), 4)
+        return RowFacts(n, visits * stretch, f * stretch - 1.0, n / f)
+
+    def step(self, state: ChainState, t: int) -> float:
+        return self._limits(state, t).delta_max
+
+    def _limits(self, state: ChainState, t: int) -> Limits:
+        delta, rho, warm = self._rule.limits(t / self._rule.rounds_per_epoch(self._shape))
+        return Limits(delta * state.pace, rho * state.pace, warm)
+
+    def steps(self, state: ChainState, t: int) -> list[Steps]:
+        """Steps of users and items in round t: found once for all rounds with the same limits."""
+        width = state.params.users.shape[1]
+        limits = self._limits(state, t)
+        key = (width, limits.delta_max, limits.rho)
+        if width not in self._stable:
+            self._stable[width] = [
+                np.where(moving, stable_steps(self._rule, facts, width), 0.0)
+                for facts, moving in zip(self._facts, self._moving, strict=True)
+            ]
+        if key not in self._steps:
+            self._steps[key] = [
+                clock_steps(self._rule, facts, stable, *key[1:])
+                for facts, stable in zip(self._facts, self._stable[width], strict=True)
+            ]
+        return self._steps[key]
+
+    def moments(self, state: ChainState) -> Moments:
+        """Mean squares of columns, found anew where precisions have been drawn, only there."""
+        if state.moments is None or state.moments.precisions is not state.precisions:
+            users, items = (
+                np.einsum("i,id,id->d", counts / self._total, rows, rows)
+                for counts, rows in zip(
+                    self._counts, (state.params.users, state.params.items), strict=True
+                )
+            )
+            # The partner of a bias is the constant one.
+            users[state.params.n_factors :] = items[state.params.n_factors :] = 1.0
+            state.moments = Moments(users, items, state.precisions)
+        return state.moments
+
+    def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:
+        block, params, rule = self.blocks[place].block, state.params, self._rule
+        if state.momenta is None:
+            extra = int(rule.gain > 0)
+            users, items = (
+                np.zeros((len(rows), rows.shape[1] + extra), np.float32)
+                for rows in (params.users, params.items)
+            )
+            state.momenta = users, items
+        moments = self.moments(state)
+        # A chain sets out from small rows, which grow before their squares are looked at again. For
+        # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
+        least = self._limits(state, t).warm * np.sqrt(self._variance / params.n_factors)
+        clocks = [
+            Clocks(u[rows], s.eta[rows], s.keep[rows], s.share[rows], square, rule.gain)
+            for rows, u, s, square in zip(
+                (block.user_rows, block.item_rows),
+                state.momenta,
+                self.steps(state, t),
+                (np.maximum(moments.items, least), np.maximum(moments.users, least)),
+                strict=True,
+            )
+        ]
+        return RoundTask(
+            chain=state.chain,
+            place=place,
+            users=params.users[block.user_rows],
+            items=params.items[block.item_rows],
+            n_factors=params.n_factors,
+            precisions=state.precisions,
+            step_users=1.0,
+            step_items=1.0,
+            first_iteration=t * self.length,
+            first_batch=first_batch,
+            length=self.length,
+            key=state.key,
+            user_clocks=clocks[0],
+            item_clocks=clocks[1],
+        )
+
+    def put_back(self, state: ChainState, place: int, result: RoundResult) -> None:
+        super().put_back(state, place, result)
+        assert state.momenta is not None and result.momenta is not None
+        block = self.blocks[place].block
+        state.momenta[0][block.user_rows] = result.momenta[0]
+        state.momenta[1][block.item_rows] = result.momenta[1]
+
+    def round(self, state: ChainState, t: int) -> Phases:
+        """Mini-batch updates; at the end of an epoch, exact draws of the rare rows."""
+        yield from super().round(state, t)
+        assert self._rule.precision_every is not None
+        if (t + 1) % self._rule.precision_every == 0:
+            for side in range(2):
+                if self._places[side]:
+                    yield from self._draw_rare(state, t, side)
+
+    def _repair(self, state: ChainState, t: int) -> None:
+        super()._repair(state, t)
+        state.momenta = None  # they would carry the rows on to where they were going
+
+    def _draw_rare(self, state: ChainState, t: int, side: int) -> Phases:
+        """Rare rows given the whole other side. Their random numbers are theirs alone: they draw
+        none in mini-batch updates."""
+        params, now = state.params, state.precisions
+        rows, other, prior = (
+            (params.users, params.items, now.users),
+            (params.items, params.users, now.items),
+        )[side]
+        given = other.copy()  # a task that runs late must not see the next phase's rows
+        numbers = [self._stripe(place).rows for place in self._places[side]]
+        results = yield [
+            RowsTask(
+                chain=state.chain,
+                place=place,
+                stream=(STREAM_USERS, STREAM_ITEMS)[side],
+                rows=rows[own],
+                relax=0.0,
+                other=given,
+                n_factors=params.n_factors,
+                prior=prior,
+                tau=now.tau,
+                round=t,
+                key=state.key,
+            )
+            for place, own in zip(self._places[side], numbers, strict=True)
+        ]
+        for own, result in zip(numbers, results, strict=True):
+            assert isinstance(result, RowsResult)
+            if not np.isfinite(result.sse):
+                raise DivergenceError(
+                    f"chain {state.chain} met a precision matrix that is not positive in round "
+                    f"{t + 1}, at tau {now.tau:.3g}: use a smaller tau (--tau)"
+                )
+            rows[own] = result.rows
+
+    def _stripe(self, place: int) -> Stripe:
+        stripe = self.held[place]
+        assert isinstance(stripe, Stripe)
+        return stripe
+
+
+def rare_stripes(
+    row: NDArray[np.int32],
+    other: NDArray[np.int32],
+    value: NDArray[np.float32],
+    rare: NDArray[np.bool_],
+) -> list[Stripe]:
+    """The ratings of some rows of one side, in a few stripes; none where there are no such rows."""
+    rows = np.flatnonzero(rare).astype(np.int32)
+    if not len(rows):
+        return []
+    place = np.zeros(len(rare), np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    own = rare[row]
+    stripes = make_stripes(place[row[own]], other[own], value[own], len(rows), RARE_STRIPES)
+    return [replace(stripe, rows=rows[stripe.rows]) for stripe in stripes]

@@ -1,0 +1,185 @@
+"""What is followed while chains run: accuracy on the validation set, and probe pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.batches import TrainingData
+from bayesmf.callbacks import Callback, Event
+from bayesmf.kernels import predict_pairs
+from bayesmf.keys import STREAM_PROBE, generator
+from bayesmf.phases import ChainState
+
+# Of a run whose length follows from convergence, this share is burn-in whenever it ends.
+BURN_SHARE = 0.25
+# Sums of predictions kept apart, so that the oldest can be left out later.
+SEGMENTS = 8
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of known rows. `rated` tells which of them are among the training ratings."""
+
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    rated: NDArray[np.bool_]
+
+    def predict(self, state: ChainState) -> NDArray[np.float32]:
+        """Predictions at a state, from conditional means where there are any.
+
+        Given V the rows of U are independent, so E[m_i(V) . m_j(U)] = E[U_i . V_j] for a pair
+        nobody has rated; for a rated one U_i enters m_j, and only E[U_i . m_j(U)] is the same.
+        """
+        params, means = state.params, state.means
+        if means is None:
+            return self._from(params.users, params.items, params.n_factors)
+        out = self._from(means.users, means.items, params.n_factors)
+        if self.rated.any():
+            out[self.rated] = self._from(params.users, means.items, params.n_factors)[self.rated]
+        return out
+
+    def draw(self, state: ChainState) -> NDArray[np.float32]:
+        """Predictions of the state itself, with all its spread."""
+        return self._from(state.params.users, state.params.items, state.params.n_factors)
+
+    def _from(
+        self, users: NDArray[np.float32], items: NDArray[np.float32], n_factors: int
+    ) -> NDArray[np.float32]:
+        out = np.empty(len(self.user), np.float32)
+        predict_pairs(users, items, self.user, self.item, n_factors, out)
+        return out
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Pairs whose ratings are known, in the chain's units; rows must be known.
+
+    Means are clipped to [low, high], as predictions are.
+    """
+
+    pairs: Pairs
+    value: NDArray[np.float32]
+    low: float = -np.inf
+    high: float = np.inf
+
+    def rmse(self, prediction: NDArray[Any]) -> float:
+        """In the chain's units."""
+        errors = np.clip(prediction, self.low, self.high) - self.value
+        return float(np.sqrt(np.mean(errors**2, dtype=np.float64)))
+
+
+def probe_pairs(data: TrainingData, n: int, seed: int) -> Pairs:
+    """Pairs like those that will be asked for: busy users and popular items more often."""
+    rng = generator(np.zeros(2, np.uint32), seed, STREAM_PROBE)
+    user = data.user[rng.integers(0, len(data), n)]
+    item = data.item[rng.integers(0, len(data), n)]
+    return Pairs(user, item, among(user, item, data))
+
+
+def among(
+    user: NDArray[np.int32], item: NDArray[np.int32], data: TrainingData
+) -> NDArray[np.bool_]:
+    """Which pairs are training ratings."""
+    cells, where = np.unique(user.astype(np.int64) * data.n_items + item, return_inverse=True)
+    found = np.zeros(len(cells), np.bool_)
+    step = 1 << 20  # the ratings are many, the pairs may be few
+    for lo in range(0, len(data) if len(cells) else 0, step):
+        part = slice(lo, lo + step)
+        rated = data.user[part].astype(np.int64) * data.n_items + data.item[part]
+        at = np.minimum(np.searchsorted(cells, rated), len(cells) - 1)
+        found[at[cells[at] == rated]] = True
+    return found[where]
+
+
+@dataclass
+class RunningMean:
+    """Average of a chain's predictions without storing them: accuracy without stored draws.
+
+    Sums of consecutive draws are kept apart, in at most SEGMENTS parts, where the first of them
+    may later turn out to be burn-in.
+    """
+
+    n_segments: int = 1
+    totals: list[NDArray[np.float32]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    room: int = 1
+
+    def add(self, prediction: NDArray[np.float32]) -> None:
+        if self.n_segments == 1 and self.totals:
+            self.room = self.counts[-1] + 1
+        if not self.counts or self.counts[-1] >= self.room:
+            if len(self.counts) >= self.n_segments:
+                self._merge()
+            self.totals.append(np.zeros(len(prediction), np.float32))
+            self.counts.append(0)
+        self.totals[-1] += prediction
+        self.counts[-1] += 1
+
+    def _merge(self) -> None:
+        """Join neighbours: half as many parts, twice as long."""
+        n = len(self.totals)
+        self.totals = [self.totals[k] + self.totals[k + 1] for k in range(0, n, 2)]
+        self.counts = [self.counts[k] + self.counts[k + 1] for k in range(0, n, 2)]
+        self.room *= 2
+
+    def late(self, share: float) -> tuple[NDArray[np.float64], int]:
+        """Sum and number of the predictions after the first `share` of them, or nearly so."""
+        begin = np.cumsum([0, *self.counts])
+        first = next(k for k, at in enumerate(begin) if at >= share * begin[-1] - self.room / 2)
+        first = min(first, len(self.totals) - 1)
+        total = np.zeros(len(self.totals[0]))
+        for part in self.totals[first:]:
+            total += part
+        return total, int(begin[-1] - begin[first])
+
+
+@dataclass
+class Monitor:
+    """The validation set and those who listen."""
+
+    validation: Validation | None
+    callbacks: Sequence[Callback]
+    scale: float
+    growing: bool = False  # whether burn-in is a share of a run whose length is not known
+    begin: float = field(default_factory=time.monotonic)
+    means: dict[int, RunningMean] = field(default_factory=dict)
+    ratings_read: int = 0
+
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.monotonic() - self.begin
+
+    def state_rmse(self, state: ChainState) -> float | None:
+        """RMSE of one state."""
+        if self.validation is None:
+            return None
+        return self.scale * self.validation.rmse(self.validation.pairs.predict(state))
+
+    def averaged_rmse(self, state: ChainState) -> float | None:
+        """RMSE of the average over a chain's draws, after adding one."""
+        if self.validation is None:
+            return None
+        mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
+        mean.add(self.validation.pairs.predict(state))
+        return self._rmse([mean])
+
+    def rmse_all_chains(self) -> float | None:
+        """RMSE of the average over all draws of all chains so far."""
+        return self._rmse(list(self.means.values())) if self.means else None
+
+    def _rmse(self, means: Sequence[RunningMean]) -> float:
+        assert self.validation is not None
+        parts = [mean.late(BURN_SHARE if self.growing else 0.0) for mean in means]
+        total = np.sum([part[0] for part in parts], axis=0)
+        return self.scale * self.validation.rmse(total / sum(part[1] for part in parts))
+
+    def tell(self, event: Event) -> bool:
+        """Whether anyone who listens wants the chain to end."""
+        wishes = [callback(event) for callback in self.callbacks]  # all of them are to hear it
+        return any(wishes)

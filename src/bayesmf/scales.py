@@ -1,0 +1,72 @@
+"""The slow direction: a column of U against the same column of V.
+
+(k U_d, V_d / k) predicts as (U_d, V_d) does, so only the priors hold the scale in place, and
+conditional draws cross it in small steps. Here it is drawn at once, precisions integrated out:
+the generalised Gibbs step of Liu and Sabatti (2000) for the group of rescalings. With x = log k
+and Haar measure dx its density is
+
+    (n_users - n_items) x - A_U log(1 + q_U e^2x) - A_V log(1 + q_V e^-2x)
+
+(docs/sampler.md). Precisions must be drawn right after, given the new rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bayesmf.params import Params
+from bayesmf.priors import Prior
+
+STEP_OUT = 1.0  # the first width of the slice: e-fold, about what the hyper-priors leave open
+
+
+def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.ndarray:
+    """Rescale every column of U and V in place; returns the factors k of U's columns."""
+    users, items = prior.columns(params.users), prior.columns(params.items)
+    n_users, n_items = len(params.users), len(params.items)
+    factors = np.ones(params.users.shape[1])
+    for d in range(params.n_factors):
+        q_users, q_items = users.weight(d), items.weight(d)
+        if q_users == 0 or q_items == 0:
+            continue  # an empty column has no scale
+
+        def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
+            return (
+                (n_users - n_items) * x
+                - users.power * math.log1p(q_users * math.exp(2 * x))
+                - items.power * math.log1p(q_items * math.exp(-2 * x))
+            )
+
+        k = math.exp(_slice(log_density, rng))
+        users.rescale(d, k)
+        items.rescale(d, 1 / k)
+        factors[d] = k
+    rescale(params, factors)
+    return factors
+
+
+def rescale(params: Params, factors: np.ndarray) -> None:
+    """Columns of U times the factors, of V divided by them."""
+    params.users *= factors.astype(np.float32)
+    params.items *= (1.0 / factors).astype(np.float32)
+
+
+def _slice(log_density, rng: np.random.Generator) -> float:  # type: ignore[no-untyped-def]
+    """Neal's (2003) slice sampler from x = 0, with stepping out: it leaves the density in place."""
+    level = log_density(0.0) - rng.exponential()
+    low = -STEP_OUT * rng.random()
+    high = low + STEP_OUT
+    while log_density(low) > level:
+        low -= STEP_OUT
+    while log_density(high) > level:
+        high += STEP_OUT
+    while True:
+        x = float(rng.uniform(low, high))
+        if log_density(x) > level:
+            return x
+        if x < 0:
+            low = x
+        else:
+            high = x

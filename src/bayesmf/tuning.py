@@ -1,0 +1,102 @@
+"""How long to sample: until more draws would not change the answers by more than was asked for.
+
+Chains run in stages of fixed ends, and are judged together between them: so where a run ends
+depends on the draws alone, never on which thread was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.chain import Chain
+from bayesmf.diagnostics import effective_sample_size, split_rhat
+from bayesmf.errors import InputError
+from bayesmf.keeping import Growing
+
+# Pairs whose predictions are watched, and the share of them that must agree.
+N_PROBE, AGREEING = 400, 0.95
+# Stages grow: looking costs little, and a quarter more is what burn-in grows by as well.
+FIRST_STAGE, GROWTH = 12, 1.25
+
+
+class Target(NamedTuple):
+    """What words mean: chains, passes at the least, and when it is enough.
+
+    `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` what all but
+    a few predictions must reach.
+    """
+
+    n_chains: int
+    least: int
+    loss: float
+    rhat: float
+
+
+TARGETS = {
+    "fast": Target(1, 16, 2e-3, np.inf),
+    "balanced": Target(2, 40, 5e-4, 1.1),
+    "accurate": Target(4, 80, 2e-4, 1.05),
+}
+
+
+def target_named(name: str) -> Target:
+    """A target by its name."""
+    if name not in TARGETS:
+        names = ", ".join(repr(n) for n in TARGETS)
+        raise InputError(f"target {name!r} is none of {names}")
+    return TARGETS[name]
+
+
+class Convergence(NamedTuple):
+    """What the probe pairs say.
+
+    `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate; `ess`
+    the median effective number of draws; `rhat` the split R-hat that 95% of the pairs stay below.
+    """
+
+    loss: float
+    rhat: float
+    ess: float
+
+    def enough(self, target: Target) -> bool:
+        """Whether the target is reached; not while anything is unknown."""
+        return self.loss <= target.loss and self.rhat <= target.rhat
+
+
+def stages(per_epoch: float, n_rounds: int) -> list[int]:
+    """Rounds after which the chains are looked at, the last one included."""
+    ends, epochs = [], float(FIRST_STAGE)
+    while round(epochs * per_epoch) < n_rounds:
+        ends.append(round(epochs * per_epoch))
+        epochs = max(epochs + 1, np.ceil(epochs * GROWTH))
+    return [*ends, n_rounds]
+
+
+def judge(chains: Sequence[Chain]) -> Convergence:
+    """Look at the probe pairs of all chains."""
+    expected, drawn = zip(*(_traces(chain) for chain in chains), strict=True)
+    shortest = min(len(trace) for trace in expected)
+    if shortest < 4:
+        return Convergence(np.nan, np.nan, np.nan)
+    means = np.array([trace[-shortest:] for trace in expected])
+    states = np.array([trace[-shortest:] for trace in drawn])
+    noise = float(np.mean([1.0 / chain.state.precisions.tau for chain in chains]))
+    with np.errstate(all="ignore"):
+        error = np.nanmean(means.var(axis=(0, 1), ddof=1) / effective_sample_size(means))
+        rhat, ess = split_rhat(states), effective_sample_size(states)
+    # Noise and what is not known of the pair make the error that more draws cannot remove.
+    rest = noise + float(np.mean(states.var(axis=(0, 1))))
+    loss = float(np.sqrt(1.0 + error / rest) - 1.0)
+    known = rhat[np.isfinite(rhat)]
+    if not len(known):  # constant predictions
+        return Convergence(0.0, 1.0, float(means.shape[0] * shortest))
+    return Convergence(loss, float(np.quantile(known, AGREEING)), float(np.nanmedian(ess)))
+
+
+def _traces(chain: Chain) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    assert isinstance(chain.keeping, Growing)
+    return chain.keeping.traces()
