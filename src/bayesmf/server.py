@@ -78,7 +78,8 @@ def sample_enough(
 ) -> dict[str, float | str]:
     """Run all chains until the target is reached, time is over, or they are as long as may be."""
     target = target_named(settings.target)
-    per_epoch, n_rounds = chains[0].per_epoch, chains[0].n_rounds
+    per_epoch = chains[0].per_epoch
+    n_rounds = round(target.most * per_epoch)
     found, ended = None, "longest run"
     for end in stages(per_epoch, n_rounds):
         drive([chain.run(end) for chain in chains], engine)

@@ -24,7 +24,7 @@ FIRST_STAGE, GROWTH = 12, 1.25
 
 
 class Target(NamedTuple):
-    """What words mean: chains, passes at the least, and when it is enough.
+    """What words mean: chains, passes at the least and at the most, and when it is enough.
 
     `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` what all but
     a few predictions must reach.
@@ -32,14 +32,15 @@ class Target(NamedTuple):
 
     n_chains: int
     least: int
+    most: int
     loss: float
     rhat: float
 
 
 TARGETS = {
-    "fast": Target(1, 16, 2e-3, np.inf),
-    "balanced": Target(2, 40, 5e-4, 1.1),
-    "accurate": Target(4, 80, 2e-4, 1.05),
+    "fast": Target(1, 16, 60, 2e-3, np.inf),
+    "balanced": Target(2, 40, 200, 5e-4, 1.1),
+    "accurate": Target(4, 80, 1000, 2e-4, 1.05),
 }
 
 

@@ -6,38 +6,15 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli import options
+from bayesmf.cli import fit_options, options
 from bayesmf.cli.output import count, print_facts, print_json, short
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
-    from bayesmf.samplers import Auto, Sampler
 
-# Settings of samplers, by the name that samplers.py gives them.
-SETTINGS = {
-    "grid": "--grid",
-    "n_chains": "--chains",
-    "epochs": "--epochs",
-    "burn_in": "--burn-in",
-    "thin": "--thin",
-    "batch_size": "--batch-size",
-    "round_length": "--round-length",
-    "step_size": "--step-size",
-    "kappa": "--kappa",
-    "decay": "--decay",
-    "noise": "--noise",
-    "minibatch": "--minibatch",
-    "precision_every": "--precision-every",
-    "precisions_from": "--precisions-from",
-    "visits": "--visits",
-    "shuffle_groups": "--shuffle-groups",
-    "regularization": "--regularization",
-    "initial_precision": "--initial-precision",
-}
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
 
 
@@ -65,9 +42,9 @@ def parser() -> options.Parser:
         "--validation", metavar="FILE", help="ratings whose RMSE is followed meanwhile"
     )
     options.add_json(out)
-    _model_options(out.add_argument_group("model"))
-    _sampler_options(out.add_argument_group("sampler settings"))
-    _gradient_options(out.add_argument_group("settings of sgd and sgld alone"))
+    fit_options.add_model_options(out.add_argument_group("model"))
+    fit_options.add_sampler_options(out.add_argument_group("sampler settings"))
+    fit_options.add_gradient_options(out.add_argument_group("settings of mini-batch samplers"))
     run = out.add_argument_group("run")
     run.add_argument(
         "--engine", choices=("serial", "threads"), default="threads", help="where it runs (threads)"
@@ -85,72 +62,6 @@ def parser() -> options.Parser:
         help="what to do where a user rated an item more than once (last)",
     )
     return out
-
-
-def _model_options(group: argparse._ArgumentGroup) -> None:
-    add, positive = group.add_argument, options.positive
-    add("--factors", type=options.whole(1), metavar="D", help="latent features (by the data)")
-    add("--prior", choices=("gamma", "wishart"), default="gamma", help="of the factors (gamma)")
-    add(
-        "--tau",
-        type=options.tau,
-        default="sample",
-        metavar="sample|X",
-        help="noise precision (sample)",
-    )
-    add("--alpha0", type=positive, metavar="A", help="shape of the Gamma hyper-priors (1)")
-    add("--beta0", type=positive, metavar="B", help="rate of the Gamma hyper-priors (1)")
-    add("--no-standardize", action="store_true", help="centre the ratings, do not scale them")
-    add("--max-draws", type=options.whole(1), metavar="N", help="draws kept, over all chains")
-    add(
-        "--sampler",
-        choices=("auto", "sgd", "sgld", "gibbs"),
-        default="auto",
-        help="auto (default): gibbs where a sweep is affordable, sgld beyond",
-    )
-
-
-def _sampler_options(group: argparse._ArgumentGroup) -> None:
-    add, whole, positive = group.add_argument, options.whole, options.positive
-    add("--epochs", type=positive, metavar="E", help="passes over the ratings")
-    add("--chains", type=whole(1), dest="n_chains", metavar="C", help="auto, sgld, gibbs: chains")
-    add(
-        "--burn-in", type=options.burn_in, metavar="B",
-        help="auto, sgld, gibbs: epochs dropped, or rmse:0.85 (by --validation), or stationary",
-    )  # fmt: skip
-    add("--thin", type=positive, metavar="K", help="auto, sgld, gibbs: epochs between kept draws")
-    add(
-        "--initial-precision", type=positive, metavar="P", help="sgld, gibbs: before the first draw"
-    )
-    add("--regularization", type=positive, metavar="R", help="sgd: precision of all columns")
-    add("--noise", choices=("matched", "paper"), help="sgld: variance of the noise (matched)")
-    add("--precision-every", type=whole(1), metavar="K", help="sgld: rounds between their draws")
-    add(
-        "--precisions-from",
-        choices=("start", "burn-in"),
-        help="sgld: when precisions are drawn (start)",
-    )
-
-
-def _gradient_options(group: argparse._ArgumentGroup) -> None:
-    add, whole, positive = group.add_argument, options.whole, options.positive
-    add("--grid", type=options.grid, metavar="RxC", help="blocks of the rating matrix (1x1)")
-    add("--batch-size", type=whole(1), metavar="m", help="ratings in a mini-batch")
-    add("--round-length", type=whole(1), metavar="g", help="mini-batch updates in a round")
-    add("--step-size", type=positive, metavar="e", help="e (1 + t/k)^-y is the step of round t")
-    add("--kappa", type=positive, metavar="k", help="rounds before the step begins to fall (all)")
-    add("--decay", type=options.unit, metavar="y", help="how fast it falls, from 0 to 1 (0.51)")
-    add("--minibatch", choices=("shuffled", "replacement"), help="how mini-batches are made")
-    add(
-        "--visits", type=options.visits, metavar="equal|size|w1,w2,..",
-        help="how often each orthogonal group is visited",
-    )  # fmt: skip
-    add(
-        "--shuffle-groups",
-        action="store_true",
-        default=None,
-        help="draw the order of groups anew each cycle",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -200,20 +111,22 @@ def _fit(model: BayesianMF, ratings: Any, validation: Any) -> None:
 def _model(args: argparse.Namespace) -> BayesianMF:
     from bayesmf.estimator import BayesianMF
 
-    sampler = _sampler(args)
+    sampler = fit_options.make_sampler(args)
     if args.workers is not None and args.engine == "serial":
         raise InputError("--workers is for --engine threads: serial has one")
-    if args.sampler == "sgd" or args.prior == "wishart":
-        # Then no Gamma precision is drawn, so these would be without effect.
+    if args.sampler == "sgd" or args.prior != "gamma":
+        # Then no Gamma precision is drawn, or none need be: these would be without effect.
         for name in ("alpha0", "beta0"):
             if getattr(args, name) is not None:
                 raise InputError(
-                    f"--{name} has no effect with --sampler sgd, nor with --prior wishart: "
-                    "leave it out"
+                    f"--{name} is for --prior gamma, and has no effect with --sampler sgd: "
+                    "add --prior gamma or leave it out"
                 )
     return BayesianMF(
         args.factors,
         sampler=sampler,
+        target=args.target,
+        max_seconds=args.max_seconds,
         prior=args.prior,
         tau=args.tau,
         alpha_0=1.0 if args.alpha0 is None else args.alpha0,
@@ -224,25 +137,6 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         n_workers=args.workers,
         random_state=args.seed,
     )
-
-
-def _sampler(args: argparse.Namespace) -> Sampler | Auto:
-    from bayesmf.rules import check_settings
-    from bayesmf.samplers import SGD, SGLD, Auto, Gibbs
-
-    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    rules: dict[str, Any] = {"auto": Auto, "sgd": SGD, "sgld": SGLD, "gibbs": Gibbs}
-    known = {name: {field.name for field in fields(rule)} for name, rule in rules.items()}
-    for setting in given:
-        if setting not in known[args.sampler]:
-            having = " or ".join(f"--sampler {name}" for name in rules if setting in known[name])
-            raise InputError(f"{SETTINGS[setting]} does nothing in {args.sampler}: use {having}")
-    sampler: Sampler | Auto = rules[args.sampler](**given)
-    # Now, because reading the ratings may take minutes.
-    check_settings(sampler)
-    if str(args.burn_in).startswith("rmse:") and args.validation is None:
-        raise InputError(f"--burn-in {args.burn_in} needs --validation FILE")
-    return sampler
 
 
 def _result(
@@ -293,6 +187,7 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
     chains = count(settings.get("n_chains", 1), "chain")
     seconds = f"{report['seconds']:.1f} s, {report['ratings_per_second'] / 1e6:.2f}M ratings/s"
+    ended = report.get("convergence")
     return [
         (
             "ratings",
@@ -304,11 +199,28 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(report["seed"])),
         ("time", f"{seconds} (and {report['compile_seconds']:.1f} s to compile)"),
         ("draws", f"{report['draws']} from {chains} of {report['epochs']:g} epochs"),
+        *([("converged", "\n".join(textwrap.wrap(convergence_fact(ended), 86)))] if ended else []),
         (
             "noise",
             f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}",
         ),
     ]
+
+
+def convergence_fact(found: Mapping[str, Any]) -> str:
+    """Why sampling ended, and what more of it would bring."""
+    why = {
+        "target": f"yes, by the target '{found['target']}'",
+        "max_seconds": "stopped by --max-seconds",
+        "callback": "stopped by a callback",
+        "longest run": f"no: the target '{found['target']}' was not reached in the longest run",
+    }[found["ended_by"]]
+    if found["loss"] is None or found["loss"] != found["loss"]:
+        return f"{why}; too few draws to know more"
+    return (
+        f"{why}; R-hat {found['rhat']:.3f}, effective draws {found['ess']:.0f}, endless sampling "
+        f"would take {100 * found['loss']:.2g}% off the RMSE"
+    )
 
 
 def _told(value: Any) -> str:
