@@ -77,7 +77,7 @@ def test_fit_tells_programs(data: Data, tmp_path: Path) -> None:
     assert all(found[name] > 0 for name in numbers)
     assert (found["epochs"], found["draws"], found["seed"]) == (12, 8, 0)
     assert (found["ratings"], found["users"], found["items"]) == (720, 60, 40)
-    assert (found["factors"], found["prior"], found["model"]) == (3, "gamma", str(out))
+    assert (found["factors"], found["prior"], found["model"]) == (3, "wishart-bias", str(out))
     assert found["sampler"]["rule"] == "Gibbs"
     assert 0 < found["test"]["rmse_se"] < 0.2
 
@@ -147,8 +147,8 @@ def test_sampler_settings(
     [
         ("--tau 1.5", "tau", 1.5),
         ("--tau sample", "tau", "sample"),
-        ("--alpha0 2", "alpha_0", 2),
-        ("--beta0 3", "beta_0", 3),
+        ("--prior gamma --alpha0 2", "alpha_0", 2),
+        ("--prior gamma --beta0 3", "beta_0", 3),
         ("--no-standardize", "standardize", False),
         ("--max-draws 5", "max_draws", 5),
         ("--engine serial", "engine", "serial"),
@@ -229,12 +229,12 @@ REFUSED = [
     ("--sampler sgld --grid 0x2", "--grid: '0x2'"),
     ("--sampler sgld --grid two", "--grid: 'two'"),
     ("--sampler sgld --grid 999x999", "60x40"),
-    ("--sampler gibbs --grid 2x2", "--grid does nothing in gibbs: use --sampler sgd or"),
+    ("--sampler gibbs --grid 2x2", "--grid does nothing in gibbs: use --sampler rowclock or"),
     ("--sampler sgd --noise paper", "--noise does nothing in sgd: use --sampler sgld"),
     ("--sampler sgd --chains 2", "or --sampler gibbs"),
     ("--sampler gibbs --shuffle-groups", "--shuffle-groups does nothing"),
     ("--sampler sgld --regularization 2", "use --sampler sgd"),
-    ("--grid 2x2", "--grid does nothing in auto: use --sampler sgd or --sampler sgld"),
+    ("--grid 2x2", "--grid does nothing in auto: use --sampler rowclock or --sampler sghmc"),
     ("--sampler gibbs --epochs 5 --burn-in 7", "leaves no draw"),
     ("--sampler gibbs --burn-in soon", "--burn-in: 'soon'"),
     ("--sampler gibbs --burn-in rmse:x", "--burn-in: 'rmse:x'"),
@@ -245,8 +245,9 @@ REFUSED = [
     ("--sampler sgld --noise loud", "--noise: invalid choice"),
     ("--tau 0", "--tau: '0'"),
     ("--alpha0 0", "--alpha0: '0'"),
-    ("--sampler sgd --alpha0 2", "--alpha0 has no effect"),
-    ("--prior wishart --tau 1 --beta0 2", "--beta0 has no effect"),
+    ("--sampler sgd --alpha0 2", "--alpha0 is for --prior gamma"),
+    ("--alpha0 2", "--alpha0 is for --prior gamma"),
+    ("--prior wishart --tau 1 --beta0 2", "--beta0 is for --prior gamma"),
     ("--engine serial --workers 2", "--workers is for --engine threads"),
     ("--workers 0", "--workers: '0'"),
     ("--seed -1", "--seed: '-1'"),

@@ -27,7 +27,7 @@ def test_diagnose(data: Data) -> None:
     found = run("diagnose", data.model, "--json").json
     model = BayesianMF.load(data.model)
     assert found["diagnostics"] == model.diagnose()
-    assert (found["chains"], found["draws_per_chain"]) == (2, 48)
+    assert (found["chains"], found["draws_per_chain"]) == (2, 45)
     assert found["fit"] == model.report_
     assert found["verdict"].startswith("R-hat of predictions ")
     assert (found["test"], found["calibration"], found["plots"]) == (None, None, [])

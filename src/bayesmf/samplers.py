@@ -208,13 +208,18 @@ class Gibbs:
         return True
 
 
-# Above this many multiplications a sweep, exact draws cost more than they bring.
-GIBBS_LIMIT = 4e10
+# Measured (benchmarks/speed.py, docs/sampler.md): seconds of a sweep for each multiplication, of a
+# RowClock pass for each rating and column, and how many such passes bring what a sweep brings.
+# Constants, because a choice that was timed anew each time would not repeat itself.
+SWEEP_SECONDS, PASS_SECONDS, PASSES_FOR_A_SWEEP = 8e-11, 2e-9, 15
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Gibbs where a sweep is affordable, RowClock beyond; with settings that both have.
+    """Gibbs where exact draws are the faster way to the same accuracy, RowClock beyond.
+
+    A sweep costs N D^2 + rows D^3 / 6, a pass of RowClock N D: but it takes many passes to learn
+    as much as from a sweep, so Gibbs is chosen until D is in the hundreds or rows are very sparse.
 
     Parameters
     ----------
@@ -233,8 +238,9 @@ class Auto:
         """The rule for data of this size, with as many chains unless it was said."""
         check_settings(self)
         width, rows = n_factors + 1, shape.n_users + shape.n_items
-        cost = shape.n_ratings * width**2 + rows * width**3 / 6
-        rule = Gibbs if cost <= GIBBS_LIMIT else RowClock
+        sweep = SWEEP_SECONDS * (shape.n_ratings * width**2 + rows * width**3 / 6)
+        passes = PASSES_FOR_A_SWEEP * PASS_SECONDS * shape.n_ratings * width
+        rule = Gibbs if sweep <= passes else RowClock
         return rule(**{**vars(self), "n_chains": self.n_chains or n_chains})
 
 

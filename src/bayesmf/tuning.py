@@ -38,9 +38,9 @@ class Target(NamedTuple):
 
 
 TARGETS = {
-    "fast": Target(1, 16, 60, 2e-3, np.inf),
-    "balanced": Target(2, 40, 200, 5e-4, 1.1),
-    "accurate": Target(4, 80, 1000, 2e-4, 1.05),
+    "fast": Target(1, 15, 48, 3e-3, np.inf),
+    "balanced": Target(2, 30, 120, 1e-3, 1.1),
+    "accurate": Target(4, 60, 500, 3e-4, 1.05),
 }
 
 
@@ -85,16 +85,16 @@ def judge(chains: Sequence[Chain]) -> Convergence:
         return Convergence(np.nan, np.nan, np.nan)
     means = np.array([trace[-shortest:] for trace in expected])
     states = np.array([trace[-shortest:] for trace in drawn])
-    noise = float(np.mean([1.0 / chain.state.precisions.tau for chain in chains]))
-    with np.errstate(all="ignore"):
-        error = np.nanmean(means.var(axis=(0, 1), ddof=1) / effective_sample_size(means))
-        rhat, ess = split_rhat(states), effective_sample_size(states)
-    # Noise and what is not known of the pair make the error that more draws cannot remove.
-    rest = noise + float(np.mean(states.var(axis=(0, 1))))
-    loss = float(np.sqrt(1.0 + error / rest) - 1.0)
+    rhat, ess = split_rhat(states), effective_sample_size(states)
     known = rhat[np.isfinite(rhat)]
     if not len(known):  # constant predictions
         return Convergence(0.0, 1.0, float(means.shape[0] * shortest))
+    noise = float(np.mean([1.0 / chain.state.precisions.tau for chain in chains]))
+    with np.errstate(all="ignore"):
+        error = np.nanmean(means.var(axis=(0, 1), ddof=1) / effective_sample_size(means))
+    # Noise and what is not known of the pair make the error that more draws cannot remove.
+    rest = noise + float(np.mean(states.var(axis=(0, 1))))
+    loss = float(np.sqrt(1.0 + error / rest) - 1.0)
     return Convergence(loss, float(np.quantile(known, AGREEING)), float(np.nanmedian(ess)))
 
 
