@@ -17,7 +17,7 @@ COMMANDS = {
     "predict": "expected ratings, with intervals, of pairs of user and item",
     "evaluate": "score a model on ratings that were held out",
     "recommend": "the best items for users",
-    "diagnose": "say whether the chains have converged",
+    "diagnose": "say whether chains have converged and intervals hold",
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
 }
