@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bayesmf.priors
+import bayesmf.scales
 import bayesmf.worker
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
@@ -23,6 +24,7 @@ from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.samplers import Gibbs
 from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker import run_task
+from mutants import with_noise
 
 N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)
 PRIORS = {
@@ -144,3 +146,25 @@ def test_a_wrong_wishart_mean_is_caught(monkeypatch):
 
     monkeypatch.setattr(WishartPrior, "draw", mutant)
     assert np.nanmax(_z_scores("wishart", 6000)[0]) > 6
+
+
+def test_a_wrong_jacobian_of_the_scales_is_caught(monkeypatch):
+    """(n_users - n_items) x left out of the density of a column's log scale."""
+    right = bayesmf.scales._slice
+
+    def mutant(log_density, rng):
+        return right(lambda x: log_density(x) - (N_USERS - N_ITEMS) * x, rng)
+
+    monkeypatch.setattr(bayesmf.scales, "_slice", mutant)
+    assert np.nanmax(_z_scores("wishart-bias", 3000)[0]) > 6
+
+
+def test_a_wrong_share_of_fresh_noise_is_caught(monkeypatch):
+    """1 - relax in place of sqrt(1 - relax^2)."""
+
+    def share(relax):
+        return (1 - relax) / (1 - relax**2) ** 0.5
+
+    mutant = with_noise(bayesmf.worker.draw_rows, share)
+    monkeypatch.setattr(bayesmf.worker, "draw_rows", mutant)
+    assert np.nanmax(_z_scores("wishart-bias", 1000)[0]) > 6

@@ -33,14 +33,18 @@ ALLOWED = {
     "batches": {"grid"},
     "correctors": {"batches"},
     "schedules": set(),
+    "clock_kernels": {"kernels"},
     "rules": {"grid", "schedules"},
-    "samplers": {"grid", "rules", "schedules"},
-    "worker": {"batches", "gibbs", "kernels"},
+    "clocks": {"rules", "schedules"},
+    "samplers": {"clocks", "grid", "rules", "schedules"},
+    "worker": {"batches", "clock_kernels", "gibbs", "kernels"},
     "phases": {"worker"},
     "sweeps": {"batches", "phases", "samplers", "worker"},
+    "block_rounds": {"batches", "correctors", "grid", "phases", "rules", "worker"},
+    "clock_rounds": {"batches", "block_rounds", "clocks", "phases", "rules", "worker"},
     "rounds": {
-        "batches", "correctors", "grid", "phases", "rules", "samplers", "schedules",
-        "sweeps", "worker",
+        "batches", "block_rounds", "clock_rounds", "clocks", "phases", "rules", "samplers",
+        "schedules", "sweeps", "worker",
     },
     "engines": {"engines", "worker"},
     "callbacks": set(),
@@ -111,7 +115,7 @@ def test_imports_follow_the_arrows():
 
 
 def test_kernels_import_numpy_and_numba_alone():
-    for module in ("kernels", "gibbs", "keys"):
+    for module in ("kernels", "clock_kernels", "gibbs", "keys"):
         names = {name.split(".")[0] for name, _ in _imports(ROOT / f"{module}.py")}
         assert names <= OUTSIDE_OF_KERNELS
 

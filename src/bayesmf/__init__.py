@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
+    from bayesmf.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
     from bayesmf.estimator import BayesianMF, Recommendation
     from bayesmf.ratings import Ratings
@@ -32,8 +33,11 @@ _HOMES = {
     "Progress": "callbacks",
     "Ratings": "ratings",
     "Recommendation": "estimator",
+    "RowClock": "clocks",
     "SGD": "samplers",
+    "SGHMC": "clocks",
     "SGLD": "samplers",
+    "SGNHT": "clocks",
     "Synthetic": "synthetic",
 }
 
@@ -41,7 +45,9 @@ __all__ = [
     "DSGD",
     "DSGLD",
     "SGD",
+    "SGHMC",
     "SGLD",
+    "SGNHT",
     "Auto",
     "BayesMFError",
     "BayesianMF",
@@ -56,6 +62,7 @@ __all__ = [
     "Progress",
     "Ratings",
     "Recommendation",
+    "RowClock",
     "Synthetic",
 ]
 

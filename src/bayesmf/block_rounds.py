@@ -13,7 +13,7 @@ from bayesmf.batches import Block, TrainingData, make_blocks
 from bayesmf.correctors import h_bar
 from bayesmf.errors import DivergenceError
 from bayesmf.grid import Rotation, visit_slots
-from bayesmf.phases import ChainState, Phases
+from bayesmf.phases import ChainState, Phases, Safe
 from bayesmf.rules import Array, BatchRule, DataShape
 from bayesmf.worker import ErrorsTask, Held, HeldBlock, Result, RoundResult, RoundTask, Task
 
@@ -44,6 +44,9 @@ class BlockRounds(ABC):
         self.visit_rate = self._visit_rate(len(self._blocks))
         self._variance = max(1.0, float(np.mean(np.square(data.value, dtype=float))))
         self.length = rule.round_length
+        # Rounds between copies of the state to fall back on: about an epoch.
+        self._every = max(1, round(rule.rounds_per_epoch(self._shape)))
+        self._may_repair = True
         self.blocks: Sequence[HeldBlock] = ()
         self.held: Sequence[Held] = ()
 
@@ -72,12 +75,16 @@ class BlockRounds(ABC):
         number = self.rotation.group(state.chain, t)
         group = self.groups[number]
         visit = state.visits.get(number, 0)
+        if self._may_repair and state.safe is None:
+            state.safe = _copy(state)  # a start is small, whatever follows
         while True:
             tasks: list[Task] = [self.task(state, t, p, visit * self.length) for p in group]
             results = yield tasks
             if all(self._sound(result) for result in results):
                 break
             self._repair(state, t)
+        if self._may_repair and t % self._every == 0:
+            self._note(state, results)
         state.visits[number] = visit + 1
         state.sse, state.count = 0.0, 0
         for place, result in zip(group, results, strict=True):
@@ -85,6 +92,12 @@ class BlockRounds(ABC):
             self.put_back(state, place, result)
             state.sse += result.sse
             state.count += result.count
+
+    def _note(self, state: ChainState, results: Sequence[Result]) -> None:
+        """Take a copy to fall back on, if the errors that a round met from here on were small."""
+        sse, count = sum(r.sse for r in results), sum(r.count for r in results)
+        if sse <= 2.0 * self._variance * max(count, 1):
+            state.safe = _copy(state)
 
     def exact_errors(self, state: ChainState) -> Phases:
         """A pass over the ratings without updates: errors met on the way belong to other states."""
@@ -103,17 +116,23 @@ class BlockRounds(ABC):
         state.count = sum(result.count for result in results)
 
     def _sound(self, result: Result) -> bool:
-        """Errors ten times as large as the ratings are no model any more.
+        """Errors much larger than the ratings are no model any more.
 
-        Were more allowed, a round might end in a state from which no step leads back.
+        Where the user has set the step, a hundred times; where steps can be halved it is better
+        done soon, three times.
         """
         assert isinstance(result, RoundResult)
         with np.errstate(all="ignore"):
             finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
-        return bool(finite and result.sse <= 100 * self._variance * max(result.count, 1))
+        most = (10.0 if self._may_repair else 1e4) * self._variance
+        return bool(finite and result.sse <= most * max(result.count, 1))
 
     def _repair(self, state: ChainState, t: int) -> None:
-        """Shorter steps from here on."""
+        """Shorter steps from here on, and back to the last state whose errors were small.
+
+        The state before this round may be none: errors are met before an update, not after it, so
+        that it may be the end of the round before that went wrong.
+        """
         if state.repairs >= MOST_REPAIRS:
             raise DivergenceError(
                 f"chain {state.chain} diverged in round {t + 1}, and again with steps halved "
@@ -121,7 +140,13 @@ class BlockRounds(ABC):
             )
         state.pace /= 2
         state.repairs += 1
+        if state.safe is not None:
+            state.params.users[:], state.params.items[:], state.precisions = state.safe
         log.warning("chain %d diverged in round %d: rolled back, steps halved", state.chain, t + 1)
+
+
+def _copy(state: ChainState) -> Safe:
+    return Safe(state.params.users.copy(), state.params.items.copy(), state.precisions)
 
 
 def hold_blocks(

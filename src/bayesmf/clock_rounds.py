@@ -45,7 +45,7 @@ class ClockRounds(BlockRounds):
         self.held = [*self.blocks, *rare[0], *rare[1]]
         first, second = len(self.blocks), len(self.blocks) + len(rare[0])
         self._places = range(first, second), range(second, len(self.held))
-        self._facts = tuple(self._row_facts(side) for side in range(2))
+        self.facts = tuple(self._row_facts(side) for side in range(2))
         self._stable: dict[int, list[Array]] = {}
         self._steps: dict[tuple[int, float, float], list[Steps]] = {}
 
@@ -88,12 +88,12 @@ class ClockRounds(BlockRounds):
         if width not in self._stable:
             self._stable[width] = [
                 np.where(moving, stable_steps(self._rule, facts, width), 0.0)
-                for facts, moving in zip(self._facts, self._moving, strict=True)
+                for facts, moving in zip(self.facts, self._moving, strict=True)
             ]
         if key not in self._steps:
             self._steps[key] = [
                 clock_steps(self._rule, facts, stable, *key[1:])
-                for facts, stable in zip(self._facts, self._stable[width], strict=True)
+                for facts, stable in zip(self.facts, self._stable[width], strict=True)
             ]
         return self._steps[key]
 

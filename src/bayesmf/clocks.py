@@ -19,6 +19,7 @@ from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
 
 # A chain sets out with long steps and much gradient noise: it is far away and has to travel.
 START_DELTA, START_RHO = 1.0, 0.5
+EXACT = 32  # ratings of a row that is drawn exactly: n^2 D multiplications, where a step takes n D
 HALF_LIFE = 2.0  # epochs in which the excess over the settings halves, less where burn-in is short
 
 
@@ -54,7 +55,7 @@ class ClockRule(BatchRule):
         the injected noise, so what remains of it is an error of second order.
     exact_below : int, optional
         Rows with at most this many ratings are drawn exactly, once an epoch, instead. The default
-        is the number of factors plus one; 0 switches it off.
+        is the number of factors plus one, at most 32; 0 switches it off.
     """
 
     shuffle_groups: bool = True
@@ -64,7 +65,7 @@ class ClockRule(BatchRule):
     precision_every: int | None = None
     initial_precision: float = 2.0
     delta_max: float = 0.5
-    rho: float = 0.05
+    rho: float = 0.02
     exact_below: int | None = None
 
     keeps_draws = True
@@ -77,7 +78,9 @@ class ClockRule(BatchRule):
         assert rule.epochs is not None
         rule = replace(
             rule,
-            burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
+            # Whole epochs: noise is taken away as it stands at the end of a pass, and draws that are
+            # kept an epoch apart from then on all stand there.
+            burn_in=float(rule.epochs // 5) if self.burn_in is None else self.burn_in,
             thin=rule.thin or 1.0,
             precision_every=rule.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
         )
@@ -87,10 +90,15 @@ class ClockRule(BatchRule):
         """The same with the default that depends on the number of factors."""
         if self.exact_below is not None:
             return self
-        return replace(self, exact_below=n_factors + 1)
+        return replace(self, exact_below=min(n_factors + 1, EXACT))
+
+    def default_batches(self) -> int:
+        # A pass relaxes a row about as far however it is cut, but every cut costs a visit to all
+        # rows, and a visit that sees few ratings meets the curvature of those few.
+        return 4
 
     def default_epochs(self, shape: DataShape) -> float:
-        return float(np.clip(4e8 / shape.n_ratings, 60, 1500) / np.sqrt(self.n_chains))
+        return float(round(np.clip(2e8 / shape.n_ratings, 100, 1000) / np.sqrt(self.n_chains)))
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         assert self.burn_in is not None
@@ -145,7 +153,8 @@ class SGHMC(ClockRule):
         of P) relax fastest.
     """
 
-    friction: float = 1.0
+    rho: float = 0.03
+    friction: float = 0.5
 
     def keep(self, eta: Array) -> Array:
         return np.maximum(1.0 - self.friction * np.sqrt(eta), 0.0)
@@ -156,8 +165,8 @@ class SGNHT(ClockRule):
     """Stochastic gradient Nose-Hoover thermostat: friction finds out how hot mini-batches are.
 
     The thermostat sees momenta. Mini-batches that are visited without replacement heat momenta more
-    than they heat the rows, because their noise sums to zero over a pass: by so much a row's momenta
-    are left hotter than one.
+    than they heat the rows, because their noise sums to zero over a pass: by so much a row's
+    momenta are left hotter than one.
 
     Parameters beyond those of `ClockRule`
     ----------
@@ -167,8 +176,7 @@ class SGNHT(ClockRule):
         How fast a row's thermostat follows its kinetic energy.
     """
 
-    rho: float = 0.02
-    friction: float = 1.0
+    friction: float = 0.5
     gain: float = 0.5
 
     def keep(self, eta: Array) -> Array:
@@ -234,8 +242,9 @@ def survival(eta: Array, keep: Array, visits: Array) -> Array:
 def kinetic_survival(eta: Array, keep: Array, visits: Array) -> Array:
     """The same for the momenta, before and after friction, averaged over the visits of a pass.
 
-    In the midst of a pass noise has not yet summed to zero. Seen from a visit at random, the noise of
-    one l visits earlier is of the same pass with probability 1 - l/K, and then correlated -1/(K-1):
+    In the midst of a pass noise has not yet summed to zero. Seen from a visit at random, the noise
+    of one l visits earlier is of the same pass with probability 1 - l/K, and then correlated
+    -1/(K-1):
 
         sum h^2 - 2/(K - 1) sum_{l < K} (1 - l/K) sum_k h_k h_{k+l}.
     """
@@ -277,27 +286,38 @@ def _power(base: Any, k: Array) -> Any:
     return np.exp(k * np.log(np.where(np.abs(base) < 1e-30, 1e-30, base)))
 
 
-def longest(rule: ClockRule, visits: Array, noise: Array, rho: Array) -> Array:
-    """The longest step at which `noise` of gradients brings at most `rho` of the variance."""
-    low, high = np.full(len(visits), np.log(1e-9)), np.full(len(visits), np.log(2.0))
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        over = noise * rule.heat(np.exp(middle), visits) > rho
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return np.exp(low)
+# Steps that are tried, one and a half per cent apart.
+_LADDER = np.geomspace(1e-9, 2.0, 1440)
+
+
+def longest(rule: ClockRule, visits: Array, noise: Array, rho: float) -> Array:
+    """The longest step up to which `noise` of gradients brings at most `rho` of the variance.
+
+    Up to which, not at which: with momentum, longer steps may be quiet again, but only where the
+    curvature is just one.
+    """
+    out = np.empty(len(visits))
+    for k in np.unique(visits):
+        heat = np.maximum.accumulate(rule.heat(_LADDER, np.full_like(_LADDER, k)))
+        own = visits == k
+        most = rho / np.maximum(noise[own], 1e-12)
+        out[own] = _LADDER[np.maximum(np.searchsorted(heat, most, side="right") - 1, 0)]
+    return out
 
 
 def stable_steps(rule: ClockRule, facts: RowFacts, width: int) -> Array:
     """The longest step that is stable for rows seen through few ratings at a time.
 
-    Seen through c ratings the curvature itself is random, with a relative variance of width / c:
-    as gradient noise of that size, and drawn anew on each visit, it may bring half of the variance.
-    For RowClock this is 2c / (width + c), nearly.
+    Seen through c ratings, the curvature of a visit in units of P is up to (1 + sqrt(width / c))^2,
+    at most 2 (width + c) / c; a step times that has to stay below 4. And where visits differ, it is
+    random, with a relative variance of about width / c: as gradient noise of that size, drawn anew
+    on each visit, it may bring a quarter of the variance. (Some rows meet partners far longer than
+    the mean, so that theirs is several times as large.)
     """
-    c, where = np.unique(np.round(np.log(facts.per_visit), 2), return_inverse=True)
-    c = np.exp(c)
-    never = np.full(len(c), np.inf)
-    return longest(rule, never, (width + c) / c, np.full(len(c), 0.5))[where]
+    c = facts.per_visit
+    differ = 1.0 - c / facts.n
+    forever = np.full(len(c), np.inf)
+    return np.minimum(2.0 * c / (width + c), longest(rule, forever, differ * (width + c) / c, 0.25))
 
 
 def clock_steps(
@@ -306,7 +326,7 @@ def clock_steps(
     """Every row's step under the limits of the time; `stable` is 0 for rows that do not move."""
     pairs = np.stack([facts.visits, facts.noise], axis=1)
     kinds, where = np.unique(np.round(pairs, 9), axis=0, return_inverse=True)
-    limit = longest(rule, kinds[:, 0], kinds[:, 1], np.full(len(kinds), rho))[where.reshape(-1)]
+    limit = longest(rule, kinds[:, 0], kinds[:, 1], rho)[where.reshape(-1)]
     eta = np.minimum(np.minimum(limit, stable), delta_max)
     moving = np.maximum(eta, 1e-12)
     share = facts.noise * rule.known(moving, facts.visits)

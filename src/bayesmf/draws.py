@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -98,13 +98,12 @@ class DrawStore:
         """Whether a chain has no room left."""
         return len(self._precisions[chain]) >= self.per_chain
 
-    def select(self, chain: int, keep: slice) -> None:
-        """Forget all draws of a chain but those of a slice."""
-        kept = range(len(self._precisions[chain]))[keep]
+    def select(self, chain: int, kept: Sequence[int]) -> None:
+        """Forget all draws of a chain but some, in ascending order."""
         for array in self._rows[chain]:
             for slot, source in enumerate(kept):
                 array[slot] = array[source]
-        self._precisions[chain] = self._precisions[chain][keep]
+        self._precisions[chain] = [self._precisions[chain][source] for source in kept]
 
     def __len__(self) -> int:
         return sum(map(len, self._precisions))

@@ -73,7 +73,7 @@ class BayesianMF:
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     max_draws : int, optional
-        Draws kept, over all chains. The default is 200, fewer where they would pass 1 GB.
+        Draws kept, over all chains. The default is 400, fewer where they would pass 1 GB.
     engine : "threads", "serial" or an engine object
         Where tasks run. Results do not depend on it.
     n_workers : int, optional

@@ -76,6 +76,7 @@ class Growing:
     """All states from the third on, as long as there is room; in the end the first quarter goes.
 
     When the room is full, every other draw is forgotten, and from then on half as many are kept.
+    The probe pairs are followed at every pass, whatever is kept.
     """
 
     needs_validation = False
@@ -84,48 +85,53 @@ class Growing:
         self.burning = True
         self._every = 1
         self._at: list[int] = []
-        self._probed: list[NDArray[np.float32]] = []
+        self._probed_at: list[int] = []
+        self._expected: list[NDArray[np.float32]] = []
         self._drawn: list[NDArray[np.float32]] = []
 
     def before(self, chain: Chain, t: int) -> None:
         self.burning = t < FIRST_KEPT * chain.per_epoch
 
     def after(self, chain: Chain, t: int) -> None:
-        if self.burning:
+        if self.burning or not _due(chain, t, 1):
             return
-        thin = (chain.sampler.thin or 1.0) * chain.per_epoch * self._every
-        if int((t + 1) / thin + 1e-9) == int(t / thin + 1e-9):
-            return
+        self._probed_at.append(t)
+        self._expected.append(chain.probe.predict(chain.state))
+        self._drawn.append(chain.probe.draw(chain.state))
         if not self._at:
             state, room = chain.state, chain.store.per_chain
             chain.store.reserve(chain.number, room, state.params, state.means)
-        if chain.store.full(chain.number):
+        while chain.store.full(chain.number) and _due(chain, t, self._every):
             self._forget(chain)
-        chain.keep()
-        self._at.append(t)
-        self._probed.append(chain.probe.predict(chain.state))
-        self._drawn.append(chain.probe.draw(chain.state))
+        if _due(chain, t, self._every):
+            chain.keep()
+            self._at.append(t)
+            chain.kept = len(self._at)  # others may have been forgotten
 
     def _forget(self, chain: Chain) -> None:
-        if len(self._at) == 1:  # a single place: the last one stays
-            chain.store.select(chain.number, slice(0, 0))
-        else:
-            chain.store.select(chain.number, slice(1, None, 2))
-        self._at = self._at[1::2]
-        self._probed, self._drawn = self._probed[1::2], self._drawn[1::2]
+        """Keep the draws that would have been kept at half the rate."""
         self._every *= 2
-
-    def _first(self) -> int:
-        """The first of the kept draws that is no burn-in."""
-        return int(np.searchsorted(self._at, BURN_SHARE * (self._at[-1] + 1)))
+        kept = [k for k, t in enumerate(self._at) if _due(chain, t, self._every)]
+        chain.store.select(chain.number, kept)
+        self._at = [self._at[k] for k in kept]
 
     def traces(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Expected and drawn predictions of the probe pairs, (draws, pairs), burn-in left out."""
-        first = self._first() if self._at else 0
-        return np.array(self._probed[first:]), np.array(self._drawn[first:])
+        first = _after_burn_in(self._probed_at)
+        return np.array(self._expected[first:]), np.array(self._drawn[first:])
 
     def finish(self, chain: Chain) -> None:
-        if self._at:
-            first = self._first()
-            chain.store.select(chain.number, slice(first, None))
-            chain.kept = len(self._at) - first
+        first = _after_burn_in(self._at)
+        chain.store.select(chain.number, range(first, len(self._at)))
+        chain.kept = len(self._at) - first
+
+
+def _due(chain: Chain, t: int, every: int) -> bool:
+    """Whether round t ends one of `every` thinned passes."""
+    thin = (chain.sampler.thin or 1.0) * chain.per_epoch * every
+    return int((t + 1) / thin + 1e-9) > int(t / thin + 1e-9)
+
+
+def _after_burn_in(rounds: list[int]) -> int:
+    """The first of some rounds that is no burn-in of a run that ends with the last of them."""
+    return int(np.searchsorted(rounds, BURN_SHARE * (rounds[-1] + 1))) if rounds else 0

@@ -17,6 +17,14 @@ from bayesmf.params import Params, Precisions, Rows
 from bayesmf.worker import Held, Result, Task
 
 
+class Safe(NamedTuple):
+    """A state whose errors have been seen to be sound, to fall back on."""
+
+    users: Rows
+    items: Rows
+    precisions: Precisions
+
+
 class Moments(NamedTuple):
     """Data-weighted mean squares of the columns of users and items, and what they belong to."""
 
@@ -43,6 +51,7 @@ class ChainState:
     visits: dict[int, int] = field(default_factory=dict)
     pace: float = 1.0
     repairs: int = 0
+    safe: Safe | None = None
     momenta: tuple[Rows, Rows] | None = None
     moments: Moments | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them

@@ -32,7 +32,7 @@ class GradientRounds(BlockRounds):
             float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.blocks
         )
         self._stiffest = self._most_in_a_visit() * self._variance
-        self._rule = rule
+        self._rule, self._may_repair = rule, rule.step_size is None
 
     def step(self, state: ChainState, t: int, default: bool = False) -> float:
         """epsilon_t, as it is or as it would be by default."""
@@ -74,7 +74,7 @@ class GradientRounds(BlockRounds):
         )
 
     def _repair(self, state: ChainState, t: int) -> None:
-        if self._rule.step_size is None:
+        if self._may_repair:
             return super()._repair(state, t)
         step = self.step(state, t)
         usual = min(self.step(state, t, default=True), step / 4)

@@ -41,8 +41,8 @@ class BatchRule:
     epochs : float, optional
         Passes over the ratings.
     batch_size : int, optional
-        Ratings in a mini-batch. The default is an eighth of a block; with SGLD's `noise="paper"`
-        the whole block.
+        Ratings in a mini-batch. The default is an eighth of a block, a quarter for rules with a
+        clock for each row; with SGLD's `noise="paper"` the whole block.
     round_length : int, optional
         Mini-batch updates in a round. The default is one pass over the block.
     minibatch : {"shuffled", "replacement"}, optional

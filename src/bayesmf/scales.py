@@ -20,6 +20,7 @@ from bayesmf.params import Params
 from bayesmf.priors import Prior
 
 STEP_OUT = 1.0  # the first width of the slice: e-fold, about what the hyper-priors leave open
+FARTHEST = 300.0  # beyond it exponentials overflow; no posterior reaches there
 
 
 def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.ndarray:
@@ -29,8 +30,8 @@ def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.nd
     factors = np.ones(params.users.shape[1])
     for d in range(params.n_factors):
         q_users, q_items = users.weight(d), items.weight(d)
-        if q_users == 0 or q_items == 0:
-            continue  # an empty column has no scale
+        if not (q_users > 0 and q_items > 0 and math.isfinite(q_users + q_items)):
+            continue  # an empty column has no scale, nor one that is no number any more
 
         def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
             return (
@@ -58,9 +59,9 @@ def _slice(log_density, rng: np.random.Generator) -> float:  # type: ignore[no-u
     level = log_density(0.0) - rng.exponential()
     low = -STEP_OUT * rng.random()
     high = low + STEP_OUT
-    while log_density(low) > level:
+    while log_density(low) > level and low > -FARTHEST:
         low -= STEP_OUT
-    while log_density(high) > level:
+    while log_density(high) > level and high < FARTHEST:
         high += STEP_OUT
     while True:
         x = float(rng.uniform(low, high))

@@ -23,7 +23,7 @@ from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run
 from bayesmf.tuning import target_named
 
-MAX_DRAWS, DRAW_BYTES = 200, 1 << 30
+MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
 LARGEST_DRAW = 8 << 30
 
 

@@ -1,0 +1,146 @@
+"""Problems for rules with a clock for each row: a posterior that is known, and a joint one.
+
+V held fixed, every user's posterior is a known Gaussian. Users have 3 to 3000 ratings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import naive
+from bayesmf import BayesianMF, Ratings
+from bayesmf.batches import TrainingData
+from bayesmf.keys import STREAM_ITEMS, make_key
+from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.phases import ChainState
+from bayesmf.rounds import ClockRounds, data_shape
+from bayesmf.worker import RoundTask, RowsResult, run_task
+
+CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0
+
+
+class Known:
+    """Data whose users' posterior given the items is known."""
+
+    def __init__(self, d, seed=0):
+        rng = np.random.default_rng(seed)
+        width, counts = d + 1, np.repeat(CLASSES, EACH)
+        user = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+        item = np.concatenate([rng.permutation(N_ITEMS)[:n] for n in counts]).astype(np.int32)
+        self.d, self.items = d, (0.6 * rng.normal(size=(N_ITEMS, width))).astype(np.float32)
+        self.prior = RowPrior(np.zeros(width), rng.uniform(1, 3, width))
+        users = rng.normal(size=(len(counts), width)) / np.sqrt(self.prior.Lambda)
+        regressors = np.concatenate([self.items[:, :d], np.ones((N_ITEMS, 1))], axis=1)
+        mean = np.einsum("nd,nd->n", users[user], regressors[item]) + self.items[item, d]
+        value = (mean + TAU**-0.5 * rng.normal(size=len(user))).astype(np.float32)
+        self.data = TrainingData(user, item, value, len(counts), N_ITEMS)
+        self.mean, self.covariance = self._exact()
+        self.variance = np.array([np.diag(c) for c in self.covariance])
+
+    def _exact(self):
+        means, covariances = [], []
+        for i in range(self.data.n_users):
+            mine = self.data.user == i
+            ratings = zip(self.data.item[mine], self.data.value[mine].astype(float), strict=True)
+            mean, precision = naive.row_posterior(
+                self.items.astype(float), list(ratings), self.prior.mu,
+                np.diag(self.prior.Lambda), TAU, self.d, self.d + 1,
+            )  # fmt: skip
+            means.append(mean)
+            covariances.append(np.linalg.inv(precision))
+        return np.array(means), np.array(covariances)
+
+    def start(self, rng):
+        """A draw from the posterior: no burn-in is needed."""
+        return np.array(
+            [rng.multivariate_normal(m, c) for m, c in zip(self.mean, self.covariance, strict=True)]
+        ).astype(np.float32)
+
+    def chain(self, rule, n_passes, seed=0):
+        """Mean and variance of every user's row at the rule's final steps, the items held.
+
+        Rows are looked at when all blocks have been visited, as a fit does when it keeps draws.
+        """
+        shape = data_shape(self.data)
+        rule = replace(rule.of_width(self.d).resolve(shape), burn_in=0.0)
+        rounds = ClockRounds(self.data, rule, seed)
+        params = Params(self.start(np.random.default_rng(seed)), self.items.copy(), self.d)
+        state = ChainState(0, make_key(seed), params, Precisions(self.prior, self.prior, TAU))
+        total, square = np.zeros(params.users.shape), np.zeros(params.users.shape)
+        per_pass = round(rule.rounds_per_epoch(shape))
+        for t in range(10 * per_pass, (10 + n_passes) * per_pass):
+            run_round(rounds, state, t)
+            if (t + 1) % per_pass == 0:
+                total += params.users
+                square += params.users.astype(float) ** 2
+        assert np.array_equal(params.items, self.items)
+        mean = total / n_passes
+        return mean, square / n_passes - mean**2
+
+
+def run_round(rounds, state, t):
+    """One round with the items held."""
+    phases, results = rounds.round(state, t), None
+    while True:
+        try:
+            tasks = next(phases) if results is None else phases.send(results)
+        except StopIteration:
+            return
+        results = [_work(rounds.held[task.place], task) for task in tasks]
+
+
+def _work(held, task):
+    if isinstance(task, RoundTask):
+        return run_task(held, replace(task, step_items=0.0))
+    if task.stream == STREAM_ITEMS:
+        return RowsResult(task.rows, task.rows, 0.0, 1)
+    return run_task(held, task)
+
+
+def by_class(values):
+    """Mean over the users and columns of each class, and its standard error over users."""
+    parts = values.reshape(len(CLASSES), EACH, -1).mean(2)
+    return parts.mean(1), parts.std(1, ddof=1) / EACH**0.5
+
+
+def batches(known, share):
+    """Size of a mini-batch that is a share of all ratings."""
+    return max(1, round(len(known.data) * share))
+
+
+class Joint:
+    """500 users x 300 items, 20,000 ratings from the model itself; 1,000 unseen pairs."""
+
+    N, D = 20_000, 5
+
+    def __init__(self, seed=0):
+        rng = np.random.default_rng(seed)
+        n_users, n_items, width = 500, 300, self.D + 1
+        users, items = (
+            rng.normal(size=(n, width)) / np.sqrt(rng.uniform(2, 4, width))
+            for n in (n_users, n_items)
+        )
+        cells = rng.choice(n_users * n_items, self.N + 1000, replace=False)
+        user, item = cells // n_items, cells % n_items
+        value = 3 + np.einsum("nd,nd->n", users[user, : self.D], items[item, : self.D])
+        value += users[user, self.D] + items[item, self.D] + 0.7 * rng.normal(size=len(user))
+        self.train = Ratings(user[: self.N], item[: self.N], value[: self.N])
+        self.pairs = user[self.N :], item[self.N :]
+
+    def draws(self, sampler, seed=0):
+        """Predictions of the unseen pairs, (draws, pairs), and the chain of each draw."""
+        model = BayesianMF(
+            self.D, sampler=sampler, random_state=seed, max_draws=100_000, engine="serial"
+        ).fit(self.train)
+        draws = model.posterior_.draws
+        users, items = (
+            np.searchsorted(ids.ids, asked)
+            for ids, asked in zip(
+                (self.train.user_ids, self.train.item_ids), self.pairs, strict=True
+            )
+        )
+        x, y = draws.users[:, users].astype(float), draws.items[:, items].astype(float)
+        d = self.D
+        return np.einsum("snd,snd->sn", x[..., :d], y[..., :d]) + x[..., d] + y[..., d], draws.chain

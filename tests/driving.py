@@ -1,0 +1,17 @@
+"""Sweeps of Gibbs without a server: for tests that look at every state of a chain."""
+
+from __future__ import annotations
+
+from bayesmf.worker import run_task
+
+
+def sweep(rounds, state, t):
+    """One round of a chain: all users given the items, then all items given the users."""
+    round_ = rounds.round(state, t)
+    tasks = next(round_)
+    while tasks:
+        results = [run_task(rounds.held[task.place], task) for task in tasks]
+        try:
+            tasks = round_.send(results)
+        except StopIteration:
+            return

@@ -1,0 +1,31 @@
+"""Wrong samplers, which tests of samplers must catch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def with_noise(draw_rows, factor):
+    """draw_rows whose fresh noise has `factor` times its standard deviation; 1 changes nothing.
+
+    `factor` may be a function of the over-relaxation.
+    """
+
+    def mutant(out, means, numbers, starts, index, value, other, *args):
+        n_factors, relax = args[3:5]
+        old = out.copy()
+        draw_rows(out, means, numbers, starts, index, value, other, *args)
+        expected = means - relax * (old - means)
+        size = factor(relax) if callable(factor) else factor
+        out[:] = expected + size * (out - expected)
+        return _squared_errors(out, starts, index, value, other, n_factors)
+
+    return mutant
+
+
+def _squared_errors(rows, starts, index, value, other, n_factors):
+    x, y = rows[np.repeat(np.arange(len(rows)), np.diff(starts))], other[index]
+    errors = value - np.einsum("nd,nd->n", x[:, :n_factors], y[:, :n_factors])
+    if rows.shape[1] > n_factors:
+        errors -= x[:, n_factors] + y[:, n_factors]
+    return float(np.vdot(errors, errors))

@@ -1,0 +1,44 @@
+"""An engine that ends tasks in an order nobody would choose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesmf.worker import run_task
+
+
+class Perverse:
+    """Does tasks one at a time, in an order drawn at random; chain 0 last where `stall` is set."""
+
+    def __init__(self, seed, stall=False):
+        self.rng, self.stall = np.random.default_rng(seed), stall
+        self.finished = []
+
+    def start(self, held):
+        self.held, self.open = held, []
+
+    def submit(self, task):
+        handle = _Handle(task)
+        self.open.append(handle)
+        return handle
+
+    def wait(self, handles):
+        ready = [h for h in self.open if h in handles]
+        if self.stall:
+            ready = [h for h in ready if h.task.chain != 0] or ready
+        handle = ready[self.rng.integers(len(ready))]
+        self.open.remove(handle)
+        self.finished.append(handle.task)
+        handle.value = run_task(self.held[handle.task.place], handle.task)
+        return {handle}
+
+    def close(self):
+        self.open = []
+
+
+class _Handle:
+    def __init__(self, task):
+        self.task = task
+
+    def result(self):
+        return self.value

@@ -1,0 +1,328 @@
+"""RowClock: the kernel, how much of the mini-batches' noise survives, the exact posterior."""
+
+import itertools
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import naive
+from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
+from bayesmf import clock_kernels as kernels
+from bayesmf.batches import TrainingData
+from bayesmf.block_rounds import MOST_REPAIRS
+from bayesmf.clocks import (
+    SGHMC,
+    RowClock,
+    RowFacts,
+    clock_steps,
+    kinetic_survival,
+    longest,
+    survival,
+)
+from bayesmf.kernels import Batches
+from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.phases import ChainState
+from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
+from bayesmf.worker import run_task
+from clock_problems import Known, batches, by_class
+from problems import planted, random_data
+
+# --- the kernel
+
+
+def _side(rng, n, width, full, gain, stream, dtype):
+    root = rng.normal(size=(width, width))
+    Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 3, width)
+    eta, keep, share = rng.uniform(0.1, 0.4, n), rng.uniform(0, 0.9, n), rng.uniform(0, 0.5, n)
+    eta[2] = 0.0  # a row that is held
+    side = kernels.ClockSide(
+        rng.normal(size=(n, width)), rng.normal(size=(n, width + 1)),
+        rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n), rng.uniform(1, 8, n), eta,
+        keep, share, rng.normal(size=width), Lambda, np.diag(Lambda).copy() if full else Lambda,
+        rng.uniform(0.2, 1, width), gain, stream_word(stream, 4),
+    )  # fmt: skip
+    return kernels.ClockSide(
+        *(a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == float else a for a in side)
+    )
+
+
+def _plain_visit(side, i, gradient, z):
+    """What a visit to row i makes of it, its momentum and its thermostat, written to be read."""
+    s = kernels.ClockSide(*(np.asarray(a, float) if a is not side.numbers else a for a in side))
+    x, u, heat = s.rows[i], s.momenta[i, :-1], s.momenta[i, -1]
+    Lambda = s.Lambda if s.Lambda.ndim == 2 else np.diag(s.Lambda)
+    data = s.n[i] * s.stiffness
+    P = 1 / (data + s.diagonal)
+    r = np.sqrt(s.eta[i] * P)
+    u1 = u + r * (s.factor[i] * gradient - Lambda @ (x - s.mu))
+    if s.gain > 0:
+        c, noise = s.keep[i] * np.exp(-np.sqrt(s.eta[i]) * heat), 1.0
+        goal = 1 + s.share[i] * np.mean(data * P)
+    else:
+        c, noise = s.keep[i], 1 - s.share[i] * data * P
+    u2 = c * u1 + np.sqrt((1 - s.keep[i] ** 2) * noise) * z
+    if s.gain > 0:
+        excess = np.mean((u1**2 + u2**2) / 2) - goal
+        heat = heat + s.gain * np.sqrt(s.eta[i]) * min(excess, 4.0)
+    return x + r * (u1 + u2) / 2, np.append(u2, heat)
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("gain", [0.0, 0.3])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
+def test_the_kernel_equals_its_plain_twin(full, gain, bias, dtype, tolerance):
+    rng, d = np.random.default_rng(0), 3
+    width = d + bias
+    cells = np.sort(rng.choice(7 * 9, 40, replace=False))
+    user, item = (cells // 9).astype(np.int32), (cells % 9).astype(np.int32)
+    value = rng.normal(size=40).astype(np.float32)
+    x = _side(rng, 7, width, full, gain, STREAM_USERS, dtype)
+    y = _side(rng, 9, width, full, gain, STREAM_ITEMS, dtype)
+    before = [kernels.ClockSide(*(np.copy(a) for a in side)) for side in (x, y)]
+    key = make_key(3)
+    data = Batches(user, item, value, np.array([0, 5, 40]))
+    sse, count = kernels.run_clock_dealt(data, np.array([1]), x, y, d, 6, key)
+    ratings = list(zip(user[5:], item[5:], value[5:].astype(float), strict=True))
+    gx, gy, errors = naive.gradients(
+        before[0].rows.astype(float), before[1].rows.astype(float), ratings, d
+    )
+    assert count == 35
+    assert sse == pytest.approx(errors, rel=tolerance)
+    for side, old, gradient, hit in (
+        (x, before[0], gx, {r[0] for r in ratings}),
+        (y, before[1], gy, {r[1] for r in ratings}),
+    ):
+        for i in range(len(old.rows)):
+            row, momentum = old.rows[i], old.momenta[i]
+            if i in hit and old.eta[i] > 0:
+                z = naive.normals([side.numbers[i]], width, 6, side.stream, key)
+                row, momentum = _plain_visit(old, i, gradient[i], z[int(side.numbers[i])])
+            last = width + (gain > 0)
+            assert np.allclose(side.rows[i], row, rtol=0, atol=10 * tolerance)
+            assert np.allclose(side.momenta[i, :last], momentum[:last], rtol=0, atol=10 * tolerance)
+
+
+# --- how much of the mini-batches' noise survives
+
+
+def _one(function, eta, keep, visits):
+    return float(function(np.array([eta]), np.array([keep]), np.array([float(visits)]))[0])
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.2, 1.0, 1.9])
+@pytest.mark.parametrize("visits", [2, 8, 50])
+def test_survival_is_the_closed_form_of_a_first_order_filter(delta, visits):
+    a, k = 1 - delta / 2, visits
+    every = (1 - a ** (2 * k)) / (1 - a**2)
+    phi = k / (k - 1) * (every - ((1 - a**k) / (1 - a)) ** 2 / k) / every
+    independent = delta / 4 / (1 - delta / 4)
+    assert _one(survival, delta, 0.0, np.inf) == pytest.approx(independent, rel=1e-6)
+    assert _one(survival, delta, 0.0, visits) == pytest.approx(independent * phi, rel=1e-5)
+
+
+@pytest.mark.parametrize("eta", [0.003, 0.1, 0.9])
+@pytest.mark.parametrize("keep", [0.0, 0.6, 0.95])
+@pytest.mark.parametrize("visits", [2, 7, np.inf])
+def test_survival_is_the_sum_over_the_response(eta, keep, visits):
+    s = np.sqrt(eta)
+    update = np.array([[1 - eta * (1 + keep) / 2, s * (1 + keep) / 2], [-keep * s, keep]])
+    x, response = np.array([eta * (1 + keep) / 2, keep * s]), []
+    for _ in range(14_000):
+        response.append(x[0])
+        x = update @ x
+    h = np.array(response)
+    if np.isinf(visits):
+        expected = np.sum(h**2)
+    else:
+        parts = h.reshape(-1, visits)
+        expected = visits / (visits - 1) * np.sum((parts**2).sum(1) - parts.sum(1) ** 2 / visits)
+    assert _one(survival, eta, keep, visits) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("eta", "keep", "visits"), [(0.2, 0.0, 8), (0.02, 0.9, 8), (0.3, 0.4, 3)])
+def test_survival_matches_simulation(eta, keep, visits):
+    """20,000 rows, 40 passes after 20; to four standard errors of a variance (6e-5 a case)."""
+    rng, n = np.random.default_rng(0), 20_000
+    x, u, s = np.zeros(n), np.zeros(n), np.sqrt(eta)
+    ends, kinetic = [], []
+    for lap in range(40):
+        noise = rng.normal(size=(visits, n))
+        noise = (noise - noise.mean(0)) * np.sqrt(visits / (visits - 1))
+        for k in range(visits):
+            u1 = u - s * x + s * noise[k]
+            u = keep * u1
+            x = x + s * (u1 + u) / 2
+            if lap >= 20:
+                kinetic.append(np.mean((u1**2 + u**2) / 2))
+        if lap >= 20:
+            ends.append(np.mean(x**2))
+    tolerance = 4 * np.sqrt(2 / n)  # of one pass; the average over twenty is no worse
+    assert np.mean(ends) == pytest.approx(_one(survival, eta, keep, visits), rel=tolerance)
+    expected = _one(kinetic_survival, eta, keep, visits)
+    assert np.mean(kinetic) == pytest.approx(expected, rel=tolerance)
+
+
+def test_no_noise_no_limit_and_limits_are_kept():
+    visits = np.array([1.0, 2.0, 4.0, 8.0, 100.0])
+    for rule in (RowClock(), SGHMC()):
+        eta = longest(rule, visits, visits - 1, 0.05)
+        assert eta[0] == pytest.approx(2.0)
+        heat = (visits - 1) * rule.heat(eta, visits)
+        assert np.all(heat <= 0.05 + 1e-9)
+        assert np.all(heat[1:] > 0.03)
+    facts = RowFacts(10 * visits, visits, visits - 1, np.full(5, 10.0))
+    steps = clock_steps(RowClock(), facts, np.array([0.3, 0.3, 0.3, 0.0, 0.3]), 0.2, 0.05)
+    assert steps.eta.max() == np.float32(0.2)
+    assert steps.eta[3] == 0
+
+
+def test_limits_come_down_within_burn_in():
+    shape = data_shape(random_data(40, 30, 500))
+    rule = RowClock(epochs=60, burn_in=20).resolve(shape)
+    assert rule.limits(0).delta_max == 1.0
+    assert rule.limits(0).rho == 0.5
+    for epoch in (10, 20, 59):
+        assert rule.limits(epoch)[:2] == (rule.delta_max, rule.rho)
+    assert rule.limits(20).warm == 0
+
+
+# --- the exact posterior
+
+
+@pytest.fixture(scope="module", params=[5, 10])
+def known(request):
+    return Known(request.param)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+def test_variance_of_every_class_of_rows(known, share):
+    """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
+
+    The Monte Carlo error of a class is below 1.7%, so that a rule without any error would fail here
+    once in about 40 seeds, over all classes; the seed is fixed.
+    """
+    rule = RowClock(batch_size=batches(known, share))
+    mean, variance = known.chain(rule, 1600)
+    ratio, error = by_class(variance / known.variance)
+    assert np.all(error < 0.03)
+    assert np.all(np.abs(ratio - 1) < 0.05)
+    shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
+    assert np.all(shift < 0.15**2)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2), (4, 1), (3, 2)])
+def test_visits_are_counted_over_all_blocks(grid):
+    """A row's visits in a cycle, one by one; f is the same where all blocks come as often."""
+    data = random_data(30, 20, 300)
+    rule = RowClock(grid=grid, batch_size=20, exact_below=0).resolve(data_shape(data))
+    rounds = ClockRounds(data, rule, 0)
+    for side, n_rows in enumerate((30, 20)):
+        count = np.zeros(n_rows)
+        for held in rounds.blocks:
+            block = held.block
+            rows, own = ((block.user_rows, block.user), (block.item_rows, block.item))[side]
+            for lo, hi in itertools.pairwise(block.starts):
+                count[rows[np.unique(own[lo:hi])]] += 1
+        facts = rounds.facts[side]
+        assert np.allclose(facts.visits, count, atol=1e-3)
+        assert np.allclose(facts.noise, count - 1, atol=1e-3)
+        n = np.bincount((data.user, data.item)[side], minlength=n_rows)
+        assert np.allclose(facts.per_visit, n / count, rtol=1e-3)
+
+
+def test_variance_on_a_grid():
+    """Four blocks in two groups, whose order is drawn anew each cycle.
+
+    In a fixed order the last block would always have the last word: means would be 0.2 deviations
+    off, as they are with `shuffle_groups=False`.
+    """
+    known = Known(5)
+    mean, variance = known.chain(RowClock(grid=(2, 2), batch_size=batches(known, 0.025)), 1600)
+    ratio, _ = by_class(variance / known.variance)
+    assert np.all(np.abs(ratio - 1) < 0.05)
+    shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
+    assert np.all(shift < 0.15**2)
+
+
+def test_without_exact_draws_rare_rows_are_right_too():
+    """Here the rare rows take Langevin steps; they mix slower, so 8% are allowed."""
+    known = Known(10)
+    _, variance = known.chain(RowClock(batch_size=batches(known, 0.1), exact_below=0), 1600)
+    ratio, _ = by_class(variance / known.variance)
+    assert np.all(np.abs(ratio - 1) < 0.08)
+
+
+def test_without_the_correction_rows_are_too_hot():
+    """The test above can fail: gradient noise at ten times the share, and not taken away."""
+
+    @dataclass(frozen=True)
+    class Ignorant(RowClock):
+        def known(self, eta, visits):
+            return np.zeros_like(eta)
+
+    known = Known(5)
+    rule = Ignorant(batch_size=batches(known, 0.1), rho=0.3)
+    _, variance = known.chain(rule, 600)
+    ratio, _ = by_class(variance / known.variance)
+    assert np.all(ratio[3:] > 1.1)
+
+
+# --- divergence is repaired
+
+
+def _run(rounds, state, t):
+    phases, results = rounds.round(state, t), None
+    while True:
+        try:
+            tasks = next(phases) if results is None else phases.send(results)
+        except StopIteration:
+            return
+        results = [run_task(rounds.held[task.place], task) for task in tasks]
+
+
+def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
+    data = random_data(60, 40, 900)
+    rounds = GradientRounds(data, SGLD(epochs=20).resolve(data_shape(data)), 0)
+    prior = RowPrior(np.zeros(4), np.full(4, 2.0))
+    params = Params.initial(60, 40, 3, bias=True, key=make_key(0))
+    state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0), pace=4096.0)
+    with caplog.at_level(logging.WARNING, "bayesmf"):
+        for t in range(20):
+            _run(rounds, state, t)
+    assert 5 < state.repairs < MOST_REPAIRS
+    assert state.pace == 4096.0 / 2**state.repairs
+    assert caplog.messages[0] == "chain 0 diverged in round 1: rolled back, steps halved"
+    assert state.sse / state.count < 2
+
+
+@pytest.mark.parametrize("rule", [RowClock, SGHMC])
+def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
+    """Steps that are stable for independent columns alone; a chain finds its way back by itself."""
+    monkeypatch.setattr(
+        "bayesmf.clock_rounds.stable_steps", lambda rule, facts, width: np.full(len(facts.n), 2.0)
+    )
+    train, test = Ratings(*planted()).split(0.15, seed=1)
+    sampler = rule(epochs=300, burn_in=100, delta_max=2.0, batch_size=10**9, exact_below=0)
+    model = BayesianMF(5, sampler=sampler, random_state=0)
+    with caplog.at_level(logging.WARNING, "bayesmf"):
+        model.fit(train)
+    assert any("rolled back" in message for message in caplog.messages)
+    assert model.evaluate(test).rmse < 1.0
+
+
+def test_what_no_step_can_mend_is_told():
+    data = random_data(20, 15, 200)
+    value = data.value.copy()
+    value[7] = np.nan
+    broken = TrainingData(data.user, data.item, value, 20, 15)
+    rule = SGLD(epochs=3).resolve(data_shape(data))
+    rounds = GradientRounds(broken, rule, 0)
+    prior = RowPrior(np.zeros(4), np.full(4, 2.0))
+    params = Params.initial(20, 15, 3, bias=True, key=make_key(0))
+    state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0))
+    with pytest.raises(DivergenceError, match="halved 30 times"):
+        _run(rounds, state, 0)

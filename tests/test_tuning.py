@@ -1,0 +1,334 @@
+"""Runs that end by themselves: when they do, which draws they keep, and that timing is no part.
+
+Traces of `judge` are random with fixed seeds; its tolerances are four standard errors or more.
+All else is exact.
+"""
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bayesmf import BayesianMF, Gibbs, InputError
+from bayesmf.chain import Settings
+from bayesmf.engines.local import Serial, Threads
+from bayesmf.keeping import Growing
+from bayesmf.monitor import SEGMENTS, RunningMean
+from bayesmf.priors import WishartPrior
+from bayesmf.rounds import data_shape
+from bayesmf.samplers import Auto
+from bayesmf.server import run
+from bayesmf.tuning import TARGETS, Convergence, Target, judge, stages
+from contract import draws_digest
+from perverse import Perverse
+from problems import planted, random_data
+
+DATA = random_data(20, 15, 120)
+PLANTED = planted(40, 30, 600)
+
+
+def _settings(sampler=None, **more):
+    sampler = (sampler or Gibbs()).resolve(data_shape(DATA))
+    base = Settings(sampler, WishartPrior(bias=True), 2, None, 3, max_draws=1000)
+    return replace(base, **more)
+
+
+def _until(epoch):
+    """A callback that ends every chain after as many sweeps."""
+    return lambda event: event.epoch >= epoch
+
+
+# -- when a run ends ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["auto", Auto(n_chains=3), Gibbs(n_chains=2)])
+def test_the_engine_does_not_matter(sampler):
+    def fit(engine):
+        model = BayesianMF(2, sampler=sampler, target="fast", engine=engine, random_state=1)
+        model.fit(PLANTED)
+        return draws_digest(model), model.report_["epochs"], model.report_["convergence"]
+
+    reference = fit(Serial())
+    for engine in (Threads(2), Perverse(0), Perverse(1, stall=True)):
+        assert fit(engine) == reference
+
+
+def test_targets_ask_for_more():
+    done = {}
+    for target in TARGETS:
+        model = BayesianMF(2, target=target, max_draws=4000, random_state=0)
+        report = model.fit(PLANTED).report_
+        found, rule = report["convergence"], TARGETS[target]
+        assert report["sampler"]["n_chains"] == rule.n_chains
+        assert report["target"] == found["target"] == target
+        assert rule.least <= report["epochs"] <= rule.most
+        reached = found["loss"] <= rule.loss and found["rhat"] <= rule.rhat
+        assert found["ended_by"] == ("target" if reached else "longest run")
+        done[target] = report["epochs"] * report["sampler"]["n_chains"]
+    assert done["fast"] < done["balanced"] < done["accurate"]
+    assert [TARGETS[name].n_chains for name in TARGETS] == [1, 2, 4]
+
+
+def _slow(event):
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 0.2])
+def test_time_ends_a_run(seconds):
+    model = BayesianMF(
+        2, target="accurate", max_seconds=seconds, callbacks=[_slow], engine="serial",
+        random_state=0,
+    )  # fmt: skip
+    report = model.fit(PLANTED).report_
+    assert report["convergence"]["ended_by"] == "max_seconds"
+    # With 0.01 s for each sweep of four chains.
+    assert report["epochs"] <= max(1, seconds / 0.04 + 1)
+    draws = model.posterior_.draws
+    assert np.unique(draws.chain).tolist() == [0, 1, 2, 3]
+    assert np.isfinite(draws.users).all() and np.isfinite(model.predict(*PLANTED[:2])).all()
+    assert report["draws"] == len(draws)
+
+
+def test_time_ends_a_run_of_known_length():
+    model = BayesianMF(
+        2, sampler=Gibbs(epochs=400), max_seconds=0.2, callbacks=[_slow], random_state=0
+    )
+    report = model.fit(PLANTED).report_
+    assert report["epochs"] < 30
+    assert report["convergence"] is None
+    assert len(model.posterior_.draws) >= 1
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_callback_ends_a_run():
+    report = run(DATA, _settings(Gibbs(n_chains=2)), Serial(), callbacks=[_until(9)])
+    assert report.convergence["ended_by"] == "callback"
+    assert report.epochs == 9
+
+
+def test_a_run_that_does_not_converge_has_an_end(monkeypatch):
+    monkeypatch.setitem(TARGETS, "balanced", TARGETS["balanced"]._replace(loss=0.0, most=30))
+    report = run(DATA, _settings(), Serial())
+    assert report.convergence["ended_by"] == "longest run"
+    assert report.epochs == 30
+
+
+def test_no_run_is_shorter_than_its_target_says(monkeypatch):
+    ends = stages(1.0, 60)
+    easy = TARGETS["fast"]._replace(loss=np.inf, least=ends[1] + 1, most=60)
+    monkeypatch.setitem(TARGETS, "fast", easy)
+    report = run(DATA, _settings(target="fast"), Serial())
+    assert report.epochs == ends[2]
+    assert report.convergence["ended_by"] == "target"
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [({"target": "best"}, "'fast', 'balanced', 'accurate'"), ({"target": None}, "None"),
+     ({"max_seconds": 0}, "max_seconds"), ({"max_seconds": -1.0}, "max_seconds"),
+     ({"max_seconds": np.nan}, "max_seconds"), ({"max_seconds": "soon"}, "max_seconds")],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_said_in_a_sentence(setting, word):
+    with pytest.raises(InputError, match=word) as caught:
+        BayesianMF(2, **setting).fit(PLANTED)
+    message = str(caught.value)
+    assert "\n" not in message and ". " not in message
+    assert len(message) < 120
+
+
+@pytest.mark.parametrize("per_epoch", [0.2, 1.0, 2.7, 40.0])
+@pytest.mark.parametrize("n_rounds", [1, 12, 13, 60, 500, 7001])
+def test_stages_rise_to_the_end(per_epoch, n_rounds):
+    ends = stages(per_epoch, n_rounds)
+    assert ends == sorted(ends)
+    assert ends[-1] == n_rounds and min(ends) >= 1
+    assert per_epoch < 1 or len(set(ends)) == len(ends)
+    assert len(ends) <= 40
+    for before, after in pairwise(ends[1:]):
+        assert after <= 1.25 * before + per_epoch + 1
+
+
+# -- judgement ------------------------------------------------------------------------------------
+
+
+class _Given(Growing):
+    def __init__(self, expected, drawn):
+        self._given = expected, drawn
+
+    def traces(self):
+        return self._given
+
+
+def _judge(expected, drawn, tau):
+    """`expected` and `drawn` are (chains, draws, pairs)."""
+    state = SimpleNamespace(precisions=SimpleNamespace(tau=tau))
+    return judge([
+        SimpleNamespace(keeping=_Given(one, other), state=state)
+        for one, other in zip(expected, drawn, strict=True)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("n_chains", [1, 4])
+@pytest.mark.parametrize("n_draws", [100, 400])
+def test_the_loss_of_independent_draws(n_chains, n_draws):
+    """An average over n draws of variance s^2 has error s^2 / n, beside noise and spread."""
+    rng, s, spread, tau = np.random.default_rng(0), 0.3, 0.5, 2.0
+    shape = n_chains, n_draws, 400
+    level = rng.normal(size=400)
+    found = _judge(level + s * rng.normal(size=shape), level + spread * rng.normal(size=shape), tau)
+    error = s**2 / (n_chains * n_draws)
+    assert found.loss == pytest.approx(np.sqrt(1 + error / (1 / tau + spread**2)) - 1, rel=0.15)
+    assert found.ess == pytest.approx(n_chains * n_draws, rel=0.15)
+    assert found.rhat < 1.1
+
+
+def test_the_loss_of_draws_that_hang_together():
+    """AR(1) with rho = 0.8: nine draws are worth one."""
+    rng, rho, n = np.random.default_rng(1), 0.8, 1000
+    x = rng.normal(size=(2, n, 100))
+    for t in range(1, n):
+        x[:, t] = rho * x[:, t - 1] + np.sqrt(1 - rho**2) * x[:, t]
+    error = (1 + rho) / (1 - rho) / (2 * n)
+    assert _judge(x, x, 1.0).loss == pytest.approx(np.sqrt(1 + error / 2) - 1, rel=0.15)
+
+
+def test_stuck_chains_are_not_enough():
+    rng = np.random.default_rng(2)
+    apart = np.array([-1.0, 1.0])[:, None, None]
+    x = apart + 0.05 * rng.normal(size=(2, 300, 100))
+    found = _judge(x, x, 1.0)
+    assert found.rhat > 5
+    assert found.loss > 0.05
+    assert not any(found.enough(TARGETS[name]) for name in TARGETS)
+    # A few pairs that do not agree are borne.
+    x[:, :, 3:] = 0.05 * rng.normal(size=(2, 300, 97))
+    assert _judge(x, x, 1.0).rhat < 1.1
+
+
+def test_every_condition_counts():
+    target = Target(n_chains=2, least=1, most=2, loss=1e-3, rhat=1.1)
+    assert Convergence(1e-3, 1.1, 100.0).enough(target)
+    for loss, rhat in ((2e-3, 1.0), (0.0, 1.2), (np.nan, 1.0), (0.0, np.nan)):
+        assert not Convergence(loss, rhat, 100.0).enough(target)
+
+
+def test_little_is_not_enough_and_constants_are():
+    rng = np.random.default_rng(3)
+    few = rng.normal(size=(2, 3, 10))
+    assert not _judge(few, few, 1.0).enough(TARGETS["fast"])
+    same = np.ones((2, 50, 10))
+    assert _judge(same, same, 1.0).enough(TARGETS["accurate"])
+
+
+def test_chains_of_unequal_length_are_judged_by_their_ends():
+    rng = np.random.default_rng(4)
+    long, short = rng.normal(size=(60, 50)), rng.normal(size=(40, 50))
+    cut = np.array([long[-40:], short])
+    assert _judge([long, short], [long, short], 1.0) == _judge(cut, cut, 1.0)
+
+
+# -- which draws are kept -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    """Runs that only a callback ends."""
+    never = TARGETS["balanced"]._replace(loss=-1.0, most=10_000)
+    monkeypatch.setitem(TARGETS, "balanced", never)
+
+
+@pytest.fixture(scope="module")
+def states():
+    """All states of two chains, by a run of known length."""
+    sampler = Gibbs(n_chains=2, epochs=45, burn_in=0)
+    draws = run(DATA, _settings(sampler), Serial()).draws
+    assert len(draws) == 90
+    return draws
+
+
+def _sweeps(draws, chain, states):
+    """The sweeps whose states the draws of a chain are, every part of them."""
+    mine, all_ = np.flatnonzero(draws.chain == chain), np.flatnonzero(states.chain == chain)
+    found = [int(np.flatnonzero(states.tau[all_] == draws.tau[t])[0]) for t in mine]
+    arrays, others = draws.arrays(), states.arrays()
+    assert "item_means" in arrays
+    for name in arrays:
+        assert np.array_equal(arrays[name][mine], others[name][all_[found]]), name
+    return found
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("n", [4, 5, 12, 33, 45])
+def test_all_but_the_first_quarter_is_kept(n, states):
+    draws = run(DATA, _settings(Gibbs(n_chains=2)), Serial(), callbacks=[_until(n)]).draws
+    first = max(3, int(np.ceil(n / 4)))
+    for chain in range(2):
+        assert _sweeps(draws, chain, states) == list(range(first, n))
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("n", [2, 7, 8, 9, 14, 23, 38, 45])
+@pytest.mark.parametrize("max_draws", [2, 5, 10])
+def test_where_there_is_no_room_draws_are_thinned(n, max_draws, states):
+    settings = _settings(Gibbs(n_chains=2), max_draws=max_draws)
+    draws = run(DATA, settings, Serial(), callbacks=[_until(n)]).draws
+    for chain in range(2):
+        kept = _sweeps(draws, chain, states)
+        gaps = np.diff(kept)
+        assert 1 <= len(kept) <= max_draws // 2
+        assert min(kept) >= min(n / 4 - 1, n - 1)
+        assert np.all(gaps > 0)
+        # Evenly, but for a step where the distance doubled; none is missing at the end.
+        assert len(gaps) < 2 or max(gaps) <= 2 * min(gaps)
+        assert n - 1 - max(kept) < max([1, n / 2 if len(kept) == 1 else 2 * max(gaps)])
+
+
+@pytest.mark.usefixtures("endless")
+def test_thinning_is_heeded(states):
+    sampler = Gibbs(n_chains=2, thin=3)
+    draws = run(DATA, _settings(sampler), Serial(), callbacks=[_until(30)]).draws
+    assert _sweeps(draws, 1, states) == [8, 11, 14, 17, 20, 23, 26, 29]
+
+
+@pytest.mark.usefixtures("endless")
+def test_events_count_the_draws_that_are_there():
+    counts = []
+
+    def listen(event):
+        counts.append(event.draws)
+        return event.epoch >= 40
+
+    run(DATA, _settings(max_draws=5), Serial(), callbacks=[listen])
+    assert counts[:8] == [0, 0, 0, 1, 2, 3, 4, 5]
+    assert max(counts) == 5
+
+
+# -- averages without draws -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
+def test_late_averages_are_those_of_the_last_draws(share):
+    x = np.random.default_rng(5).normal(size=(300, 4)).astype(np.float32)
+    mean = RunningMean(SEGMENTS)
+    for n in range(1, len(x) + 1):
+        mean.add(x[n - 1])
+        total, count = mean.late(share)
+        assert 1 <= count <= n
+        assert np.allclose(total, x[n - count : n].sum(0, dtype=float), atol=1e-4)
+        assert abs((n - count) - share * n) <= max(1, n / 8)
+        assert len(mean.totals) <= SEGMENTS
+    assert mean.late(0.0)[1] == len(x)
+
+
+def test_one_segment_averages_all():
+    x = np.random.default_rng(6).normal(size=(50, 4)).astype(np.float32)
+    mean = RunningMean()
+    for n in range(1, len(x) + 1):
+        mean.add(x[n - 1])
+        total, count = mean.late(0.0)
+        assert count == n
+        assert np.allclose(total, x[:n].sum(0, dtype=float), atol=1e-5)
+    assert len(mean.totals) == 1
