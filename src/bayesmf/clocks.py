@@ -78,7 +78,7 @@ class ClockRule(BatchRule):
         assert rule.epochs is not None
         rule = replace(
             rule,
-            # Whole epochs: noise is taken away as it stands at the end of a pass, and draws that are
+            # Whole epochs: what noise brings is known for the end of a pass, and draws that are
             # kept an epoch apart from then on all stand there.
             burn_in=float(rule.epochs // 5) if self.burn_in is None else self.burn_in,
             thin=rule.thin or 1.0,
