@@ -28,7 +28,8 @@ ALLOWED = {
     "kernels": set(),
     "gibbs": set(),
     "mixture": set(),
-    "priors": {"kernels"},
+    "matrices": set(),
+    "priors": {"kernels", "matrices"},
     "grid": set(),
     "batches": {"grid"},
     "correctors": {"batches"},
@@ -115,7 +116,7 @@ def test_imports_follow_the_arrows():
 
 
 def test_kernels_import_numpy_and_numba_alone():
-    for module in ("kernels", "clock_kernels", "gibbs", "keys"):
+    for module in ("kernels", "clock_kernels", "gibbs", "keys", "matrices"):
         names = {name.split(".")[0] for name, _ in _imports(ROOT / f"{module}.py")}
         assert names <= OUTSIDE_OF_KERNELS
 

@@ -308,10 +308,16 @@ def second_moments(rows):
     """Sum of rows and sum of their outer products, in float64, without BLAS and its threads."""
     width = rows.shape[1]
     total, cross = np.zeros(width, np.float64), np.zeros((width, width), np.float64)
+    row = np.zeros(width, np.float64)
     for i in range(rows.shape[0]):
         for d in range(width):
-            value = np.float64(rows[i, d])
-            total[d] += value
-            for e in range(width):
-                cross[d, e] += value * np.float64(rows[i, e])
+            row[d] = rows[i, d]
+            total[d] += row[d]
+        for d in range(width):
+            value = row[d]
+            for e in range(d + 1):
+                cross[d, e] += value * row[e]
+    for d in range(width):
+        for e in range(d):
+            cross[e, d] = cross[d, e]
     return total, cross

@@ -19,7 +19,7 @@ from bayesmf.phases import ChainState
 # Of a run whose length follows from convergence, this share is burn-in whenever it ends.
 BURN_SHARE = 0.25
 # Sums of predictions kept apart, so that the oldest can be left out later.
-SEGMENTS = 8
+SEGMENTS = 16
 
 
 @dataclass(frozen=True)

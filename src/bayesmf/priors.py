@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels import column_squares, second_moments
+from bayesmf.matrices import cholesky, multiply, outer_square, solve_upper
 from bayesmf.params import RowPrior, Rows
 
 Array = NDArray[np.float64]
@@ -78,25 +79,32 @@ class WishartPrior:
     def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) | rows, Gaussian-Wishart by conjugacy."""
         n, width = rows.shape
-        total, scale = self._scale(rows)
+        total, M = self._inverse_scale(rows)
         kappa = self.kappa_0 + n
-        Lambda = draw_wishart(self._nu(width) + n, scale, rng)
-        return RowPrior(_draw_mean(total / kappa, kappa * Lambda, rng), Lambda)
+        # M = K K^T. For Bartlett's factor B, X = K^-T B makes X X^T a Wishart of scale M^-1, and
+        # K B^-T z has the covariance (X X^T)^-1: no inverse is formed.
+        K = cholesky(M)
+        B = bartlett(self._nu(width) + n, width, rng)
+        Lambda = outer_square(solve_upper(K, B))
+        z = solve_upper(B, rng.standard_normal((width, 1)))[:, 0]
+        return RowPrior(total / kappa + multiply(K, z) / math.sqrt(kappa), Lambda)
 
     def columns(self, rows: Rows) -> WishartColumns:
         """The rows' columns, for rescaling them."""
         n, width = rows.shape
-        return WishartColumns(0.5 * (self._nu(width) + n), self._scale(rows)[1])
+        K = cholesky(self._inverse_scale(rows)[1])
+        return WishartColumns(
+            0.5 * (self._nu(width) + n), outer_square(solve_upper(K, np.eye(width)))
+        )
 
-    def _scale(self, rows: Rows) -> tuple[Array, Array]:
-        """Sum of the rows; (W_0^-1 + C)^-1, the scale of Lambda's Wishart given the rows."""
+    def _inverse_scale(self, rows: Rows) -> tuple[Array, Array]:
+        """Sum of the rows; W_0^-1 + C, whose inverse is the scale of Lambda's Wishart."""
         n, width = rows.shape
         total, cross = second_moments(rows)
         mean = total / n
         scatter = cross - n * np.outer(mean, mean)
         C = scatter + (self.kappa_0 * n / (self.kappa_0 + n)) * np.outer(mean, mean)
-        # 0.5 (A + A^T): rounding must not make a symmetric matrix look otherwise to Cholesky.
-        return total, np.asarray(np.linalg.inv(np.eye(width) + 0.5 * (C + C.T)))
+        return total, np.eye(width) + C
 
     def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) from the hyper-prior, before any data."""
@@ -165,11 +173,15 @@ Columns = GammaColumns | WishartColumns
 
 def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:
     """Wishart(scale, nu) by Bartlett's decomposition; the mean is nu * scale."""
-    width = len(scale)
-    bartlett = np.tril(rng.standard_normal((width, width)), -1)
-    np.fill_diagonal(bartlett, np.sqrt(rng.chisquare(nu - np.arange(width))))
-    factor = np.linalg.cholesky(scale) @ bartlett
+    factor = np.linalg.cholesky(scale) @ bartlett(nu, len(scale), rng)
     return np.asarray(factor @ factor.T)
+
+
+def bartlett(nu: float, width: int, rng: np.random.Generator) -> Array:
+    """Lower B for which B B^T is Wishart(I, nu)."""
+    out = np.tril(rng.standard_normal((width, width)), -1)
+    np.fill_diagonal(out, np.sqrt(rng.chisquare(nu - np.arange(width))))
+    return out
 
 
 def _draw_mean(mean: Array, precision: Array, rng: np.random.Generator) -> Array:
