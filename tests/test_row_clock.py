@@ -202,8 +202,9 @@ def known(request):
 def test_variance_of_every_class_of_rows(known, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
-    The Monte Carlo error of a class is below 1.7%, so that a rule without any error would fail here
-    once in about 40 seeds, over all classes; the seed is fixed.
+    The seed is fixed. Of 20 runs with other seeds 2 failed, by rows of 30 ratings (.945, .946):
+    those are 3% cold on average (1% of it because the variance is taken about the run's own mean),
+    other classes within 1%; the Monte Carlo error of a class is 1 to 2%.
     """
     rule = RowClock(batch_size=batches(known, share))
     mean, variance = known.chain(rule, 1600)

@@ -20,6 +20,7 @@ from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
 # A chain sets out with long steps and much gradient noise: it is far away and has to travel.
 START_DELTA, START_RHO = 1.0, 0.5
 EXACT = 32  # ratings of a row that is drawn exactly: n^2 D multiplications, where a step takes n D
+GROWING_BURN_IN = 24.0  # epochs that are surely burn-in where it grows with the run
 HALF_LIFE = 2.0  # epochs in which the excess over the settings halves, less where burn-in is short
 
 
@@ -69,22 +70,34 @@ class ClockRule(BatchRule):
     exact_below: int | None = None
 
     keeps_draws = True
-    adaptive = False
     rescales = True
+    passes_for_a_sweep = 8  # what tuning.py counts as one
     gain = 0.0
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the length of the run follows from convergence."""
+        return self.epochs is None
 
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None
         rule = replace(
             rule,
-            # Whole epochs: what noise brings is known for the end of a pass, and draws that are
-            # kept an epoch apart from then on all stand there.
-            burn_in=float(rule.epochs // 5) if self.burn_in is None else self.burn_in,
             thin=rule.thin or 1.0,
             precision_every=rule.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
         )
+        if self.epochs is None and self.burn_in is None:
+            rule = replace(rule, epochs=None)
+        elif self.burn_in is None:
+            # Whole epochs: what noise brings is known for the end of a pass, and draws that are
+            # kept an epoch apart from then on all stand there.
+            rule = replace(rule, burn_in=float((rule.epochs or 0) // 5))
         return check_settings(rule)
+
+    def rounds(self, shape: DataShape) -> int:
+        epochs = self.default_epochs(shape) if self.epochs is None else self.epochs
+        return max(1, round(epochs * self.rounds_per_epoch(shape)))
 
     def of_width(self, n_factors: int) -> Self:
         """The same with the default that depends on the number of factors."""
@@ -101,8 +114,7 @@ class ClockRule(BatchRule):
         return float(round(np.clip(2e8 / shape.n_ratings, 100, 1000) / np.sqrt(self.n_chains)))
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
-        assert self.burn_in is not None
-        return burn_in_rule(self.burn_in)
+        return burn_in_rule(self.burn_in or 0)
 
     def precisions_drawn(self, burning: bool) -> bool:
         return True
@@ -121,9 +133,8 @@ class ClockRule(BatchRule):
 
     def limits(self, epoch: float) -> Limits:
         """What holds in an epoch: limits come down to the settings within burn-in."""
-        assert self.epochs is not None and self.burn_in is not None
-        rule = burn_in_rule(self.burn_in)
-        end = rule.epochs if isinstance(rule, FixedBurnIn) else self.epochs / 6
+        rule = burn_in_rule(GROWING_BURN_IN if self.burn_in is None else self.burn_in)
+        end = rule.epochs if isinstance(rule, FixedBurnIn) else (self.epochs or 100) / 6
         starts = max(START_DELTA / self.delta_max, 1.0), max(START_RHO / self.rho, 1.0)
         # The larger excess is gone half-way through burn-in.
         half_life = min(HALF_LIFE, 0.5 * end / max(np.log2(max(starts)), 1.0))

@@ -56,7 +56,7 @@ class BayesianMF:
         Latent features D. The default follows the number of ratings per row.
     sampler : "auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd" or a sampler object
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
-        settings; "auto" is Gibbs where a sweep is affordable, RowClock beyond.
+        settings; "auto" is Gibbs where exact draws are the faster way, SGHMC beyond.
     target : {"fast", "balanced", "accurate"}
         When samplers whose length was not said have sampled enough (bayesmf.tuning), and how many
         chains "auto" runs: 1, 2 or 4.

@@ -90,7 +90,7 @@ class Growing:
         self._drawn: list[NDArray[np.float32]] = []
 
     def before(self, chain: Chain, t: int) -> None:
-        self.burning = t < FIRST_KEPT * chain.per_epoch
+        self.burning = t < FIRST_KEPT * chain.per_epoch * chain.sampler.passes_for_a_sweep
 
     def after(self, chain: Chain, t: int) -> None:
         if self.burning or not _due(chain, t, 1):

@@ -44,6 +44,7 @@ class SGD(GradientRule):
     precision_every = None
     keeps_draws = False
     adaptive = False
+    passes_for_a_sweep = 1
     rescales = False
 
     @property
@@ -100,6 +101,7 @@ class SGLD(GradientRule):
 
     keeps_draws = True
     adaptive = False
+    passes_for_a_sweep = 1
     rescales = False  # as the paper has it
 
     def resolve(self, shape: DataShape) -> Self:
@@ -179,6 +181,7 @@ class Gibbs:
     precision_every = 1
     keeps_draws = True
     rescales = True
+    passes_for_a_sweep = 1
 
     @property
     def adaptive(self) -> bool:
@@ -209,16 +212,16 @@ class Gibbs:
 
 
 # Measured (benchmarks/speed.py, docs/sampler.md): seconds of a sweep for each multiplication, of a
-# RowClock pass for each rating and column, and how many such passes bring what a sweep brings.
+# mini-batch pass for each rating and column, and how many such passes bring what a sweep brings.
 # Constants, because a choice that was timed anew each time would not repeat itself.
 SWEEP_SECONDS, PASS_SECONDS, PASSES_FOR_A_SWEEP = 8e-11, 2e-9, 15
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Gibbs where exact draws are the faster way to the same accuracy, RowClock beyond.
+    """Gibbs where exact draws are the faster way to the same accuracy, SGHMC beyond.
 
-    A sweep costs N D^2 + rows D^3 / 6, a pass of RowClock N D: but it takes many passes to learn
+    A sweep costs N D^2 + rows D^3 / 6, a pass of SGHMC N D: but it takes many passes to learn
     as much as from a sweep, so Gibbs is chosen until D is in the hundreds or rows are very sparse.
 
     Parameters
@@ -226,7 +229,7 @@ class Auto:
     n_chains : int, optional
         Independent chains. By default 1, 2 or 4 for the targets "fast", "balanced", "accurate".
     epochs, burn_in, thin
-        As in `Gibbs` and `RowClock`.
+        As in `Gibbs` and `SGHMC`.
     """
 
     n_chains: int | None = None
@@ -234,13 +237,13 @@ class Auto:
     burn_in: float | str | BurnIn | None = None
     thin: float | None = None
 
-    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> RowClock | Gibbs:
+    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> SGHMC | Gibbs:
         """The rule for data of this size, with as many chains unless it was said."""
         check_settings(self)
         width, rows = n_factors + 1, shape.n_users + shape.n_items
         sweep = SWEEP_SECONDS * (shape.n_ratings * width**2 + rows * width**3 / 6)
         passes = PASSES_FOR_A_SWEEP * PASS_SECONDS * shape.n_ratings * width
-        rule = Gibbs if sweep <= passes else RowClock
+        rule = Gibbs if sweep <= passes else SGHMC
         return rule(**{**vars(self), "n_chains": self.n_chains or n_chains})
 
 

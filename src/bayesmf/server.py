@@ -78,7 +78,7 @@ def sample_enough(
 ) -> dict[str, float | str]:
     """Run all chains until the target is reached, time is over, or they are as long as may be."""
     target = target_named(settings.target)
-    per_epoch = chains[0].per_epoch
+    per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
     n_rounds = round(target.most * per_epoch)
     found, ended = None, "longest run"
     for end in stages(per_epoch, n_rounds):

@@ -65,7 +65,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         "--sampler",
         choices=SAMPLERS,
         default="auto",
-        help="auto (default): gibbs where a sweep is affordable, rowclock beyond",
+        help="auto (default): gibbs where exact draws are the faster way, sghmc beyond",
     )
     add(
         "--target", choices=("fast", "balanced", "accurate"), default="balanced",
