@@ -212,13 +212,14 @@ class Posterior:
         quantities = {"prediction": mu.astype(np.float64), "tau": draws.tau / self.scale**2}
         for side in ("user", "item"):
             Lambda = getattr(draws, f"{side}_Lambda")
+            D = self.n_factors
             # Of a matrix the eigenvalues: its diagonal turns with the factors.
-            diagonal = Lambda if Lambda.ndim == 2 else np.linalg.eigvalsh(Lambda)
+            factors = Lambda[:, :D] if Lambda.ndim == 2 else np.linalg.eigvalsh(Lambda[:, :D, :D])
             # Sorted: columns have no names, only their precisions' order statistics compare.
-            factors = np.sort(diagonal[:, : self.n_factors], axis=1)
-            quantities[f"lambda_{'U' if side == 'user' else 'V'}"] = factors
-            if diagonal.shape[1] > self.n_factors:
-                quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = diagonal[:, -1]
+            quantities[f"lambda_{'U' if side == 'user' else 'V'}"] = np.sort(factors, axis=1)
+            if Lambda.shape[1] > D:
+                bias = Lambda[:, -1] if Lambda.ndim == 2 else Lambda[:, -1, -1]
+                quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = bias
         return {name: values[rows] for name, values in quantities.items()}
 
 
