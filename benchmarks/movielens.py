@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayesmf import SGD, SGLD, BayesianMF, Gibbs, Ratings
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, Auto, BayesianMF, Gibbs, Ratings, RowClock
 
 ALGORITHMS = {
     "SGD": (SGD(), "gamma", "--sampler sgd"),
@@ -24,8 +24,12 @@ ALGORITHMS = {
         SGLD(grid=(4, 1), n_chains=4), "gamma", "--sampler sgld --grid 4x1 --chains 4",
     ),
     "SGLD, noise as printed": (SGLD(noise="paper"), "gamma", "--sampler sgld --noise paper"),
-    "Gibbs, gamma": (Gibbs(), "gamma", "--sampler gibbs"),
+    "Gibbs, gamma": (Gibbs(), "gamma", "--sampler gibbs --prior gamma"),
     "Gibbs, wishart": (Gibbs(), "wishart", "--sampler gibbs --prior wishart"),
+    "RowClock": (RowClock(), "gamma", "--sampler rowclock"),
+    "SGHMC": (SGHMC(), "gamma", "--sampler sghmc"),
+    "SGNHT": (SGNHT(), "gamma", "--sampler sgnht"),
+    "default": (Auto(), "auto", ""),
 }  # fmt: skip
 
 
@@ -35,6 +39,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--folds", nargs="+", default=["u1"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", default=list(ALGORITHMS), choices=ALGORITHMS
+    )
     parser.add_argument("--commands", action="store_true", help="print the commands, run nothing")
     args = parser.parse_args()
     if args.commands:
@@ -45,7 +52,8 @@ def main() -> None:
         return
     print("| algorithm | RMSE | in 50 / 80 / 90 / 95% interval | NLL | seconds |")
     print("|---|---|---|---|---|")
-    for name, (sampler, prior, _) in ALGORITHMS.items():
+    for name in args.only:
+        sampler, prior, _ = ALGORITHMS[name]
         rows = []
         for fold in args.folds:
             train, test = (Ratings.read(args.folder / f"{fold}.{p}") for p in ("base", "test"))
