@@ -83,7 +83,7 @@ def test_step_follows_tau_unless_it_is_given():
         (SGLD(grid=(1000, 1)), "grid 1000x1 is larger than the matrix"),
         (SGD(regularization=0), "regularization"),
         (Gibbs(n_stripes=0), "n_stripes"),
-        (Gibbs(overrelax=1), "overrelax must lie from 0 to below 1"),
+        (Gibbs(overrelax=1), "overrelax must be a number from 0 to below 1"),
         (Gibbs(overrelax=-0.5), "overrelax"),
     ],
 )

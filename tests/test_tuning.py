@@ -332,3 +332,20 @@ def test_one_segment_averages_all():
         assert count == n
         assert np.allclose(total, x[:n].sum(0, dtype=float), atol=1e-5)
     assert len(mean.totals) == 1
+
+
+def test_a_run_that_was_stopped_at_once_can_be_saved(tmp_path):
+    """Of fewer than four draws convergence is not known: None, which JSON has, not NaN."""
+    model = BayesianMF(2, max_seconds=1e-3, random_state=0).fit(planted(30, 20, 300))
+    assert model.report_["convergence"]["loss"] is None
+    model.save(tmp_path / "m")
+    assert BayesianMF.load(tmp_path / "m").report_ == model.report_
+
+
+def test_settings_may_be_numpy_scalars(tmp_path):
+    model = BayesianMF(
+        2, sampler=Gibbs(epochs=4, overrelax=np.float32(0.5)), max_draws=np.int64(3),
+        max_seconds=np.float32(9), tau=np.float32(1), standardize=np.bool_(True), random_state=0,
+    )  # fmt: skip
+    model.fit(planted(30, 20, 300)).save(tmp_path / "m")
+    assert BayesianMF.load(tmp_path / "m").sampler.overrelax == 0.5

@@ -313,7 +313,8 @@ class BayesianMF:
     def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
         """Split R-hat and effective sample size of predictions, precisions and tau.
 
-        Of quantities with many values, the worst are given. `n_pairs` random pairs are looked at.
+        Of quantities with many values, the worst are given, and the R-hat that 95% of them stay
+        below. `n_pairs` random pairs are looked at.
         """
         out = {}
         for name, x in self._traces(n_pairs, seed).items():
@@ -321,6 +322,7 @@ class BayesianMF:
             rhat, ess = diagnostics.split_rhat(x), diagnostics.effective_sample_size(x)
             out[name] = {
                 "rhat": _extreme(rhat, np.nanmax),
+                "rhat_95": _extreme(rhat, lambda values: np.nanquantile(values, 0.95)),
                 "ess_min": _extreme(ess, np.nanmin),
                 "ess_median": _extreme(ess, np.nanmedian),
             }
@@ -347,7 +349,7 @@ class BayesianMF:
             "units": units,
             "report": self.report_,
             "history": HISTORY_COLUMNS,
-            "params": {name: made[name] for name in SAVED_PARAMS},
+            "params": {name: _plain(made[name]) for name in SAVED_PARAMS},
         }
         storage.write_folder(path, arrays, meta)
 
@@ -379,6 +381,11 @@ class BayesianMF:
         model.history_ = history_events(columns, arrays["history"]) if columns else []
         model.posterior_.check(len(model.user_ids_), len(model.item_ids_), str(path))
         return model
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python's own, for JSON."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _extreme(values: NDArray[np.float64], of: Any) -> float:

@@ -194,8 +194,11 @@ def check_settings(sampler: Rule) -> Rule:
             numbers[name] = positive(name, value)
             if numbers[name] > _AT_MOST.get(name, np.inf):
                 raise InputError(f"{name} must be at most {_AT_MOST[name]:g}; got {value!r}")
-        elif name == "overrelax" and value != 0 and positive(name, value) >= 1:
-            raise InputError(f"overrelax must lie from 0 to below 1; got {value!r}")
+        elif name == "overrelax":
+            what = "a number from 0 to below 1"
+            numbers[name] = 0.0 if value == 0 else positive(name, value, what)
+            if numbers[name] >= 1:
+                raise InputError(f"{name} must be {what}; got {value!r}")
         elif name == "decay" and value != 0 and positive(name, value) > 1:
             raise InputError(f"decay must lie between 0 and 1; got {value!r}")
     checked = replace(sampler, **numbers)

@@ -256,6 +256,8 @@ def settings_dict(sampler: Sampler) -> dict[str, Any]:
     for name, value in vars(sampler).items():
         if isinstance(value, Grid | BurnIn):
             value = str(value)
+        elif isinstance(value, np.generic):
+            value = value.item()
         elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
             value = [float(v) for v in value]
         out[name] = value

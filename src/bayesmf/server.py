@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class RunReport:
     seconds: float
     ratings_read: int
     epochs: float
-    convergence: dict[str, float | str] | None
+    convergence: dict[str, float | str | None] | None
     repairs: int
 
 
@@ -75,8 +76,11 @@ def run(
 
 def sample_enough(
     chains: Sequence[Chain], settings: Settings, engine: Engine
-) -> dict[str, float | str]:
-    """Run all chains until the target is reached, time is over, or they are as long as may be."""
+) -> dict[str, float | str | None]:
+    """Run all chains until the target is reached, time is over, or they are as long as may be.
+
+    What cannot be known, of fewer than four draws, is None.
+    """
     target = target_named(settings.target)
     per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
     n_rounds = round(target.most * per_epoch)
@@ -92,7 +96,8 @@ def sample_enough(
             ended = "target"
             break
     assert found is not None
-    return {**found._asdict(), "ended_by": ended, "target": settings.target}
+    known = {name: x if math.isfinite(x) else None for name, x in found._asdict().items()}
+    return {**known, "ended_by": ended, "target": settings.target}
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:

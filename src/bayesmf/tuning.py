@@ -46,7 +46,7 @@ TARGETS = {
 
 def target_named(name: str) -> Target:
     """A target by its name."""
-    if name not in TARGETS:
+    if not isinstance(name, str) or name not in TARGETS:
         names = ", ".join(repr(n) for n in TARGETS)
         raise InputError(f"target {name!r} is none of {names}")
     return TARGETS[name]

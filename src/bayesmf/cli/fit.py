@@ -118,9 +118,10 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         # Then no Gamma precision is drawn, or none need be: these would be without effect.
         for name in ("alpha0", "beta0"):
             if getattr(args, name) is not None:
+                asked = "--sampler sgd" if args.sampler == "sgd" else f"--prior {args.prior}"
                 raise InputError(
-                    f"--{name} is for --prior gamma, and has no effect with --sampler sgd: "
-                    "add --prior gamma or leave it out"
+                    f"--{name} is for --prior gamma, and may have no effect with {asked}: "
+                    "add --prior gamma, with another sampler than sgd, or leave it out"
                 )
     return BayesianMF(
         args.factors,
@@ -215,7 +216,7 @@ def convergence_fact(found: Mapping[str, Any]) -> str:
         "callback": "stopped by a callback",
         "longest run": f"no: the target '{found['target']}' was not reached in the longest run",
     }[found["ended_by"]]
-    if found["loss"] is None or found["loss"] != found["loss"]:
+    if found["loss"] is None:
         return f"{why}; too few draws to know more"
     return (
         f"{why}; R-hat {found['rhat']:.3f}, effective draws {found['ess']:.0f}, endless sampling "

@@ -85,7 +85,12 @@ def add_sampler_options(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     add("--thin", type=positive, metavar="K", help="all but sgd: epochs between kept draws")
     add("--initial-precision", type=positive, metavar="P", help="before the first draw (2)")
-    add("--overrelax", type=options.unit, metavar="A", help="gibbs: from 0, plain, to 0.9")
+    add(
+        "--overrelax",
+        type=options.unit,
+        metavar="A",
+        help="gibbs: from 0, plain draws, to below 1 (0.9)",
+    )
     add("--delta-max", type=positive, metavar="D", help="rowclock, sghmc, sgnht: longest step")
     add("--rho", type=positive, metavar="R", help="the same: largest share of mini-batch noise")
     add("--exact-below", type=whole(0), metavar="N", help="the same: rarer rows are drawn exactly")
