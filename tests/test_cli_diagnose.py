@@ -51,7 +51,7 @@ def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
 def test_verdicts() -> None:
     assert verdict(2, 50, 1.01) == "R-hat of predictions 1.010: the 2 chains agree."
     assert "sample longer" in verdict(2, 50, 1.2)
-    assert "run longer" in verdict(1, 50, float("inf"))
+    assert "sample longer" in verdict(1, 50, float("inf"))
     assert "--chains 2" in verdict(1, 50, 1.01)
     assert "cannot be known" in verdict(2, 3, float("nan"))
     assert "cannot be known" in verdict(2, 50, float("nan"))
