@@ -16,6 +16,7 @@ import numpy as np
 
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
+from bayesmf.clocks import SGHMC, ClockRule, RowClock
 from bayesmf.engines.local import Serial
 from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
@@ -26,7 +27,9 @@ from bayesmf.synthetic import SHAPES, Synthetic
 RULES = {
     "SGD": (SGD(), 8),
     "SGLD": (SGLD(burn_in=0), 8),
-    "Gibbs": (Gibbs(burn_in=0), 1),
+    "RowClock": (RowClock(burn_in=0), 8),
+    "SGHMC": (SGHMC(burn_in=0), 8),
+    "Gibbs": (Gibbs(burn_in=0), 2),
 }
 
 
@@ -44,6 +47,8 @@ def seconds_per_epoch(data: TrainingData, name: str, n_factors: int) -> float:
     times = []
     for length in (1, 1 + epochs):
         sampler = type(rule)(**{**vars(rule), "epochs": length}).resolve(shape)
+        if isinstance(sampler, ClockRule):
+            sampler = sampler.of_width(n_factors)
         settings = Settings(sampler, GammaPrior(), n_factors, None, 0, 1)
         begin = time.perf_counter()
         run(data, settings, Serial())

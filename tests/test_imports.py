@@ -59,8 +59,8 @@ ALLOWED = {
     },
     "tuning": {"chain", "diagnostics", "keeping"},
     "server": {
-        "batches", "callbacks", "chain", "draws", "engines", "monitor", "rounds", "tuning",
-        "worker",
+        "batches", "callbacks", "chain", "draws", "engines", "keeping", "monitor", "rounds",
+        "tuning", "worker",
     },
     "posterior": {"draws", "kernels", "mixture", "seen"},
     "diagnostics": {"mixture"},

@@ -349,3 +349,15 @@ def test_settings_may_be_numpy_scalars(tmp_path):
     )  # fmt: skip
     model.fit(planted(30, 20, 300)).save(tmp_path / "m")
     assert BayesianMF.load(tmp_path / "m").sampler.overrelax == 0.5
+
+
+def test_the_rmse_that_is_followed_is_that_of_predict():
+    user, item, value = planted(60, 40, 1500)
+    train, test = (user[300:], item[300:], value[300:]), (user[:300], item[:300], value[:300])
+    model = BayesianMF(2, target="fast", max_draws=4000, random_state=0).fit(train, test)
+    known = np.isin(test[0], train[0]) & np.isin(test[1], train[1])
+    error = model.predict(test[0][known], test[1][known]) - test[2][known]
+    assert len(model.history_) < SEGMENTS + 3 + SEGMENTS  # parts of at most two draws
+    assert model.history_[-1]["rmse_all_chains"] == pytest.approx(
+        np.sqrt(np.mean(error**2)), rel=4e-3
+    )

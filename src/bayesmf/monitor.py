@@ -147,6 +147,7 @@ class Monitor:
     callbacks: Sequence[Callback]
     scale: float
     growing: bool = False  # whether burn-in is a share of a run whose length is not known
+    not_kept: int = 0  # passes before the first kept draw of such a run
     begin: float = field(default_factory=time.monotonic)
     means: dict[int, RunningMean] = field(default_factory=dict)
     ratings_read: int = 0
@@ -175,9 +176,16 @@ class Monitor:
 
     def _rmse(self, means: Sequence[RunningMean]) -> float:
         assert self.validation is not None
-        parts = [mean.late(BURN_SHARE if self.growing else 0.0) for mean in means]
+        parts = [mean.late(self._burn_in(mean)) for mean in means]
         total = np.sum([part[0] for part in parts], axis=0)
         return self.scale * self.validation.rmse(total / sum(part[1] for part in parts))
+
+    def _burn_in(self, mean: RunningMean) -> float:
+        """The share of a chain's kept draws that is burn-in: of the run, less what was not kept."""
+        n = sum(mean.counts)
+        if not self.growing:
+            return 0.0
+        return max(0.0, BURN_SHARE * (n + self.not_kept) - self.not_kept) / n
 
     def tell(self, event: Event) -> bool:
         """Whether anyone who listens wants the chain to end."""

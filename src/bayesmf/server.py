@@ -12,6 +12,7 @@ from bayesmf.chain import Chain, Settings
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.engines.protocol import Engine, Handle
 from bayesmf.errors import InputError
+from bayesmf.keeping import FIRST_KEPT
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.tuning import N_PROBE, judge, stages, target_named
@@ -42,7 +43,13 @@ def run(
     """Run all chains to their end and return what they kept."""
     sampler = settings.sampler
     shape = data_shape(data)
-    monitor = Monitor(validation, callbacks, settings.scale, growing=sampler.adaptive)
+    monitor = Monitor(
+        validation,
+        callbacks,
+        settings.scale,
+        growing=sampler.adaptive,
+        not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
+    )
     rounds = make_rounds(data, sampler, settings.seed)
     if sampler.burn_in_rule(shape).needs_validation and validation is None:
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
