@@ -1,4 +1,4 @@
-"""Sweeps of Gibbs without a server: for tests that look at every state of a chain."""
+"""Rounds without a server: for tests that look at every state of a chain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bayesmf.worker import run_task
 
 
 def sweep(rounds, state, t):
-    """One round of a chain: all users given the items, then all items given the users."""
+    """One round of a chain, all its phases."""
     round_ = rounds.round(state, t)
     tasks = next(round_)
     while tasks:

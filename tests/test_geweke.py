@@ -23,7 +23,7 @@ from bayesmf.phases import ChainState
 from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.samplers import Gibbs
 from bayesmf.sweeps import GibbsRounds
-from bayesmf.worker import run_task
+from driving import sweep
 from mutants import with_noise
 
 N_USERS, N_ITEMS, D, TAU_PRIOR = 6, 5, 2, (6.0, 6.0)
@@ -79,15 +79,7 @@ def _ratings(state, rng):
 
 def _sweep(data, settings, state, t):
     """One round and the precisions, as a chain does them."""
-    phases = GibbsRounds(data, Gibbs(n_stripes=2))
-    round_ = phases.round(state, t)
-    tasks = next(round_)
-    while tasks:
-        results = [run_task(phases.held[task.place], task) for task in tasks]
-        try:
-            tasks = round_.send(results)
-        except StopIteration:
-            break
+    sweep(GibbsRounds(data, Gibbs(n_stripes=2)), state, t)
     draw_precisions(state, settings, t, burning=False)
 
 

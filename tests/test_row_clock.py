@@ -26,8 +26,8 @@ from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
-from bayesmf.worker import run_task
 from clock_problems import Known, batches, by_class
+from driving import sweep
 from problems import planted, random_data
 
 # --- the kernel
@@ -275,16 +275,6 @@ def test_without_the_correction_rows_are_too_hot():
 # --- divergence is repaired
 
 
-def _run(rounds, state, t):
-    phases, results = rounds.round(state, t), None
-    while True:
-        try:
-            tasks = next(phases) if results is None else phases.send(results)
-        except StopIteration:
-            return
-        results = [run_task(rounds.held[task.place], task) for task in tasks]
-
-
 def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
     data = random_data(60, 40, 900)
     rounds = GradientRounds(data, SGLD(epochs=20).resolve(data_shape(data)), 0)
@@ -293,7 +283,7 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
     state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0), pace=4096.0)
     with caplog.at_level(logging.WARNING, "bayesmf"):
         for t in range(20):
-            _run(rounds, state, t)
+            sweep(rounds, state, t)
     assert 5 < state.repairs < MOST_REPAIRS
     assert state.pace == 4096.0 / 2**state.repairs
     assert caplog.messages[0] == "chain 0 diverged in round 1: rolled back, steps halved"
@@ -326,4 +316,4 @@ def test_what_no_step_can_mend_is_told():
     params = Params.initial(20, 15, 3, bias=True, key=make_key(0))
     state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0))
     with pytest.raises(DivergenceError, match="halved 30 times"):
-        _run(rounds, state, 0)
+        sweep(rounds, state, 0)

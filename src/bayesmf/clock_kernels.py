@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmf.kernels import Batches, draw_sorted, make_work, predict
+from bayesmf.kernels import Batches, draw_sorted, gather_run, make_work
 from bayesmf.keys import FAST, fill_normals
 
 _JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
@@ -110,7 +110,6 @@ def update_batch(data, lo, hi, users, items, n_factors, iteration, key, work):
     Y, y_M, y_eta, y_n, y_factor, y_keep, y_share = row_arrays(items)
     x_mu, x_Lambda, x_diagonal, x_stiffness = column_arrays(users)
     y_mu, y_Lambda, y_diagonal, y_stiffness = column_arrays(items)
-    biased = X.shape[1] > n_factors
     n_quads = (X.shape[1] + 3) // 4
     sse = 0.0
     n_touched = 0
@@ -118,22 +117,11 @@ def update_batch(data, lo, hi, users, items, n_factors, iteration, key, work):
     while n < hi:
         i = user[n]
         gradient[:] = np.float32(0.0)
-        while n < hi and user[n] == i:
-            j = item[n]
-            if not seen[j]:
-                seen[j] = True
-                touched[n_touched] = j
-                n_touched += 1
-            error = value[n] - predict(X, i, Y, j, n_factors)
-            for d in range(n_factors):
-                gradient[d] += error * Y[j, d]
-            for d in range(n_factors):
-                item_gradient[j, d] += error * X[i, d]
-            if biased:
-                gradient[n_factors] += error
-                item_gradient[j, n_factors] += error
-            sse += np.float64(error) * np.float64(error)
-            n += 1
+        n, n_touched, run_sse = gather_run(
+            user, item, value, n, hi, X, Y, n_factors, gradient, item_gradient, touched, n_touched,
+            seen,
+        )  # fmt: skip
+        sse += run_sse
         if x_eta[i] > 0:
             fill_normals(z, n_quads, users.numbers[i], iteration, users.stream, key[0], key[1])
             row = (x_factor[i], x_n[i], x_eta[i], x_keep[i], x_share[i])

@@ -274,15 +274,9 @@ class BayesianMF:
 
         `progress` is called with the number of ratings scored since the last call.
         """
-        posterior, test = self._fitted(), Ratings.of(ratings)
-        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
-        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        test, user, item = self._held_out(ratings)
         scorer = diagnostics.Scorer()
-        for chunk in posterior.chunks(user, item):
-            mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
-            scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
-            if progress is not None:
-                progress(chunk.hi - chunk.lo)
+        self._show(scorer, test, user, item, progress)
         return scorer.result()
 
     def calibration(
@@ -292,16 +286,26 @@ class BayesianMF:
 
         `progress` is called with the number of ratings scored since the last call.
         """
-        posterior, test = self._fitted(), Ratings.of(ratings)
-        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
-        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        test, user, item = self._held_out(ratings)
         calibrator = Calibrator(self._seen.of_users(user), self._seen.of_items(item))
+        self._show(calibrator, test, user, item, progress)
+        return calibrator.result()
+
+    def _held_out(self, ratings: Any) -> tuple[Ratings, NDArray[np.int64], NDArray[np.int64]]:
+        """Ratings with their rows' numbers, -1 for unseen ones."""
+        self._fitted()
+        test = Ratings.of(ratings)
+        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
+        return test, user, self.item_ids_.lookup(test.item_ids.ids)[test.item]
+
+    def _show(self, scorer: Any, test: Ratings, user: Any, item: Any, progress: Any) -> None:
+        """Show a scorer all predictions, in chunks."""
+        posterior = self.posterior_
         for chunk in posterior.chunks(user, item):
             mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
-            calibrator.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+            scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
             if progress is not None:
                 progress(chunk.hi - chunk.lo)
-        return calibrator.result()
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
         posterior = self._fitted()

@@ -68,7 +68,6 @@ def update_batch(data, lo, hi, users, items, n_factors, scale, iteration, key, w
     X, x_weight, x_noise, x_mu, x_Lambda = side_arrays(users)
     Y, y_weight, y_noise, y_mu, y_Lambda = side_arrays(items)
     half = np.float32(0.5)
-    biased = X.shape[1] > n_factors
     n_quads = (X.shape[1] + 3) // 4
     sse = 0.0
     n_touched = 0
@@ -76,22 +75,11 @@ def update_batch(data, lo, hi, users, items, n_factors, scale, iteration, key, w
     while n < hi:
         i = user[n]
         gradient[:] = np.float32(0.0)
-        while n < hi and user[n] == i:
-            j = item[n]
-            if not seen[j]:
-                seen[j] = True
-                touched[n_touched] = j
-                n_touched += 1
-            error = value[n] - predict(X, i, Y, j, n_factors)
-            for d in range(n_factors):
-                gradient[d] += error * Y[j, d]
-            for d in range(n_factors):
-                item_gradient[j, d] += error * X[i, d]
-            if biased:
-                gradient[n_factors] += error
-                item_gradient[j, n_factors] += error
-            sse += np.float64(error) * np.float64(error)
-            n += 1
+        n, n_touched, run_sse = gather_run(
+            user, item, value, n, hi, X, Y, n_factors, gradient, item_gradient, touched, n_touched,
+            seen,
+        )  # fmt: skip
+        sse += run_sse
         spread = np.sqrt(users.step * x_noise[i])
         if spread > 0:
             fill_normals(z, n_quads, users.numbers[i], iteration, users.stream, key[0], key[1])
@@ -108,6 +96,34 @@ def update_batch(data, lo, hi, users, items, n_factors, scale, iteration, key, w
         step_row(Y, j, sums, scale, half * items.step, y_weight[j], spread, y_mu, y_Lambda, z, pull)
         sums[:] = np.float32(0.0)
     return sse
+
+
+@njit(inline="always")
+def gather_run(
+    user, item, value, n, hi, X, Y, n_factors, gradient, item_gradient, touched, n_touched, seen
+):
+    """Gradients of the run of one user's ratings that begins at n, and of their items.
+
+    Returns where the next run begins, how many items are touched now, the sum of squared errors.
+    """
+    i, sse, biased = user[n], 0.0, X.shape[1] > n_factors
+    while n < hi and user[n] == i:
+        j = item[n]
+        if not seen[j]:
+            seen[j] = True
+            touched[n_touched] = j
+            n_touched += 1
+        error = value[n] - predict(X, i, Y, j, n_factors)
+        for d in range(n_factors):
+            gradient[d] += error * Y[j, d]
+        for d in range(n_factors):
+            item_gradient[j, d] += error * X[i, d]
+        if biased:
+            gradient[n_factors] += error
+            item_gradient[j, n_factors] += error
+        sse += np.float64(error) * np.float64(error)
+        n += 1
+    return n, n_touched, sse
 
 
 @njit(inline="always")
