@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import bayesmf.synthetic
 from bayesmf.errors import InputError
 from bayesmf.keys import make_key
 from bayesmf.planting import _draw_heavy, _draw_light, alias_table
@@ -23,7 +24,7 @@ def everything(plan, max_ratings=1_000_000):
 
 
 def planted(plan, user, item):
-    U, V, a, b, _ = plan.truth()
+    U, V, a, b = plan.truth()[:4]
     return plan.mean + a[user] + b[item] + np.einsum("nd,nd->n", U[user], V[item])
 
 
@@ -118,7 +119,7 @@ def test_planted_strengths():
     plan = Synthetic(
         20_000, 20_000, 20_000, n_factors=5, factor_strength=0.7, bias_user=0.3, bias_item=0.2
     )
-    U, V, a, b, _ = plan.truth()
+    U, V, a, b = plan.truth()[:4]
     # 20 000 disjoint pairs; kurtosis of a sum of 5 products is 3 + 6/5, so the relative
     # standard error of the deviation is sqrt((4.2 - 1) / 4 / 20000) = 0.6%: five of them.
     assert np.einsum("nd,nd->n", U, V).std() == pytest.approx(0.7, rel=0.032)
@@ -221,14 +222,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, suffix, made, monkey
     path = tmp_path / f"ratings.{suffix}"
     path.write_text("before")
 
-    def broken(self, max_ratings):
-        yield tuple(x.copy() for x in made)
+    def broken(plan, *_):
+        yield made, tuple(x[:5] for x in made)
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(Synthetic, "_chunks", broken)
-    # Polars reports an error of its source in an exception of its own.
-    with pytest.raises(Exception, match="power cut"):
-        PLAN.write(path)
+    monkeypatch.setattr(bayesmf.synthetic, "make_parts", broken)
+    for test in (None, tmp_path / "test.csv"):
+        with pytest.raises(RuntimeError, match="power cut"):
+            PLAN.write(path, test=test)
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

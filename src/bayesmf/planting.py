@@ -10,7 +10,7 @@ from numba import njit
 from bayesmf.keys import FAST, STREAM_SYNTHETIC, fill_normals, log32, philox, unit
 
 # One last counter word for each use, so that no two uses share a number.
-USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE = np.arange(6, dtype=np.uint32) + np.uint32(
+USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE, HOLD = np.arange(7, dtype=np.uint32) + np.uint32(
     STREAM_SYNTHETIC << 24
 )
 
@@ -156,3 +156,17 @@ def fill(out, first, bounds, rows, tables, scalars, key):
                 rating = min(max(math.floor(rating + np.float32(0.5)), 1.0), 5.0)
             users[start + k] = user
             ratings[start + k] = rating
+
+
+@njit(nogil=True, cache=True)
+def hold(out, first, bounds, wanted, k0, k1):
+    """Mark so many of the ratings of users first, first + 1, ..., all choices equally likely.
+
+    By Floyd (Bentley and Floyd, CACM 1987): one random number for each that is marked.
+    """
+    for r in range(wanted.size):
+        start, n = bounds[r], bounds[r + 1] - bounds[r]
+        for j in range(n - wanted[r], n):
+            word, _, _, _ = philox(_U32(j), _U32(first + r), _U32(0), HOLD, k0, k1)
+            t = np.int64((np.uint64(word) * np.uint64(j + 1)) >> np.uint64(32))
+            out[start + (j if out[start + t] else t)] = True

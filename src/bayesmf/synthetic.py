@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.keys import fill_normals, make_key
-from bayesmf.planting import ACTIVITY, ITEMS, ORDER, USERS, alias_table, fill, plant
+from bayesmf.planting import ACTIVITY, ITEMS, ORDER, USERS, plant
+from bayesmf.synthetic_chunks import Arrays, check_chunk, empty, make_parts
+from bayesmf.truth import Truth as Truth
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from bayesmf.ratings import Ratings
 
 # Users, items, ratings.
@@ -37,22 +37,7 @@ _ACTIVITY_SIGMA = 1.25  # Netflix: the mean number of ratings of a user is 2.2 t
 _MOST_ITEMS = 0.6  # nobody rates more than this part of the items
 _MOST_DENSITY = 0.2  # a shape that is scaled down stays sparser than this
 _INT32_MAX = 2**31 - 1
-
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-class Truth(NamedTuple):
-    """What was planted: rating = mean + a[user] + b[item] + U[user] . V[item] + noise.
-
-    `noise_floor` is the error (RMSE) that no model can beat; None where ratings are stars,
-    because rounding and clipping change it.
-    """
-
-    U: np.ndarray
-    V: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-    noise_floor: float | None
+_CHUNK = 1_000_000  # ratings made at a time
 
 
 @dataclass(frozen=True)
@@ -154,7 +139,10 @@ class Synthetic:
         """The planted factors and biases, float32; row k belongs to id k + 1."""
         U, a = self.user_rows(0, self.n_users)
         V, b = self.item_rows(0, self.n_items)
-        return Truth(U, V, a, b, self.noise_floor)
+        return Truth(
+            U, V, a, b, self.noise_floor, float(self.mean), float(self.noise), self._factor,
+            float(self.bias_user), float(self.bias_item), bool(self.stars), int(self.seed),
+        )  # fmt: skip
 
     def user_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Factors and biases of the users start..stop - 1, without making the others."""
@@ -198,8 +186,8 @@ class Synthetic:
         chance /= chance.sum()
         return chance
 
-    def chunks(self, max_ratings: int = 1_000_000) -> Iterator[Arrays]:
-        """The ratings in user order, whole users at a time, items ascending within a user.
+    def chunks(self, max_ratings: int = _CHUNK) -> Iterator[Arrays]:
+        """The ratings in user order, whole users at a time.
 
         Parameters
         ----------
@@ -211,58 +199,103 @@ class Synthetic:
         user, item, rating : int32, int32 and float32 arrays
             Users and items are rows of `truth()`, counted from 0.
         """
-        if max_ratings < 1:
-            raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}.")
-        return self._chunks(max_ratings)
+        check_chunk(max_ratings)
+        return (train for train, _ in make_parts(self, max_ratings))
+
+    def parts(
+        self, holdout: float, max_ratings: int = _CHUNK, shuffle: bool = False
+    ) -> Iterator[tuple[Arrays, Arrays]]:
+        """The ratings in two parts, to learn from and to test on, chunk by chunk.
+
+        Which ratings are held out depends on the seed and their number alone. Everybody keeps a
+        rating to learn from; of the others the same share is held out of everybody's, within one.
+
+        Parameters
+        ----------
+        holdout : float
+            Share of the ratings that is held out, below 1, or their number.
+        max_ratings : int
+            As for `chunks`.
+        shuffle : bool
+            Give ratings of users from all over, in random order; otherwise in user order.
+
+        Yields
+        ------
+        train, test : tuples of arrays
+            Each as from `chunks`.
+        """
+        check_chunk(max_ratings)
+        return make_parts(self, max_ratings, self.held_out(holdout), shuffle)
+
+    def held_out(self, holdout: float) -> int:
+        """The number of ratings that `holdout`, a share or a number, holds out."""
+        most = self.n_ratings - self.n_users
+        whole = isinstance(holdout, int | np.integer) and not isinstance(holdout, bool)
+        if not (whole or (isinstance(holdout, float | np.floating) and 0 < holdout < 1)):
+            raise InputError(
+                f"holdout must be a share between 0 and 1 or a number of ratings, not {holdout!r}."
+            )
+        count = int(holdout) if whole else max(1, round(float(holdout) * self.n_ratings))
+        if not 1 <= count <= most:
+            raise InputError(
+                f"{count} ratings cannot be held out: from 1 to {most}, as every user keeps one."
+            )
+        return count
 
     def ratings(self) -> Ratings:
         """All ratings in memory; ids are the rows of `truth()` counted from 1, unrated ones too."""
-        from bayesmf.ids import IdMap
-        from bayesmf.ratings import Ratings
+        return self._ratings(0)[0]
 
-        user, item, rating = _empty(self.n_ratings)
-        maker = _Maker(self)
-        # By pieces, because the user rows of a piece are made for it alone.
-        for first, last, at in maker.pieces(1_000_000):
-            maker.fill(first, last, (user[at], item[at], rating[at]))
-        user_ids, item_ids = (IdMap(np.arange(1, n + 1)) for n in (self.n_users, self.n_items))
-        return Ratings.from_arrays(user, item, rating, None, user_ids, item_ids)
+    def split(self, holdout: float = 0.01) -> tuple[Ratings, Ratings]:
+        """All ratings in memory, to learn from and to test on: those of `parts`."""
+        return self._ratings(self.held_out(holdout))
 
     def write(
-        self, path: str | os.PathLike[str], progress: Callable[[int], Any] | None = None
+        self,
+        path: str | os.PathLike[str],
+        progress: Callable[[int], Any] | None = None,
+        *,
+        test: str | os.PathLike[str] | None = None,
+        holdout: float = 0.01,
+        shuffle: bool = False,
     ) -> None:
         """Stream the ratings to a .csv, .tsv or .parquet file, with columns user, item, rating.
 
-        Ids are counted from 1. The file appears under its name only when it is complete.
-        `progress` is called with the number of ratings made since the last call.
+        Ids are counted from 1. A file appears under its name only when all is complete. Memory
+        does not grow with the number of ratings.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to.
+        progress : callable
+            Called with the number of ratings made since the last call.
+        test : str or path
+            File for the ratings that are held out; None holds none out.
+        holdout, shuffle
+            As for `parts`.
         """
-        frames = self._frames(progress or (lambda n: None))
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix not in (".csv", ".tsv", ".parquet"):
-            raise InputError(f"{path}: ratings are written to .csv, .tsv or .parquet files.")
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            if suffix == ".parquet":
-                _write_parquet(frames, unfinished)
-            else:
-                _write_text(frames, unfinished, "," if suffix == ".csv" else "\t")
-            os.replace(unfinished, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            unfinished.unlink(missing_ok=True)
+        from bayesmf.synthetic_files import check_paths, write_files
+
+        path, second = Path(path), None if test is None else Path(test)
+        check_paths(path, second)
+        held = 0 if second is None else self.held_out(holdout)
+        parts = make_parts(self, _CHUNK, held, shuffle)
+        write_files(parts, path, second, progress or (lambda n: None))
 
     @property
     def _most_per_user(self) -> int:
         return max(1, int(_MOST_ITEMS * self.n_items))
 
-    def _rows(self, start: int, stop: int, use: int, bias: float) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def _factor(self) -> float:
         # D products of two normals of deviation s have deviation sqrt(D) s^2.
-        each = math.sqrt(self.factor_strength / math.sqrt(self.n_factors))
+        return math.sqrt(self.factor_strength / math.sqrt(self.n_factors))
+
+    def _rows(self, start: int, stop: int, use: int, bias: float) -> tuple[np.ndarray, np.ndarray]:
         X = np.empty((stop - start, self.n_factors), dtype=np.float32)
         x = np.empty(stop - start, dtype=np.float32)
-        plant(X, x, start, np.float32(each), np.float32(bias), use, *make_key(self.seed))
+        plant(X, x, start, np.float32(self._factor), np.float32(bias), use, *make_key(self.seed))
         return X, x
 
     def _normals(self, n: int, use: int) -> np.ndarray:
@@ -271,69 +304,18 @@ class Synthetic:
         fill_normals(out, quads, 0, 0, use, *make_key(self.seed))
         return out[:n]
 
-    def _chunks(self, max_ratings: int) -> Iterator[Arrays]:
-        maker = _Maker(self)
-        for first, last, at in maker.pieces(max_ratings):
-            out = _empty(at.stop - at.start)
-            maker.fill(first, last, out)
-            yield out
+    def _ratings(self, held: int) -> tuple[Ratings, Ratings]:
+        from bayesmf.ids import IdMap
+        from bayesmf.ratings import Ratings
 
-    def _frames(self, progress: Callable[[int], Any]) -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        for user, item, rating in self._chunks(1_000_000):
-            # In place: ids are counted from 1.
-            np.add(user, 1, out=user)
-            np.add(item, 1, out=item)
-            yield pl.DataFrame({"user": user, "item": item, "rating": rating})
-            progress(len(user))
-
-
-class _Maker:
-    """What all users' ratings need, made once: item tables and each user's place."""
-
-    def __init__(self, plan: Synthetic) -> None:
-        self.plan = plan
-        self.offsets = np.concatenate(([0], np.cumsum(plan.activity())))
-        chance = plan.popularity()
-        self.tables = (*alias_table(chance), (1.0 / chance).astype(np.float32))
-        self.item_rows = plan.item_rows(0, plan.n_items)
-
-    def pieces(self, max_ratings: int) -> Iterator[tuple[int, int, slice]]:
-        """Ranges of users with at most `max_ratings` ratings, or of one user; and their places."""
-        first = 0
-        while first < self.plan.n_users:
-            end = self.offsets[first] + max_ratings
-            last = max(first + 1, int(np.searchsorted(self.offsets, end, side="right")) - 1)
-            yield first, last, slice(int(self.offsets[first]), int(self.offsets[last]))
-            first = last
-
-    def fill(self, first: int, last: int, out: Arrays) -> None:
-        """Make the ratings of users first..last - 1 in the arrays `out`."""
-        plan = self.plan
-        rows = (*plan.user_rows(first, last), *self.item_rows)
-        bounds = self.offsets[first : last + 1] - self.offsets[first]
-        scalars = np.float32(plan.mean), np.float32(plan.noise), bool(plan.stars)
-        fill(out, first, bounds, rows, self.tables, scalars, make_key(plan.seed))
-
-
-def _empty(n: int) -> Arrays:
-    return np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
-
-
-def _write_text(frames: Iterator[pl.DataFrame], path: Path, separator: str) -> None:
-    with path.open("wb") as file:
-        for k, frame in enumerate(frames):
-            frame.write_csv(file, include_header=k == 0, separator=separator)
-
-
-def _write_parquet(frames: Iterator[pl.DataFrame], path: Path) -> None:
-    import polars as pl
-    from polars.io.plugins import register_io_source
-
-    def source(*_: object) -> Iterator[pl.DataFrame]:
-        # The sink asks for all columns and rows, so what polars would push down is not looked at.
-        return frames
-
-    schema = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32}
-    register_io_source(source, schema=schema).sink_parquet(path)
+        sizes = self.n_ratings - held, held
+        wholes, ends = [empty(n) for n in sizes], [0, 0]
+        # By chunks, because the user rows of a chunk are made for it alone.
+        for parts in make_parts(self, _CHUNK, held):
+            for k, part in enumerate(parts):
+                begin, ends[k] = ends[k], ends[k] + len(part[0])
+                for whole, column in zip(wholes[k], part, strict=True):
+                    whole[begin : ends[k]] = column
+        ids = [IdMap(np.arange(1, n + 1)) for n in (self.n_users, self.n_items)]
+        train, test = (Ratings.from_arrays(*whole, None, *ids) for whole in wholes)
+        return train, test

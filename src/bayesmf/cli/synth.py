@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bayesmf.synthetic import Synthetic
 
 SIZES = ("users", "items", "ratings")
+SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def parser() -> options.Parser:
@@ -24,6 +25,7 @@ def parser() -> options.Parser:
         "Write synthetic ratings: of the shape of a known data set, or of your own.",
         "--shape ml-1m --scale 0.1 --out ratings.csv",
         "--users 1000 --items 500 --ratings 40000 --stars --out ratings.parquet",
+        "--shape netflix --stars --shuffle --out train.parquet --test test.parquet",
     )
     add, whole = out.add_argument, options.whole
     add("--out", required=True, type=Path, metavar="FILE", help=".csv, .tsv or .parquet file")
@@ -35,6 +37,10 @@ def parser() -> options.Parser:
     add("--noise", type=_noise, default=0.85, metavar="S", help="its standard deviation (0.85)")
     add("--stars", action="store_true", help="round to 1, 2, 3, 4 or 5")
     add("--seed", type=whole(0), default=0, metavar="S", help="(0)")
+    add("--test", type=Path, metavar="FILE", help="file for ratings that are held out of --out")
+    add("--holdout", type=_holdout, metavar="X", help="their share, or their number (0.01)")
+    add("--shuffle", action="store_true", help="rows in random order, not user by user")
+    add("--truth", type=Path, metavar="FILE", help=".npz file for the planted factors and biases")
     options.add_json(out)
     return out
 
@@ -43,13 +49,23 @@ def _noise(text: str) -> float:
     return options.number(text, lambda value: value >= 0, "a number from 0 on")
 
 
+def _holdout(text: str) -> float:
+    return options.number(
+        text, lambda x: 0 < x < 1 or (x >= 1 and x == int(x)), "a share below 1 or a whole number"
+    )
+
+
 def run(args: argparse.Namespace) -> None:
-    """Write the file, and tell its size."""
-    check_file(args.out, (".csv", ".tsv", ".parquet"))
+    """Write the files, and tell their sizes."""
+    _check_files(args)
     plan = _plan(args)
+    holdout = 0.01 if args.holdout is None else args.holdout
+    held = 0 if args.test is None else plan.held_out(holdout)
     begin = time.monotonic()
     with bar(plan.n_ratings, "ratings") as progress:
-        plan.write(args.out, progress.update)
+        plan.write(args.out, progress.update, test=args.test, holdout=holdout, shuffle=args.shuffle)
+    if args.truth is not None:
+        plan.truth().save(args.truth)
     about = {
         "users": plan.n_users,
         "items": plan.n_items,
@@ -61,13 +77,33 @@ def run(args: argparse.Namespace) -> None:
         "seed": plan.seed,
         "seconds": time.monotonic() - begin,
         "out": args.out,
+        "held_out": held,
+        "test": args.test,
+        "truth": args.truth,
     }
     if args.json:
         print_json(about)
         return
     floor = "unknown: stars are rounded" if plan.stars else f"RMSE {plan.noise_floor:g}"
     sizes = f"{plan.n_ratings:,} by {count(plan.n_users, 'user')} of {count(plan.n_items, 'item')}"
-    print_facts([("ratings", sizes), ("noise floor", floor), ("saved", str(args.out))])
+    facts = [("ratings", sizes), ("noise floor", floor), ("saved", str(args.out))]
+    if args.test is not None:
+        facts.append(("held out", f"{held:,}: {args.test}"))
+    if args.truth is not None:
+        facts.append(("truth", str(args.truth)))
+    print_facts(facts)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    check_file(args.out, SUFFIXES)
+    if args.test is not None:
+        check_file(args.test, SUFFIXES)
+        if args.test.resolve() == args.out.resolve():
+            raise InputError(f"{args.test} is also --out: choose another name")
+    elif args.holdout is not None:
+        raise InputError("--holdout needs --test, the file for what is held out")
+    if args.truth is not None:
+        check_file(args.truth, (".npz",))
 
 
 def _plan(args: argparse.Namespace) -> Synthetic:
