@@ -42,11 +42,15 @@ class Layout(NamedTuple):
     """The header's fields, None without a header."""
     head: list[str]
     """The lines before the first line of data."""
+    part: bytes | None = None
+    """Some lines of data, where not those of the whole file are meant; there is no head then."""
+    before: int = 0
+    """The file's lines before this part."""
 
     @property
     def skip(self) -> int:
         """Number of lines before the first line of data."""
-        return len(self.head)
+        return self.before + len(self.head)
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
@@ -79,6 +83,25 @@ def read_text(
     path = existing_file(path)
     layout = sniff(path, columns, need)
     found = find_columns(layout.names, layout.width, columns, need, str(path))
+    table = read_laid_out(path, layout, found)
+    if table is None:
+        raise InputError(f"{path} has no ratings in it.")
+    return table
+
+
+def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | None:
+    """Read the lines of data, None where there is nothing in them.
+
+    Parameters
+    ----------
+    path
+        The file, for error messages and where the layout has no part of it.
+    layout
+        What :func:`sniff` found, perhaps with a part of the file, which begins with a line
+        that is not blank.
+    found
+        Position of each role's column.
+    """
     numbers: Sequence[int]
     frame = _read_numbers(path, layout, found)
     if frame is not None:
@@ -88,11 +111,11 @@ def read_text(
         rows = frame.height
         frame, numbers = drop_blank(frame)
     if not frame.height:
-        raise InputError(f"{path} has no ratings in it.")
+        return None
 
     def place(row: int) -> str:
         row = int(numbers[row])
-        lines = read_lines(path).slice(layout.skip)
+        lines = _data_lines(path, layout)
         if len(lines) != rows:  # quoted fields run over several lines
             return f"{path} row {row + 1} after the header"
         _check_widths(path, layout, lines, row)
@@ -200,6 +223,10 @@ def read_lines(path: Path, count: int | None = None) -> pl.Series:
     return read_csv(path, _NEVER, None, count=count).to_series(0)
 
 
+def _data_lines(path: Path, layout: Layout) -> pl.Series:
+    return read_csv(path, _NEVER, None, part=layout.part).to_series(0).slice(len(layout.head))
+
+
 def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataFrame | None:
     """Read ratings and timestamps at once as numbers, None where that is not possible.
 
@@ -216,7 +243,9 @@ def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataF
     if types[found["user"]] != pl.String or types[found["item"]] != pl.String:
         return None
     try:
-        frame = read_csv(path, layout.delimiter, '"', head=layout.head, types=types)
+        frame = read_csv(
+            path, layout.delimiter, '"', head=layout.head, types=types, part=layout.part
+        )
     except InputError:
         return None
     complete = not any(column.null_count() for column in frame)
@@ -231,19 +260,19 @@ def _read_fields(path: Path, layout: Layout) -> pl.DataFrame:
     # Where quotes do not pair up they are part of the text.
     for quote in ('"', None):
         try:
-            frame = read_csv(path, layout.delimiter, quote, head=layout.head)
+            frame = read_csv(path, layout.delimiter, quote, head=layout.head, part=layout.part)
         except _Unreadable as error:
             reason = error.reason
             continue
         if frame.width == layout.width:
             _check_short(path, layout, frame)
             return frame
-    _check_widths(path, layout, read_lines(path).slice(layout.skip))
+    _check_widths(path, layout, _data_lines(path, layout))
     raise InputError(f"{path} cannot be read as delimited text: {reason}.")
 
 
 def _split_lines(path: Path, layout: Layout) -> pl.DataFrame:
-    lines = read_lines(path).slice(layout.skip)
+    lines = _data_lines(path, layout)
     _check_widths(path, layout, lines)
     if layout.delimiter == " ":
         lines = _single_spaces(lines)
@@ -259,7 +288,7 @@ def _check_short(path: Path, layout: Layout, frame: pl.DataFrame) -> None:
     short = frame.to_series(-1).is_null()
     if not short.any() or _is_blank(frame.filter(short)).all():
         return
-    lines = read_lines(path).slice(layout.skip)
+    lines = _data_lines(path, layout)
     if len(lines) == frame.height:
         _check_widths(path, layout, lines)
 
@@ -280,6 +309,7 @@ def read_csv(
     head: Sequence[str] = (),
     count: int | None = None,
     types: Sequence[Any] | None = None,
+    part: bytes | None = None,
 ) -> pl.DataFrame:
     """Read a text file's fields as they are: columns of strings, nulls in a blank line.
 
@@ -295,11 +325,15 @@ def read_csv(
         How many lines to read.
     types
         Polars types of all the columns, where they are not strings.
+    part
+        Some of the file's lines, to read these alone.
     """
     import polars as pl
 
     source: Path | bytes = path
-    if not all(line.strip() for line in head):
+    if part is not None:
+        source = part
+    elif not all(line.strip() for line in head):
         # Versions of polars do not agree on whether skip_rows counts blank lines.
         rest = read_lines(path).slice(len(head)).fill_null("")
         source, head = "\n".join(rest.to_list()).encode(), ()

@@ -46,11 +46,7 @@ def read_ratings(
         Column of each role, by name or by position from 0, where it cannot be guessed.
     """
     path = Path(path)
-    if format != "auto" and format not in FORMATS and format not in ALIASES:
-        known = ", ".join(["auto", *FORMATS, *ALIASES])
-        raise InputError(f"format {format!r} is not known; the formats are {known}.")
-    if not path.exists():
-        raise InputError(f"There is no file or folder {path}.")
+    check_format(path, format)
     if format == "auto":
         format = recognise_format(path)
     chosen = FORMATS[ALIASES.get(format, format)]
@@ -60,6 +56,15 @@ def read_ratings(
     if not files:
         raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have.")
     return join_tables(chosen.read(file, columns) for file in files)
+
+
+def check_format(path: Path, format: str) -> None:
+    """Refuse a format that is not known, and a path where nothing is."""
+    if format != "auto" and format not in FORMATS and format not in ALIASES:
+        known = ", ".join(["auto", *FORMATS, *ALIASES])
+        raise InputError(f"format {format!r} is not known; the formats are {known}.")
+    if not path.exists():
+        raise InputError(f"There is no file or folder {path}.")
 
 
 def recognise_format(path: Path) -> str:

@@ -95,12 +95,8 @@ class IdMap:
         tuple of IdMap and numpy.ndarray
             The map, its ids in ascending order, and the ``int32`` row numbers.
         """
-        column = as_ids(values, what=what)
-        if isinstance(column, np.ndarray):
-            ids, codes = _encode_ints(column)
-            return cls(ids), codes
-        unique = column.unique().sort()
-        return cls(unique), _positions(column, unique).astype(np.int32)
+        ids, codes = encode_ids(as_ids(values, what=what))
+        return cls(ids), codes
 
     def lookup(self, values: Any) -> NDArray[np.int64]:
         """Find the row numbers of ids.
@@ -236,6 +232,22 @@ def as_ids(
     if not len(column):
         return np.empty(0, dtype=np.int64)
     raise InputError(f"The {what} column holds {dtype} values; ids are integers or strings.")
+
+
+def encode_ids(
+    column: NDArray[np.int64] | pl.Series,
+) -> tuple[NDArray[np.int64] | pl.Series, NDArray[np.int32]]:
+    """Give the distinct ids, ascending, and the position among them of every value.
+
+    Parameters
+    ----------
+    column
+        What :func:`as_ids` gave.
+    """
+    if isinstance(column, np.ndarray):
+        return _encode_ints(column)
+    unique = column.unique().sort()
+    return unique, _positions(column, unique).astype(np.int32)
 
 
 def to_series(values: Any, what: str) -> pl.Series:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
+from bayesmf.repeats import (
+    check_duplicates,
+    is_among,
+    last_of_repeats,
+    repeat_error,
+    warn_of_repeats,
+)
 from bayesmf.tables import Columns, Table, table_of
 
 if TYPE_CHECKING:
     import polars as pl
-
-DUPLICATES = ("last", "mean", "error")
-
-_log = logging.getLogger("bayesmf")
 
 
 class Ratings:
@@ -66,7 +68,7 @@ class Ratings:
         *,
         duplicates: str = "last",
     ) -> None:
-        _check_duplicates(duplicates)
+        check_duplicates(duplicates)
         table = table_of((users, items, ratings, timestamps))
         assert table is not None
         self._fill(table, duplicates)
@@ -99,7 +101,7 @@ class Ratings:
         """
         from bayesmf.formats import read_ratings
 
-        _check_duplicates(duplicates)
+        check_duplicates(duplicates)
         return cls._of_table(read_ratings(path, format, columns), duplicates)
 
     @classmethod
@@ -126,7 +128,7 @@ class Ratings:
             return data
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
-        _check_duplicates(duplicates)
+        check_duplicates(duplicates)
         table = table_of(data, columns)
         if table is None:
             raise InputError(
@@ -366,45 +368,27 @@ class Ratings:
         extra = len(key) - pl.Series(key).n_unique()
         if not extra:
             return
-        # Only what is repeated is sorted: by pair, then time, then position, so that the
-        # last of each group is the one to keep.
         ordered = np.sort(key)
         twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-        repeated = twice[np.minimum(np.searchsorted(twice, key), len(twice) - 1)] == key
+        repeated = is_among(key, twice)
         order = np.flatnonzero(repeated)
         if duplicates == "error":
-            raise InputError(self._first_duplicate(order, key[order]))
-        times = () if self.timestamp is None else (self.timestamp[order],)
-        order = order[np.lexsort((*times, key[order]))]
-        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-        last = order[np.append(starts[1:], len(order)) - 1]
-        if duplicates == "mean":
-            sizes = np.diff(starts, append=len(order))
-            sums = np.add.reduceat(self.rating[order].astype(np.float64), starts)
-            self.rating[last] = sums / sizes
-        _log.warning(
-            "%s of the ratings are repeats of a user and an item; kept %s of each.",
-            f"{extra:,}",
-            "the mean" if duplicates == "mean" else "the last",
-        )
+            raise self._first_duplicate(order, key[order])
+        times = None if self.timestamp is None else self.timestamp[order]
+        last, value = last_of_repeats(key[order], self.rating[order], times, duplicates)
+        last = order[last]
+        self.rating[last] = value
+        warn_of_repeats(extra, duplicates)
         keep = ~repeated
         keep[last] = True
         self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]
         self.timestamp = None if self.timestamp is None else self.timestamp[keep]
 
-    def _first_duplicate(self, rows: NDArray[np.int64], key: NDArray[np.int64]) -> str:
+    def _first_duplicate(self, rows: NDArray[np.int64], key: NDArray[np.int64]) -> InputError:
         firsts = np.unique(key, return_index=True)[1]
         row = np.delete(rows, firsts)[0]
         user, item = self.user_ids[self.user[row]], self.item_ids[self.item[row]]
-        return (
-            f"User {user!r} rated item {item!r} more than once; clean the data or choose"
-            " duplicates='last' or 'mean'."
-        )
-
-
-def _check_duplicates(duplicates: str) -> None:
-    if duplicates not in DUPLICATES:
-        raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}.")
+        return repeat_error(user, item)
 
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:

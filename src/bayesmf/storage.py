@@ -26,8 +26,8 @@ from bayesmf.errors import InputError
 FORMAT_NAME = "bayesmf-model"
 FORMAT_VERSION = 1
 
-_MANIFEST = "manifest.json"
-_DIGEST = "manifest.sha256"
+MANIFEST = "manifest.json"
+DIGEST = "manifest.sha256"
 _NAME = re.compile(r"[a-z0-9_]+")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PLAIN_KINDS = "biufcSUmM"
@@ -57,9 +57,9 @@ def write_folder(path: PathLike, arrays: Mapping[str, Array], meta: Mapping[str,
     """
     _check_arrays(arrays)
     plain_meta = _plain_json(meta)
-    target = _target(path)
+    target = real_place(path)
     _refuse_foreign(path, target)
-    with _as_input_error(path), _made_parents(target.parent, keep=True):
+    with as_input_error(path), made_parents(target.parent, keep=True):
         temporary = _temporary_name(target)
         try:
             os.mkdir(temporary)
@@ -78,9 +78,9 @@ def check_writable(path: PathLike) -> None:
     path : path-like
         The folder that is to be written later.
     """
-    target = _target(path)
+    target = real_place(path)
     _refuse_foreign(path, target)
-    with _as_input_error(path), _made_parents(target.parent, keep=False):
+    with as_input_error(path), made_parents(target.parent, keep=False):
         probe = _temporary_name(target)
         os.mkdir(probe)
         os.rmdir(probe)
@@ -115,10 +115,10 @@ def _plain_json(meta: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _target(path: PathLike) -> Path:
+def real_place(path: PathLike) -> Path:
     """Return the real place, so that a symlink to a model stays a symlink when it is replaced."""
     folder = _folder(path)
-    with _as_input_error(path):
+    with as_input_error(path):
         return Path(os.path.realpath(folder))
 
 
@@ -135,7 +135,7 @@ def _temporary_name(target: Path) -> Path:
 
 def _refuse_foreign(path: PathLike, target: Path) -> None:
     """Refuse a target that exists and is not a model folder with nothing else in it."""
-    with _as_input_error(path):
+    with as_input_error(path):
         try:
             os.lstat(target)
         except FileNotFoundError:
@@ -146,8 +146,8 @@ def _refuse_foreign(path: PathLike, target: Path) -> None:
         if not present and not target.is_symlink():
             return  # an empty folder, which a rename replaces
         try:
-            manifest = json.loads((target / _MANIFEST).read_bytes())
-            known = {f"{name}.npy" for name in manifest["arrays"]} | {_MANIFEST, _DIGEST}
+            manifest = json.loads((target / MANIFEST).read_bytes())
+            known = {f"{name}.npy" for name in manifest["arrays"]} | {MANIFEST, DIGEST}
             ours = manifest["format"] == FORMAT_NAME
         except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             ours = False
@@ -164,7 +164,8 @@ def _refuse_foreign(path: PathLike, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
+def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
+    """Say in a sentence what the system refused."""
     try:
         yield
     except OSError as error:
@@ -180,7 +181,7 @@ def _as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _made_parents(parent: Path, keep: bool) -> Iterator[None]:
+def made_parents(parent: Path, keep: bool) -> Iterator[None]:
     """Make missing parents, and remove them again after a failure or if not to be kept."""
     missing = []
     folder = parent
@@ -205,20 +206,22 @@ def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any]) -> No
         "format": FORMAT_NAME,
         "format_version": FORMAT_VERSION,
         "meta": meta,
-        "arrays": {name: _write_array(folder, name, arrays[name]) for name in sorted(arrays)},
+        "arrays": {name: write_array(folder, name, arrays[name]) for name in sorted(arrays)},
     }
     raw = (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode()
-    _write_chunks(folder / _MANIFEST, iter([raw]))
-    _write_chunks(folder / _DIGEST, iter([_digest_line(raw)]))
-    _sync_folder(folder)
+    write_chunks(folder / MANIFEST, iter([raw]))
+    write_chunks(folder / DIGEST, iter([digest_line(raw)]))
+    sync_folder(folder)
 
 
-def _digest_line(raw: bytes) -> bytes:
+def digest_line(raw: bytes) -> bytes:
+    """Give what the file of a manifest's digest holds."""
     return (hashlib.sha256(raw).hexdigest() + "\n").encode()
 
 
-def _write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
-    size, digest = _write_chunks(folder / f"{name}.npy", _npy_chunks(array))
+def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
+    """Write ``name.npy`` piece by piece; return what a manifest says of it."""
+    size, digest = write_chunks(folder / f"{name}.npy", _npy_chunks(array))
     shape = list(array.shape)
     return {"dtype": array.dtype.str, "shape": shape, "bytes": size, "sha256": digest}
 
@@ -237,7 +240,7 @@ def _npy_chunks(array: Array) -> Iterator[bytes]:
         yield piece.tobytes()
 
 
-def _write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
+def write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
     """Write and hash in one pass; return size and digest once the bytes are on the disk."""
     digest = hashlib.sha256()
     size = 0
@@ -251,7 +254,8 @@ def _write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's list of names to the disk."""
     # Some systems cannot open or sync a folder; the files themselves are synced already.
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -275,7 +279,7 @@ def _swap_in(temporary: Path, target: Path) -> None:
                 _put_back(aside, target)
             raise
         shutil.rmtree(aside, ignore_errors=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _put_back(aside: Path, target: Path) -> None:
@@ -304,7 +308,7 @@ def read_folder(path: PathLike) -> tuple[dict[str, Array], dict[str, Any]]:
         As given to `write_folder`.
     """
     folder = _folder(path)
-    with _as_input_error(path, "read"):
+    with as_input_error(path, "read"):
         manifest = _read_manifest(folder)
         entries = _checked_entries(folder, manifest)
         _check_files(folder, entries)
@@ -324,33 +328,33 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give the folder the model was saved to.")
     present = set(os.listdir(folder))
-    if not {_MANIFEST, _DIGEST} & present:
+    if not {MANIFEST, DIGEST} & present:
         raise InputError(
-            f"{folder} is not a bayesmf model folder, it holds no {_MANIFEST}: "
+            f"{folder} is not a bayesmf model folder, it holds no {MANIFEST}: "
             "give the folder the model was saved to."
         )
-    for name in (_MANIFEST, _DIGEST):
+    for name in (MANIFEST, DIGEST):
         if name not in present:
             raise _damaged(folder, f"{name} is missing")
-    raw = (folder / _MANIFEST).read_bytes()
-    line = (folder / _DIGEST).read_bytes()
-    if line != _digest_line(raw):
+    raw = (folder / MANIFEST).read_bytes()
+    line = (folder / DIGEST).read_bytes()
+    if line != digest_line(raw):
         if not re.fullmatch(rb"[0-9a-f]{64}\n", line):
-            raise _damaged(folder, f"{_DIGEST} is not a digest")
-        raise _damaged(folder, f"{_MANIFEST} does not have the digest noted in {_DIGEST}")
+            raise _damaged(folder, f"{DIGEST} is not a digest")
+        raise _damaged(folder, f"{MANIFEST} does not have the digest noted in {DIGEST}")
     try:
         manifest = json.loads(raw)
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT_NAME:
-        raise InputError(f"{folder} is not a bayesmf model folder: {_MANIFEST} is of another kind.")
+        raise InputError(f"{folder} is not a bayesmf model folder: {MANIFEST} is of another kind.")
     _check_version(folder, manifest.get("format_version"))
     return manifest
 
 
 def _check_version(folder: Path, version: object) -> None:
     if type(version) is not int or version < 1:
-        raise _damaged(folder, f"{_MANIFEST} states no valid format version")
+        raise _damaged(folder, f"{MANIFEST} states no valid format version")
     if version > FORMAT_VERSION:
         raise InputError(
             f"The model in {folder} was written by a newer format version {version}, "
@@ -365,7 +369,7 @@ def _checked_entries(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[s
         and isinstance(entries, dict)
         and all(_is_entry(name, entry) for name, entry in entries.items())
     ):
-        raise _damaged(folder, f"{_MANIFEST} does not describe the arrays")
+        raise _damaged(folder, f"{MANIFEST} does not describe the arrays")
     return entries
 
 
@@ -383,7 +387,7 @@ def _is_entry(name: str, entry: object) -> bool:
 
 def _check_files(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
     """Check that exactly the expected files are there, with the sizes and digests noted."""
-    present = set(os.listdir(folder)) - {_MANIFEST, _DIGEST}
+    present = set(os.listdir(folder)) - {MANIFEST, DIGEST}
     expected = {f"{name}.npy" for name in entries}
     if missing := sorted(expected - present):
         raise _damaged(folder, f"{missing[0]} is missing")
@@ -400,7 +404,7 @@ def _check_files(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
         with open(file, "rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != entry["sha256"]:
-            raise _damaged(folder, f"{file.name} does not have the digest noted in {_MANIFEST}")
+            raise _damaged(folder, f"{file.name} does not have the digest noted in {MANIFEST}")
 
 
 def _read_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
@@ -412,5 +416,5 @@ def _read_array(folder: Path, name: str, entry: dict[str, Any]) -> Array:
         # With good digests only a forged file gets here, and numpy's header parser raises freely.
         raise _damaged(folder, f"{file.name} is not an array file") from None
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-        raise _damaged(folder, f"{file.name} has not the dtype and shape noted in {_MANIFEST}")
+        raise _damaged(folder, f"{file.name} has not the dtype and shape noted in {MANIFEST}")
     return array

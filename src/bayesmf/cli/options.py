@@ -56,6 +56,15 @@ def add_file_options(parser: argparse._ActionsContainer, *, formats: bool = True
     )
 
 
+def add_duplicates(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--duplicates",
+        choices=("last", "mean", "error"),
+        default="last",
+        help="what to do where a user rated an item more than once (last)",
+    )
+
+
 def add_level(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--level",

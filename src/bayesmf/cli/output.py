@@ -75,6 +75,16 @@ def note(sentence: str) -> None:
     print(f"bayesmf: {sentence}", file=sys.stderr)
 
 
+def peak_rss_mb() -> float | None:
+    """The most memory that this process had, None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -109,12 +119,14 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
-    """Write a CSV or Parquet file, which appears under its name only when complete."""
+    """Write a CSV, JSON lines or Parquet file, which appears under its name only when complete."""
     part = _part(path)
     try:
         with part.open("xb") as file:
             if path.suffix.lower() == ".csv":
                 frame.write_csv(file)
+            elif path.suffix.lower() == ".jsonl":
+                frame.write_ndjson(file)
             else:
                 frame.write_parquet(file)
         os.replace(part, path.resolve())  # a link stays a link

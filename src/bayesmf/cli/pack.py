@@ -1,0 +1,103 @@
+"""`bayesmf pack`: ratings, perhaps more than fit in memory, into a folder that is read in place."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from bayesmf.cli import options
+from bayesmf.cli.output import bar, count, peak_rss_mb, print_json
+
+if TYPE_CHECKING:
+    from bayesmf.packed import PackedRatings
+
+
+def parser() -> options.Parser:
+    """The options of `pack`."""
+    out = options.command(
+        "pack",
+        "Pack ratings, perhaps more than fit in memory, into a folder. What was interrupted goes "
+        "on\nwhere it was when the same command is given again.",
+        "ratings.parquet --out packed",
+        "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
+    )
+    out.add_argument("ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings")
+    out.add_argument("--out", required=True, metavar="FOLDER", help="folder to make")
+    out.add_argument("--overwrite", action="store_true", help="replace packed ratings in FOLDER")
+    options.add_file_options(out)
+    options.add_duplicates(out)
+    options.add_json(out)
+    return out
+
+
+def run(args: argparse.Namespace) -> None:
+    """Pack, and tell the size and the speed."""
+    from bayesmf.packing import pack
+
+    begin = time.monotonic()
+    bars = _Bars()
+    try:
+        packed = pack(
+            args.ratings,
+            args.out,
+            columns=args.columns,
+            format=args.format,
+            duplicates=args.duplicates,
+            overwrite=args.overwrite,
+            progress=bars,
+        )
+    finally:
+        bars.close()
+    about = _about(packed, time.monotonic() - begin)
+    if args.json:
+        print_json({**about, "out": args.out})
+    else:
+        print(_line(about))
+
+
+class _Bars:
+    """A bar for each stage."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.stage = ""
+
+    def __call__(self, done: int, total: int, stage: str) -> None:
+        if stage != self.stage:
+            self.close()
+            self.bar = bar(total, "bytes" if stage == "reading" else "ratings")
+            self.bar.set_description(stage, refresh=False)
+            self.stage = stage
+        self.bar.update(done - self.bar.n)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _about(packed: PackedRatings, seconds: float) -> dict[str, Any]:
+    size = sum(file.stat().st_size for file in packed.path.iterdir())
+    return {
+        "ratings": len(packed),
+        "users": packed.n_users,
+        "items": packed.n_items,
+        "levels": None if packed.levels is None else len(packed.levels),
+        "low": packed.low,
+        "high": packed.high,
+        "mean": packed.mean(),
+        "bytes": size,
+        "bytes_per_rating": size / len(packed),
+        "seconds": seconds,
+        "ratings_per_second": len(packed) / seconds,
+        "peak_rss_mb": peak_rss_mb(),
+    }
+
+
+def _line(about: dict[str, Any]) -> str:
+    return (
+        f"{count(about['ratings'], 'rating')} by {count(about['users'], 'user')} of "
+        f"{count(about['items'], 'item')}, {about['bytes_per_rating']:.1f} bytes a rating; "
+        f"{about['seconds']:.1f} s, {about['ratings_per_second'] / 1e6:.2f}M ratings/s, "
+        f"{about['peak_rss_mb'] or 0:.0f} MB at the most"
+    )

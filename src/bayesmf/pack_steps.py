@@ -1,0 +1,376 @@
+"""The steps by which ratings are packed: runs of users, users, runs of items, items."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+from bayesmf.ids import IdMap
+from bayesmf.journal import Journal
+from bayesmf.packed import file_digest, write_manifest
+from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
+from bayesmf.row_lists import MOST_LEVELS, RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.runs import (
+    CodedValues,
+    Runs,
+    Stretch,
+    UserRun,
+    group_by_user,
+    read_ids,
+    seal,
+    union_ids,
+    write_part,
+    write_raw,
+)
+from bayesmf.storage import DIGEST, write_array
+from bayesmf.streams import Bookmark, RatingFile, read_chunks
+
+T = TypeVar("T")
+Progress = Callable[[int, int, str], Any]
+"""Called with what is done, what there is to do (bytes of the files while they are read, ratings
+afterwards), and a word for the stage."""
+
+
+class _Part(NamedTuple):
+    """The ratings of a stretch of users, sorted."""
+
+    lists: RowLists
+    by_item: RowLists
+    """The same ratings item by item, of the items that have any."""
+    items: NDArray[np.int32]
+    """The rows of ``by_item``."""
+    repeats: int
+    """How many ratings were left out."""
+    about: dict[str, Any]
+    """Levels, range and moments."""
+
+
+class Packing:
+    """The steps of :func:`bayesmf.packing.pack`; each asks the journal what it has left to do.
+
+    Parameters
+    ----------
+    files
+        The files of ratings.
+    journal
+        Of the steps that are finished, in the folder where the result is made.
+    duplicates, chunk, stretch, progress
+        As for :func:`bayesmf.packing.pack`.
+    """
+
+    def __init__(
+        self,
+        files: list[RatingFile],
+        journal: Journal,
+        duplicates: str,
+        chunk: int,
+        stretch: int,
+        progress: Progress | None,
+    ) -> None:
+        self.files, self.journal, self.duplicates = files, journal, duplicates
+        self.chunk, self.stretch = chunk, stretch
+        self.progress = progress or (lambda done, total, stage: None)
+        self.result = journal.folder / "result"
+
+    def run(self) -> None:
+        """Do what is left to do."""
+        if self.journal.of("finish"):
+            return
+        self.result.mkdir(exist_ok=True)
+        # Times only tell which of several ratings is the last.
+        timed = self.duplicates != "error" and all(file.timed() for file in self.files)
+        self.user_runs = Runs(self.journal.folder / "users", timed)
+        self.item_runs = Runs(self.journal.folder / "items")
+        if not self.journal.of("number"):
+            self.read()
+            self.number()
+        self.sort_users()
+        self.code()
+        self.sort_items()
+        self.finish()
+
+    # -- from files to runs ------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Make runs of the files, whose users and items have numbers of that run alone."""
+        notes = self.journal.of("read")
+        k = len(notes)
+        start = Bookmark(*notes[-1]["place"]) if notes else Bookmark()
+        total = sum(file.size for file in self.files)
+        for run, place, done in ahead(self._grouped(start)):
+            self.user_runs.write(k, run.lists, run.time)
+            self.user_runs.write_ids(k, run.users, run.items)
+            self.journal.note("read", place=place)
+            self.progress(done, total, "reading")
+            k += 1
+        if not k:
+            raise InputError(f"{self.files[0].path} has no ratings in it.")
+
+    def _grouped(self, start: Bookmark) -> Iterator[tuple[UserRun, Bookmark, int]]:
+        for table, place, done in read_chunks(self.files, self.chunk, start):
+            yield group_by_user(table, self.user_runs.timed), place, done
+
+    def number(self) -> None:
+        """Number users and items over all runs, and cut the users into stretches."""
+        runs, n_runs = self.user_runs, len(self.journal.of("read"))
+        arrays: dict[str, Any] = {}
+        maps = {}
+        for side in ("user", "item"):
+            found = union_ids([runs.file(k, side) for k in range(n_runs)])
+            maps[side] = IdMap(found)
+            for name, array in maps[side].to_arrays().items():
+                name = f"{side}_id_{name}"
+                (self.result / f"{name}.npy").unlink(missing_ok=True)
+                arrays[name] = write_array(self.result, name, array)
+        counts = np.zeros(len(maps["user"]), dtype=np.int64)
+        for k in range(n_runs):
+            user, item = (
+                maps[side].lookup(read_ids(runs.file(k, side))).astype(np.int32) for side in maps
+            )
+            runs.name_rows(k, user, item)
+            runs.count_rows(k, counts)
+        self.journal.note(
+            "number",
+            runs=n_runs,
+            turned=sorted(runs.turned),
+            n_users=len(maps["user"]),
+            n_items=len(maps["item"]),
+            ratings=int(counts.sum()),
+            cuts=_cuts(counts, self.stretch),
+            arrays=arrays,
+        )
+
+    # -- the list by user --------------------------------------------------------------------------
+
+    def sort_users(self) -> None:
+        """Sort stretches of users into the list by user, and make runs of the other side."""
+        (about,) = self.journal.of("number")
+        cuts = about["cuts"]
+        self.user_runs.turned = set(about["turned"])
+        begin = len(self.journal.of("user"))
+        for p, part in enumerate(ahead(self._sorted_users(about, begin)), begin):
+            first, lists = cuts[p], part.lists
+            offset = sum(note["ratings"] for note in self.journal.of("user"))
+            self._write_lists("user", first, offset, lists)
+            write_raw(self._coded(p), lists.value)
+            self.item_runs.write(p, part.by_item)
+            self.item_runs.name_rows(p, part.items)
+            self.journal.note("user", ratings=len(lists), repeats=part.repeats, **part.about)
+            self.progress(offset + len(lists), about["ratings"], "sorting by user")
+
+    def _sorted_users(self, about: dict[str, Any], begin: int) -> Iterator[_Part]:
+        n_items = about["n_items"]
+        for first, stop in pairwise(about["cuts"][begin:]):
+            found = self.user_runs.gather(about["runs"], first, stop, self.user_runs.ratings)
+            lists = self._without_repeats(found, first, stop - first, n_items)
+            repeats = len(found.row) - len(lists)
+            del found
+            # Repeats may leave other ratings than were read: levels are known at the end.
+            codes, levels = code_ratings(lists.value) or (lists.value, None)
+            lists = RowLists(lists.starts, lists.other, codes)
+            turned = transpose(lists, n_items)
+            np.add(turned.other, first, out=turned.other)
+            items = np.flatnonzero(turned.counts())
+            starts = np.append(turned.starts[items], len(turned))
+            by_item = RowLists(starts, turned.other, turned.value)
+            about_values = _about_values(codes, levels)
+            yield _Part(lists, by_item, items.astype(np.int32), repeats, about_values)
+
+    def _coded(self, p: int) -> Path:
+        return self.journal.folder / f"value.{p}"
+
+    def _without_repeats(self, found: Stretch, first: int, n_rows: int, n_items: int) -> RowLists:
+        row, other, rating, time = found
+        lists = sort_rows(row, other, rating, n_rows, n_items)
+        at, of = _repeats(lists)
+        if not len(at):
+            return lists
+        if self.duplicates == "error":
+            user, item = (
+                IdMap.from_arrays(self._id_arrays(side))[number]
+                for side, number in (("user", first + of[0]), ("item", lists.other[at[0]]))
+            )
+            raise repeat_error(user, item)
+        repeated_keys = np.unique(of * n_items + lists.other[at])
+        del lists
+        key = row.astype(np.int64) * n_items + other
+        keep = is_among(key, repeated_keys)
+        order = np.flatnonzero(keep)
+        times = None if time is None else time[order]
+        last, value = last_of_repeats(key[order], rating[order], times, self.duplicates)
+        del key
+        np.logical_not(keep, out=keep)
+        keep[order[last]] = True
+        rating[order[last]] = value
+        return sort_rows(row[keep], other[keep], rating[keep], n_rows, n_items)
+
+    def _id_arrays(self, side: str) -> dict[str, NDArray[Any]]:
+        prefix = f"{side}_id_"
+        return {
+            file.stem.removeprefix(prefix): np.load(file, allow_pickle=False)
+            for file in self.result.glob(f"{prefix}*.npy")
+        }
+
+    def code(self) -> None:
+        """Find the levels of all ratings, write the values by user, cut the items."""
+        if not self.journal.of("code"):
+            (about,) = self.journal.of("number")
+            notes = self.journal.of("user")
+            levels = _all_levels([note["levels"] for note in notes])
+            values = CodedValues(self._coded, notes, levels)
+            counts = np.zeros(about["n_items"], dtype=np.int64)
+            offset = 0
+            for p, note in enumerate(notes):
+                value = values(p, 0, note["ratings"])
+                write_part(self.result / "by_user_value.npy", offset, value)
+                self.item_runs.count_rows(p, counts)
+                offset += len(value)
+            cuts = _cuts(counts, self.stretch)
+            self.journal.note("code", levels=levels, cuts=cuts, ratings=offset)
+            self.progress(0, offset, "sorting by item")
+        # From here on nobody reads them.
+        shutil.rmtree(self.user_runs.folder, ignore_errors=True)
+        for file in self.journal.folder.glob("value.*"):
+            file.unlink()
+
+    # -- the list by item --------------------------------------------------------------------------
+
+    def sort_items(self) -> None:
+        """Gather stretches of items into the list by item."""
+        (coded,) = self.journal.of("code")
+        notes = self.journal.of("user")
+        values = CodedValues(lambda p: self.item_runs.file(p, "value"), notes, coded["levels"])
+        begin = len(self.journal.of("item"))
+        cuts = coded["cuts"][begin:]
+        for first, lists in zip(
+            cuts, ahead(self._gathered(cuts, len(notes), values)), strict=False
+        ):
+            offset = sum(note["ratings"] for note in self.journal.of("item"))
+            self._write_lists("item", first, offset, lists)
+            write_part(self.result / "by_item_value.npy", offset, lists.value)
+            self.journal.note("item", ratings=len(lists))
+            self.progress(offset + len(lists), coded["ratings"], "sorting by item")
+
+    def _gathered(self, cuts: list[int], runs: int, values: CodedValues) -> Iterator[RowLists]:
+        for first, stop in pairwise(cuts):
+            row, other, value, _ = self.item_runs.gather(runs, first, stop, values)
+            # Runs follow each other by user, so users ascend inside an item.
+            yield group_rows(row, other, value, stop - first)
+
+    def finish(self) -> None:
+        """Write the manifest, with which the result is complete."""
+        (about,), (coded,) = self.journal.of("number"), self.journal.of("code")
+        notes, n_ratings = self.journal.of("user"), coded["ratings"]
+        value = np.float32 if coded["levels"] is None else np.uint8
+        arrays = dict(about["arrays"])
+        arrays |= self._seal("user", about["n_users"], n_ratings, value)
+        arrays |= self._seal("item", about["n_items"], n_ratings, value)
+        write_manifest(
+            self.result,
+            {
+                "n_ratings": n_ratings,
+                "n_users": about["n_users"],
+                "n_items": about["n_items"],
+                "low": min(note["low"] for note in notes),
+                "high": max(note["high"] for note in notes),
+                "sum": math.fsum(note["sum"] for note in notes),
+                "sum_of_squares": math.fsum(note["sum_of_squares"] for note in notes),
+                "levels": coded["levels"],
+                "arrays": arrays,
+            },
+        )
+        self.journal.note("finish", digest=(self.result / DIGEST).read_text())
+        if repeats := sum(note["repeats"] for note in notes):
+            warn_of_repeats(repeats, self.duplicates)
+        self.progress(n_ratings, n_ratings, "finished")
+
+    def _write_lists(self, side: str, first: int, offset: int, lists: RowLists) -> None:
+        write_part(self.result / f"by_{side}_other.npy", offset, lists.other)
+        write_part(self.result / f"by_{side}_starts.npy", first, lists.starts + offset)
+
+    def _seal(self, side: str, n_rows: int, n_ratings: int, value: Any) -> dict[str, Any]:
+        """Complete the arrays of a side; tell what a manifest says of them."""
+        shapes = {
+            f"by_{side}_starts": (np.dtype(np.int64), n_rows + 1),
+            f"by_{side}_other": (np.dtype(np.int32), n_ratings),
+            f"by_{side}_value": (np.dtype(value), n_ratings),
+        }
+        files = [self.result / f"{name}.npy" for name in shapes]
+        for file, (dtype, length) in zip(files, shapes.values(), strict=True):
+            seal(file, dtype, length)
+        with ThreadPoolExecutor(2) as pool:
+            digests = list(pool.map(file_digest, files))
+        return {
+            name: {
+                "dtype": dtype.str,
+                "shape": [length],
+                "bytes": file.stat().st_size,
+                "sha256": digest,
+            }
+            for (name, (dtype, length)), file, digest in zip(
+                shapes.items(), files, digests, strict=True
+            )
+        }
+
+
+def ahead(found: Iterator[T]) -> Iterator[T]:
+    """Make the next one in a thread while the last one is written."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, found, None)
+        while (one := coming.result()) is not None:
+            coming = pool.submit(next, found, None)
+            yield one
+
+
+def _cuts(counts: NDArray[np.int64], most: int) -> list[int]:
+    """Cut rows into stretches of at most so many ratings, or of one row."""
+    ends = np.cumsum(counts)
+    cuts = [0]
+    while cuts[-1] < len(counts):
+        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        stop = int(np.searchsorted(ends, before + most, side="right"))
+        cuts.append(max(stop, cuts[-1] + 1))
+    return cuts
+
+
+def _repeats(lists: RowLists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the ratings that repeat the one before them, and their rows."""
+    at = np.flatnonzero(lists.other[1:] == lists.other[:-1]) + 1
+    row = np.searchsorted(lists.starts, at, side="right") - 1
+    same = lists.starts[row] != at
+    return at[same], row[same]
+
+
+def _about_values(value: NDArray[Any], levels: NDArray[np.float32] | None) -> dict[str, Any]:
+    """Tell levels, range and moments of ratings or of their codes."""
+    if levels is None:
+        ratings, weight = value.astype(np.float64), np.ones(1)
+    else:
+        ratings = levels.astype(np.float64)
+        weight = np.bincount(value, minlength=len(levels)).astype(np.float64)
+    return {
+        "levels": None if levels is None else levels.tolist(),
+        "low": float(ratings.min()),
+        "high": float(ratings.max()),
+        "sum": float(np.sum(ratings * weight)),
+        "sum_of_squares": float(np.sum(ratings**2 * weight)),
+    }
+
+
+def _all_levels(parts: list[list[float] | None]) -> list[float] | None:
+    """Give the levels of all parts together, None where they are too many."""
+    found: set[float] = set()
+    for part in parts:
+        if part is None:
+            return None
+        found.update(part)
+    return sorted(found) if len(found) <= MOST_LEVELS else None

@@ -1,0 +1,133 @@
+"""Ratings larger than memory: from files in any order to lists of each user and each item.
+
+Chunks of the files become runs, in which ratings are grouped by user.  Stretches of users, small
+enough to be sorted in memory, are gathered from all runs; each becomes a part of the list by user
+and, grouped by item, a run of the other side.  Stretches of items are gathered from those.  Every
+step is noted when its files are on the disk, so that a packing that was killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from bayesmf.checks import whole
+from bayesmf.errors import InputError
+from bayesmf.journal import Journal, only_one, read_notes, remove
+from bayesmf.pack_steps import Packing, Progress
+from bayesmf.packed import FORMAT_VERSION, PackedRatings, work_folder
+from bayesmf.repeats import check_duplicates
+from bayesmf.storage import DIGEST, as_input_error, made_parents, real_place, sync_folder
+from bayesmf.streams import RatingFile, Sources, rating_files
+from bayesmf.tables import Columns
+
+CHUNK = 1 << 21
+STRETCH = 1 << 22
+
+
+def pack(
+    source: Sources,
+    out: str | os.PathLike[str],
+    *,
+    columns: Columns | None = None,
+    format: str = "auto",
+    duplicates: str = "last",
+    overwrite: bool = False,
+    chunk: int = CHUNK,
+    stretch: int = STRETCH,
+    progress: Progress | None = None,
+) -> PackedRatings:
+    """Pack ratings, perhaps more than fit in memory, into a folder.
+
+    A packing that was killed goes on where it was when it is run again with the same arguments.
+
+    Parameters
+    ----------
+    source
+        A file, a folder of a known format or of files of one kind, or several of these.
+    out
+        The folder to make; it appears when it is complete.
+    columns, format, duplicates
+        As for :meth:`bayesmf.Ratings.read`.
+    overwrite
+        Whether packed ratings that are at ``out`` already are replaced.
+    chunk
+        Ratings read at a time.
+    stretch
+        Ratings sorted at a time; a user or an item with more is sorted at once all the same.
+    progress
+        Called as ``progress(done, total, stage)`` after each step.
+
+    Returns
+    -------
+    PackedRatings
+        The ratings, opened.
+    """
+    check_duplicates(duplicates)
+    whole("chunk", chunk)
+    whole("stretch", stretch)
+    files = rating_files(source, format, columns)
+    target = real_place(out)
+    work = work_folder(target)
+    job = _job(files, duplicates, chunk, stretch)
+    in_place = _is_in_place(work, job, target)
+    if not in_place:
+        _refuse(target, out, overwrite)
+    with as_input_error(out), made_parents(target.parent, keep=True), only_one(work):
+        journal = Journal(work, job)
+        if journal.of("finish") and not in_place and not (work / "result").exists():
+            journal.restart()  # somebody took the result away before all was cleaned up
+        try:
+            Packing(files, journal, duplicates, chunk, stretch, progress).run()
+        except InputError:
+            # The files must change before this can succeed, and then nothing of it is of use.
+            remove(work)
+            raise
+        _move(work, target)
+    return PackedRatings.open(out)
+
+
+def _job(files: list[RatingFile], duplicates: str, chunk: int, stretch: int) -> dict[str, Any]:
+    """Tell all that the result and its steps depend on."""
+    told = []
+    for file in files:
+        status = file.path.stat()
+        chosen = None if file.columns is None else dict(file.columns)
+        place = str(file.path.resolve())
+        told.append([place, status.st_size, status.st_mtime_ns, file.format, chosen])
+    settings = {"duplicates": duplicates, "chunk": chunk, "stretch": stretch}
+    return {"version": FORMAT_VERSION, "files": told, **settings}
+
+
+def _is_in_place(work: Path, job: dict[str, Any], target: Path) -> bool:
+    """Tell whether the result has its name, and only the cleaning up is left to do."""
+    notes = read_notes(work)
+    if notes[:1] != [job] or notes[-1].get("step") != "finish":
+        return False
+    digest = target / DIGEST
+    return digest.exists() and digest.read_text() == notes[-1]["digest"]
+
+
+def _refuse(target: Path, out: str | os.PathLike[str], overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not PackedRatings.is_packed(target):
+        raise InputError(f"{out} exists and does not hold packed ratings: choose another place.")
+    if not overwrite:
+        raise InputError(
+            f"{out} holds packed ratings already: choose another place, or overwrite=True"
+            " (on the command line --overwrite) to replace them."
+        )
+
+
+def _move(work: Path, target: Path) -> None:
+    """Give the result its name; what is there already moves out of the way first."""
+    if (work / "result").exists():
+        if target.exists():
+            shutil.rmtree(work / "old", ignore_errors=True)
+            os.replace(target, work / "old")
+        os.replace(work / "result", target)
+        sync_folder(target.parent)
+    remove(work)

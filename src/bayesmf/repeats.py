@@ -1,0 +1,75 @@
+"""What becomes of ratings where a user rated an item more than once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+
+DUPLICATES = ("last", "mean", "error")
+
+_log = logging.getLogger("bayesmf")
+
+
+def check_duplicates(duplicates: str) -> None:
+    """Refuse another word than those in :data:`DUPLICATES`."""
+    if duplicates not in DUPLICATES:
+        raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}.")
+
+
+def is_among(key: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which keys are among those given: ascending, at least one."""
+    nearest = among[np.minimum(np.searchsorted(among, key), len(among) - 1)]
+    return np.equal(nearest, key)
+
+
+def last_of_repeats(
+    key: NDArray[np.int64],
+    rating: NDArray[np.float32],
+    timestamp: NDArray[np.int64] | None,
+    duplicates: str,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Find which of the repeated ratings to keep, and what they become.
+
+    Parameters
+    ----------
+    key, rating, timestamp
+        Of the repeated ratings: ratings with the same key are of one user and item.
+    duplicates : {"last", "mean"}
+        As for :class:`bayesmf.ratings.Ratings`.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        Positions of the last of each key, by time and then by position; their ratings.
+    """
+    # By pair, then time, then position: the last of each group is the one to keep.
+    order = np.lexsort((key,) if timestamp is None else (timestamp, key))
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    last = order[np.append(starts[1:], len(order)) - 1]
+    if duplicates == "last":
+        return last, rating[last]
+    sizes = np.diff(starts, append=len(order))
+    sums = np.add.reduceat(rating[order].astype(np.float64), starts)
+    return last, (sums / sizes).astype(np.float32)
+
+
+def repeat_error(user: Any, item: Any) -> InputError:
+    """Say that a user rated an item more than once."""
+    return InputError(
+        f"User {user!r} rated item {item!r} more than once; clean the data or choose"
+        " duplicates='last' or 'mean'."
+    )
+
+
+def warn_of_repeats(extra: int, duplicates: str) -> None:
+    """Log how many ratings were repeats."""
+    _log.warning(
+        "%s of the ratings are repeats of a user and an item; kept %s of each.",
+        f"{extra:,}",
+        "the mean" if duplicates == "mean" else "the last",
+    )

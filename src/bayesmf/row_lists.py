@@ -1,0 +1,192 @@
+"""The ratings of one side, row by row, and how they are brought into that order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+MOST_LEVELS = 256
+"""With no more distinct ratings than this, a rating is kept as a code of one byte."""
+
+_JIT: Any = {"nogil": True, "cache": True}
+# Four slots for each level that may come keep the chains of the hash table short.
+_SLOT_BITS = 10
+
+
+@dataclass(frozen=True)
+class RowLists:
+    """The ratings of one side: row ``k`` has those from ``starts[k]`` to ``starts[k + 1]``.
+
+    Parameters
+    ----------
+    starts
+        Where each row begins (``int64``), and the number of ratings at the end.
+    other
+        Row number on the other side of each rating (``int32``), ascending inside a row.
+    value
+        Codes of the ratings (``uint8``), or the ratings themselves (``float32``).
+    """
+
+    starts: NDArray[np.int64]
+    other: NDArray[np.int32]
+    value: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.other)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Give the number of ratings of each row."""
+        return np.diff(self.starts)
+
+
+def group_rows(
+    row: NDArray[np.int32], other: NDArray[np.int32], value: NDArray[Any], n_rows: int
+) -> RowLists:
+    """Put ratings into the order of their rows; inside a row they stay in the order given.
+
+    Parameters
+    ----------
+    row, other, value
+        The ratings, in any order.
+    n_rows
+        Number of rows; row numbers are below it.
+    """
+    starts = np.zeros(n_rows + 1, dtype=np.int64)
+    _count(row, starts)
+    lists = RowLists(starts, np.empty(len(row), dtype=np.int32), np.empty_like(value))
+    _deal(row, other, value, starts[:-1].copy(), lists.other, lists.value)
+    return lists
+
+
+def transpose(lists: RowLists, n_other: int) -> RowLists:
+    """Give the same ratings by the rows of the other side.
+
+    Parameters
+    ----------
+    lists
+        The ratings of one side, in any order inside its rows.
+    n_other
+        Number of rows of the other side.
+    """
+    starts = np.zeros(n_other + 1, dtype=np.int64)
+    _count(lists.other, starts)
+    turned = RowLists(starts, np.empty(len(lists), dtype=np.int32), np.empty_like(lists.value))
+    _turn(lists.starts, lists.other, lists.value, starts[:-1].copy(), turned.other, turned.value)
+    return turned
+
+
+def sort_rows(
+    row: NDArray[np.int32],
+    other: NDArray[np.int32],
+    value: NDArray[Any],
+    n_rows: int,
+    n_other: int,
+) -> RowLists:
+    """Sort ratings by row and, inside a row, by the other side; equals stay in the order given.
+
+    Parameters
+    ----------
+    row, other, value
+        The ratings, in any order.
+    n_rows, n_other
+        Numbers of rows of the two sides.
+    """
+    # Grouped by the other side first: turning those groups over meets it in ascending order.
+    return transpose(group_rows(other, row, value, n_other), n_rows)
+
+
+def code_ratings(
+    rating: NDArray[np.float32],
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
+    """Replace ratings by codes of one byte, None where they have too many values for that.
+
+    Parameters
+    ----------
+    rating
+        Finite numbers.
+
+    Returns
+    -------
+    tuple of numpy.ndarray or None
+        The codes, and the distinct ratings, ascending: ``levels[codes]`` are the ratings.
+    """
+    codes = np.empty(len(rating), dtype=np.uint8)
+    levels = np.empty(MOST_LEVELS, dtype=np.float32)
+    count = _code(np.ascontiguousarray(rating, dtype=np.float32).view(np.uint32), codes, levels)
+    if count > MOST_LEVELS:
+        return None
+    order = np.argsort(levels[:count])
+    rank = np.empty(count, dtype=np.uint8)
+    rank[order] = np.arange(count, dtype=np.uint8)
+    return rank[codes], levels[order]
+
+
+def rating_at(value: NDArray[Any], levels: NDArray[np.float32], n: int) -> Any:
+    """In compiled code: rating n, be it coded or not."""
+    return levels[value[n]] if value.dtype == np.uint8 else value[n]
+
+
+@overload(rating_at, inline="always")
+def _rating_at(value, levels, n):
+    if isinstance(value.dtype, types.Integer):
+        return lambda value, levels, n: levels[value[n]]
+    return lambda value, levels, n: value[n]
+
+
+@njit(**_JIT)
+def _count(row, starts):
+    """Turn zeros into the first position of every row."""
+    for k in range(len(row)):
+        starts[row[k] + 1] += 1
+    for i in range(1, len(starts)):
+        starts[i] += starts[i - 1]
+
+
+@njit(**_JIT)
+def _deal(row, other, value, free, other_out, value_out):
+    """Put each rating at its row's first free position."""
+    for k in range(len(row)):
+        i = row[k]
+        at = free[i]
+        free[i] = at + 1
+        other_out[at] = other[k]
+        value_out[at] = value[k]
+
+
+@njit(**_JIT)
+def _turn(starts, other, value, free, other_out, value_out):
+    """As `_deal`, where the rows of one side are the other side of the result."""
+    for i in range(len(starts) - 1):
+        for k in range(starts[i], starts[i + 1]):
+            j = other[k]
+            at = free[j]
+            free[j] = at + 1
+            other_out[at] = i
+            value_out[at] = value[k]
+
+
+@njit(**_JIT)
+def _code(bits, codes, levels):
+    """Code ratings, given by their bits, in the order in which levels appear; count the levels."""
+    slots = np.full(1 << _SLOT_BITS, -1, dtype=np.int16)
+    known = levels.view(np.uint32)
+    count = 0
+    for k in range(len(bits)):
+        # Minus zero is zero.
+        value = np.int64(bits[k]) if bits[k] != 0x80000000 else 0
+        slot = (value * 2654435769 & 0xFFFFFFFF) >> (32 - _SLOT_BITS)
+        while slots[slot] >= 0 and known[slots[slot]] != value:
+            slot = (slot + 1) & ((1 << _SLOT_BITS) - 1)
+        if slots[slot] < 0:
+            if count == len(levels):
+                return count + 1
+            slots[slot] = count
+            known[count] = value
+            count += 1
+        codes[k] = slots[slot]
+    return count

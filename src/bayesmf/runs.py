@@ -1,0 +1,320 @@
+"""Ratings that wait on the disk: runs, each in the order of its rows, and arrays that grow.
+
+A run is a chunk of ratings grouped by row.  The ratings of some rows lie in one stretch of each
+run, so that all ratings of those rows are read without looking at the others.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.ids import as_ids, encode_ids
+from bayesmf.row_lists import RowLists, group_rows
+from bayesmf.tables import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# An .npy file of one dimension begins with this many bytes, however long it is.
+_HEADER = 128
+_OF_RATINGS = ("starts", "other", "value", "time")
+_TYPES = {"starts": np.int64, "other": np.int32, "value": np.float32}
+# Ids of several runs are merged together, once they are many.
+_MERGE_IDS = 1 << 22
+
+Ids = Union[NDArray[np.int64], "pl.Series"]
+Values = Callable[[int, int, int], NDArray[Any]]
+"""Values of run ``k`` from ``begin`` to ``end - 1``."""
+
+
+class UserRun(NamedTuple):
+    """A chunk of the files, grouped by user."""
+
+    lists: RowLists
+    time: NDArray[np.int64] | None
+    users: Ids
+    """Ids of the rows."""
+    items: Ids
+
+
+class Stretch(NamedTuple):
+    """The ratings of neighbouring rows, in the order in which they were read."""
+
+    row: NDArray[np.int32]
+    """Row numbers, counted from the first row of the stretch."""
+    other: NDArray[np.int32]
+    value: NDArray[Any]
+    time: NDArray[np.int64] | None
+
+
+def group_by_user(table: Table, timed: bool) -> UserRun:
+    """Group a table by user, with ids numbered inside the table alone.
+
+    Parameters
+    ----------
+    table
+        The ratings.
+    timed
+        Whether their timestamps are needed.
+    """
+    assert table.rating is not None
+    users, user = encode_ids(as_ids(table.user))
+    items, item = encode_ids(as_ids(table.item))
+    lists = group_rows(user, item, table.rating.to_numpy().astype(np.float32), len(users))
+    time = None
+    if timed:
+        assert table.timestamp is not None
+        time = group_rows(user, item, table.timestamp.to_numpy(), len(users)).value
+    return UserRun(lists, time, users, items)
+
+
+class Runs:
+    """The runs in a folder.
+
+    Parameters
+    ----------
+    folder
+        The folder, made where it is missing.
+    timed
+        Whether the ratings have timestamps.
+
+    Attributes
+    ----------
+    turned : set of int
+        Runs that were brought into another order of their rows.
+    """
+
+    def __init__(self, folder: Path, timed: bool = False) -> None:
+        self.folder, self.timed = folder, timed
+        self.turned: set[int] = set()
+        folder.mkdir(exist_ok=True)
+
+    def file(self, k: int, what: str) -> Path:
+        """Give the place of one array of run ``k``."""
+        turned = k in self.turned and what in _OF_RATINGS
+        return self.folder / f"{k}.{what}{'.turned' if turned else ''}"
+
+    def write(self, k: int, lists: RowLists, time: NDArray[np.int64] | None = None) -> None:
+        """Write a run; which rows these are is written with :meth:`name_rows`.
+
+        Parameters
+        ----------
+        k
+            Number of the run.
+        lists
+            Its ratings, for rows that all have some.
+        time
+            Their timestamps.
+        """
+        for name, array in vars(lists).items():
+            write_raw(self.file(k, name), array)
+        if time is not None:
+            write_raw(self.file(k, "time"), time)
+
+    def write_ids(self, k: int, users: Ids, items: Ids) -> None:
+        """Write which ids the numbers of a run stand for.
+
+        Parameters
+        ----------
+        k
+            Number of the run.
+        users, items
+            The ids, integers or strings.
+        """
+        import polars as pl
+
+        for side, ids in (("user", users), ("item", items)):
+            with self.file(k, side).open("wb") as stream:
+                pl.DataFrame({"id": ids}).write_ipc(stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+
+    def name_rows(
+        self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None
+    ) -> None:
+        """Write which rows a run has and what its other numbers stand for.
+
+        Parameters
+        ----------
+        k
+            Number of the run.
+        rows
+            The row numbers of its lists; where they do not ascend the run is put into their order.
+        others
+            Numbers on the other side by the numbers that the run has; None for the same.
+        """
+        order = np.argsort(rows)
+        if np.any(order[1:] < order[:-1]):
+            self._turn(k, order)
+        write_raw(self.file(k, "rows"), rows[order])
+        if others is not None:
+            write_raw(self.file(k, "others"), others)
+
+    def _turn(self, k: int, order: NDArray[np.int64]) -> None:
+        """Write a run again, in another order of its rows; the old files stay for another try."""
+        self.turned.discard(k)
+        found = {name: np.fromfile(self.file(k, name), dtype) for name, dtype in _TYPES.items()}
+        place = np.empty(len(order), dtype=np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        row = np.repeat(place, np.diff(found["starts"]))
+        lists = group_rows(row, found["other"], found["value"], len(order))
+        time = None
+        if self.timed:
+            time = np.fromfile(self.file(k, "time"), dtype=np.int64)
+            time = group_rows(row, found["other"], time, len(order)).value
+        self.turned.add(k)
+        self.write(k, lists, time)
+
+    def count_rows(self, k: int, counts: NDArray[np.int64]) -> None:
+        """Add the number of ratings of each row in a run."""
+        rows = np.fromfile(self.file(k, "rows"), dtype=np.int32)
+        starts = np.fromfile(self.file(k, "starts"), dtype=np.int64)
+        counts[rows] += starts[1:] - starts[:-1]
+
+    def gather(self, count: int, first: int, stop: int, values: Values) -> Stretch:
+        """Read the ratings of rows ``first`` to ``stop - 1`` from the first ``count`` runs.
+
+        Parameters
+        ----------
+        count
+            How many runs there are.
+        first, stop
+            The rows.
+        values
+            Gives some of the values of a run.
+        """
+        spans = [self._span(k, first, stop) for k in range(count)]
+        ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
+        row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
+        value = np.empty(ends[-1], dtype=values(0, 0, 0).dtype)
+        time = np.empty(ends[-1], dtype=np.int64) if self.timed else None
+        for k, (rows, starts) in enumerate(spans):
+            begin, end = int(starts[0]), int(starts[-1])
+            at = slice(ends[k] - (end - begin), ends[k])
+            row[at] = np.repeat(rows, np.diff(starts))
+            other[at] = self._others(k, begin, end)
+            value[at] = values(k, begin, end)
+            if time is not None:
+                time[at] = read_raw(self.file(k, "time"), np.int64, begin, end)
+        return Stretch(row, other, value, time)
+
+    def ratings(self, k: int, begin: int, end: int) -> NDArray[np.float32]:
+        """Give some values of a run that holds ratings, not codes."""
+        return read_raw(self.file(k, "value"), np.float32, begin, end)
+
+    def _span(self, k: int, first: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        # Mapped, because finding two numbers looks at few pages.
+        rows = np.memmap(self.file(k, "rows"), dtype=np.int32, mode="r")
+        low, high = np.searchsorted(rows, [first, stop]).tolist()
+        starts = read_raw(self.file(k, "starts"), np.int64, low, high + 1)
+        return np.asarray(rows[low:high]) - np.int32(first), starts
+
+    def _others(self, k: int, begin: int, end: int) -> NDArray[np.int32]:
+        other = read_raw(self.file(k, "other"), np.int32, begin, end)
+        names = self.file(k, "others")
+        if not len(other) or not names.exists():
+            return other
+        return np.asarray(np.memmap(names, dtype=np.int32, mode="r")[other])
+
+
+class CodedValues:
+    """Values of runs, from codes among a run's own levels to codes among all levels.
+
+    Parameters
+    ----------
+    file
+        Gives the file of a run's values.
+    notes
+        Of the runs; their ``levels`` are None where the file holds the ratings themselves.
+    levels
+        All levels, None where they are too many: then the values are the ratings.
+    """
+
+    def __init__(
+        self, file: Callable[[int], Path], notes: list[dict[str, Any]], levels: list[float] | None
+    ) -> None:
+        self.file = file
+        self.tables: list[NDArray[Any] | None] = []
+        for note in notes:
+            own = None if note["levels"] is None else np.array(note["levels"], dtype=np.float32)
+            if own is not None and levels is not None:
+                own = np.searchsorted(np.array(levels, dtype=np.float32), own).astype(np.uint8)
+            self.tables.append(own)
+
+    def __call__(self, p: int, begin: int, end: int) -> NDArray[Any]:
+        table = self.tables[p]
+        if table is None:
+            return read_raw(self.file(p), np.float32, begin, end)
+        return np.take(table, read_raw(self.file(p), np.uint8, begin, end))
+
+
+def write_raw(file: Path, array: NDArray[Any]) -> None:
+    """Write an array without a header; its bytes are on the disk when this returns."""
+    with file.open("wb") as stream:
+        array.tofile(stream)
+        os.fsync(stream.fileno())
+
+
+def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
+    """Read some elements of an array without a header."""
+    offset = start * np.dtype(dtype).itemsize
+    return np.fromfile(file, dtype=dtype, count=stop - start, offset=offset)
+
+
+def write_part(file: Path, start: int, array: NDArray[Any]) -> None:
+    """Write elements of an .npy file from ``start`` on; :func:`seal` must follow at the end."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    with os.fdopen(handle, "r+b") as stream:
+        stream.seek(_HEADER + start * array.dtype.itemsize)
+        array.tofile(stream)
+        os.fsync(stream.fileno())
+
+
+def seal(file: Path, dtype: Any, length: int) -> None:
+    """Make an .npy file of what was written in parts."""
+    header = io.BytesIO()
+    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, about)
+    assert len(header.getvalue()) == _HEADER
+    with file.open("r+b") as stream:
+        stream.write(header.getvalue())
+        stream.truncate(_HEADER + length * np.dtype(dtype).itemsize)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_ids(file: Path) -> pl.Series:
+    """Read what :meth:`Runs.write_ids` wrote for one side."""
+    import polars as pl
+
+    with file.open("rb") as stream:
+        return pl.read_ipc(stream)["id"]
+
+
+def union_ids(files: Iterable[Path]) -> pl.Series:
+    """Give the ids of all files, ascending; strings where not all are integers."""
+    waiting: list[pl.Series] = []
+    count = most = 0
+    for file in files:
+        waiting.append(read_ids(file))
+        count += len(waiting[-1])
+        # The more there are, the rarer they are merged: the work grows but little faster.
+        if count > max(_MERGE_IDS, 2 * most):
+            waiting = [_merge(waiting)]
+            count = most = len(waiting[0])
+    return _merge(waiting)
+
+
+def _merge(columns: list[pl.Series]) -> pl.Series:
+    import polars as pl
+
+    if len({column.dtype for column in columns}) > 1:
+        columns = [column.cast(pl.String) for column in columns]
+    return pl.concat(columns).unique().sort()

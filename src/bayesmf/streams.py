@@ -1,0 +1,284 @@
+"""Rating tables from files of any size, chunk by chunk, in the order of the files."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
+
+from bayesmf.delimited import Layout, existing_file, read_laid_out, reason_of, sniff
+from bayesmf.errors import InputError
+from bayesmf.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
+from bayesmf.tables import TRIPLE, Columns, Table, find_columns, make_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+# A line of ratings takes about this many bytes: chunks of text hold about as many ratings.
+_LINE_BYTES = 16
+# Lines that are looked at for the end of a quoted field before the quote is taken for text.
+_QUOTED_LINES = 1000
+_PARTS = {
+    "parquet": ("*.parquet", "*.pq"),
+    "arrow": ("*.arrow", "*.feather", "*.ipc"),
+    "csv": ("*.csv", "*.tsv", "*.txt", "*.csv.gz", "*.tsv.gz", "*.txt.gz"),
+}
+_PACKERS = {b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda"}
+
+
+class Bookmark(NamedTuple):
+    """How far the files have been read."""
+
+    file: int = 0
+    offset: int = 0
+    """Rows of the file that were read; bytes where it is text."""
+    lines: int = 0
+    """Lines that were read, where it is text."""
+
+
+@dataclass(frozen=True)
+class RatingFile:
+    """A file of ratings and how it is read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    format
+        A name in :data:`bayesmf.formats.FORMATS`.
+    columns
+        What the user said of the columns.
+    """
+
+    path: Path
+    format: str
+    columns: Columns | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
+
+    def timed(self) -> bool:
+        """Tell whether the file has timestamps."""
+        if self.format in ("parquet", "arrow"):
+            return "timestamp" in _columns_of(self)[1]
+        if self.format == "netflix":
+            return True
+        return "timestamp" in _layout_of(self)[1]
+
+    def chunks(self, rows: int, offset: int, lines: int) -> Iterator[tuple[Table, int, int, float]]:
+        """Give tables of about `rows` ratings from a place on.
+
+        Parameters
+        ----------
+        rows
+            Ratings in a chunk.
+        offset, lines
+            Where to begin, as told with an earlier chunk.
+
+        Yields
+        ------
+        table, offset, lines, share
+            The ratings, the place behind them, and the share of the file that lies before it.
+        """
+        if self.format in ("parquet", "arrow"):
+            return _typed_chunks(self, rows, offset)
+        if self.format == "netflix" or _head_bytes(self.path) in _PACKERS:
+            return _whole_chunks(self, rows, offset)
+        return _text_chunks(self, rows, offset, lines)
+
+
+def rating_files(source: Sources, format: str, columns: Columns | None) -> list[RatingFile]:
+    """List the files of ratings, in the order in which they are read.
+
+    Parameters
+    ----------
+    source
+        A file, a folder of a known format or of files of one kind, or several of these.
+    format
+        ``"auto"`` or a name of a format.
+    columns
+        Column of each role, where it cannot be guessed.
+    """
+    paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    if not paths:
+        raise InputError("There is nothing to read: give a file or a folder of ratings.")
+    found = [file for path in paths for file in _files(Path(path), format, columns)]
+    for file in found:
+        existing_file(file.path)
+    return found
+
+
+def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]:
+    check_format(path, format)
+    if not path.is_dir():
+        name = recognise_format(path) if format == "auto" else ALIASES.get(format, format)
+        return [RatingFile(path, name, columns)]
+    names = tuple(FORMATS) if format == "auto" else (ALIASES.get(format, format),)
+    listed = {name: find_files(path, FORMATS[name]) for name in names}
+    # Folders of a named format come first: they may hold other tables beside the ratings.
+    for name, files in (*listed.items(), *((name, _parts(path, name)) for name in _PARTS)):
+        if files and name in names:
+            return [RatingFile(file, name, columns) for file in files]
+    raise InputError(
+        f"{path} is a folder without ratings"
+        f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files."
+    )
+
+
+def _parts(folder: Path, name: str) -> list[Path]:
+    return sorted(file for pattern in _PARTS[name] for file in folder.glob(pattern))
+
+
+def read_chunks(
+    files: Sequence[RatingFile], rows: int, start: Bookmark
+) -> Iterator[tuple[Table, Bookmark, int]]:
+    """Give the ratings of files in chunks.
+
+    Parameters
+    ----------
+    files
+        What :func:`rating_files` gave.
+    rows
+        Ratings in a chunk, about.
+    start
+        Where to begin, as told with an earlier chunk.
+
+    Yields
+    ------
+    table, bookmark, done
+        The ratings, the place behind them, and the bytes of the files before that place.
+    """
+    sizes = [file.size for file in files]
+    for k in range(start.file, len(files)):
+        place = (start.offset, start.lines) if k == start.file else (0, 0)
+        done = sum(sizes[:k])
+        for table, offset, lines, share in files[k].chunks(rows, *place):
+            yield table, Bookmark(k, offset, lines), done + int(share * sizes[k])
+
+
+def _scan(file: RatingFile) -> pl.LazyFrame:
+    import polars as pl
+
+    scan = pl.scan_parquet if file.format == "parquet" else pl.scan_ipc
+    # polars takes a name with * or [ in it for a pattern.
+    return scan(glob.escape(str(file.path)) if set("*?[") & set(str(file.path)) else file.path)
+
+
+def _columns_of(file: RatingFile) -> tuple[list[str], dict[str, int]]:
+    import polars as pl
+
+    try:
+        names = _scan(file).collect_schema().names()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _unreadable(file, error) from None
+    return names, find_columns(names, len(names), file.columns, TRIPLE, str(file.path))
+
+
+def _unreadable(file: RatingFile, error: Exception) -> InputError:
+    kind = file.format.capitalize()
+    return InputError(f"{file.path} cannot be read as {kind} data: {reason_of(error)}.")
+
+
+def _typed_chunks(
+    file: RatingFile, rows: int, offset: int
+) -> Iterator[tuple[Table, int, int, float]]:
+    import polars as pl
+
+    names, found = _columns_of(file)
+    frame = _scan(file)
+    total = frame.select(pl.len()).collect().item()
+    wanted = frame.select(names[at] for at in found.values())
+    while offset < total:
+        try:
+            part = wanted.slice(offset, rows).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise _unreadable(file, error) from None
+        place = partial(_row_place, file.path, offset)
+        table = make_table({role: part[names[at]] for role, at in found.items()}, place=place)
+        offset += part.height
+        yield table, offset, 0, offset / total
+
+
+def _row_place(path: Path, offset: int, row: int) -> str:
+    return f"{path} row {offset + row} (counting from 0)"
+
+
+def _whole_chunks(
+    file: RatingFile, rows: int, offset: int
+) -> Iterator[tuple[Table, int, int, float]]:
+    """Chunks of a file that can only be read as a whole."""
+    table = FORMATS[file.format].read(file.path, file.columns)
+    total = len(table.user)
+    while offset < total:
+        part = Table._make(None if col is None else col.slice(offset, rows) for col in table)
+        offset = min(offset + rows, total)
+        yield part, offset, 0, offset / total
+
+
+def _layout_of(file: RatingFile) -> tuple[Layout, dict[str, int]]:
+    layout = sniff(file.path, file.columns, TRIPLE)
+    return layout, find_columns(layout.names, layout.width, file.columns, TRIPLE, str(file.path))
+
+
+def _text_chunks(
+    file: RatingFile, rows: int, offset: int, lines: int
+) -> Iterator[tuple[Table, int, int, float]]:
+    layout, found = _layout_of(file)
+    size = file.size
+    quoted = layout.delimiter not in ("::", " ")
+    with _open_text(file.path) as (stream, raw):
+        if offset:
+            stream.seek(offset)
+        else:
+            lines = layout.skip
+            offset = sum(len(stream.readline()) for _ in range(lines))
+        while part := _next_lines(stream, rows * _LINE_BYTES, quoted):
+            blank = len(part) - len(part.lstrip(b"\r\n"))
+            before = lines + part[:blank].count(b"\n")
+            offset, lines = offset + len(part), lines + part.count(b"\n")
+            if blank == len(part):
+                continue
+            laid_out = layout._replace(head=[], part=part[blank:], before=before)
+            table = read_laid_out(file.path, laid_out, found)
+            if table is not None:
+                yield table, offset, lines, min(raw.tell() / size, 1.0)
+
+
+@contextlib.contextmanager
+def _open_text(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open the text of a file, and the file it comes from, which tells how much was read."""
+    with path.open("rb") as raw:
+        packed = _head_bytes(path) == b"\x1f\x8b"
+        try:
+            yield (cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw), raw
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path} cannot be read as text: {reason_of(error)}.") from None
+
+
+def _head_bytes(path: Path) -> bytes:
+    """Give the first bytes by which a compressed file is known: four of zstd, two of others."""
+    with path.open("rb") as stream:
+        head = stream.read(4)
+    return head if head in _PACKERS else head[:2]
+
+
+def _next_lines(stream: IO[bytes], size: int, quoted: bool) -> bytes:
+    """Read whole lines, and no half of a quoted field that runs over several of them."""
+    pieces = [stream.read(size), stream.readline()]
+    odd = quoted and sum(piece.count(b'"') for piece in pieces) % 2 == 1
+    for _ in range(_QUOTED_LINES if odd else 0):
+        pieces.append(stream.readline())
+        if pieces[-1].count(b'"') % 2:
+            break
+    return b"".join(pieces)
