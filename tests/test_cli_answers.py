@@ -181,6 +181,23 @@ def test_recommend_to_unknown_users_and_from_a_file(data: Data, tmp_path: Path) 
     assert found["rank"].to_list() == [1, 2] * 3
 
 
+def test_recommend_to_all_writes_any_kind_of_file(data: Data, tmp_path: Path) -> None:
+    files = [tmp_path / f"best.{suffix}" for suffix in ("csv", "parquet", "jsonl")]
+    for file in files:
+        ran = run("recommend", data.model, "--all", "-n", 3, "--level", 0.8, "--out", file)
+        assert (ran.status, ran.err) == (0, "")
+        assert "60 users" in ran.out and str(file) in ran.out
+    csv, parquet, lines = pl.read_csv(files[0]), pl.read_parquet(files[1]), pl.read_ndjson(files[2])
+    assert csv.columns == ["user", "rank", "item", "mean", "std", "low", "high"]
+    assert lines.rows() == csv.rows()
+    assert parquet.write_csv() == files[0].read_text()
+    model = BayesianMF.load(data.model)
+    for user in (1, 33, 60):
+        best = model.recommend(user, 3, level=0.8)
+        assert csv.filter(pl.col("user") == user)["item"].to_list() == [r.item for r in best]
+    assert contents(tmp_path) == {file.name for file in files}
+
+
 def test_recommend_when_nothing_is_left(tmp_path: Path) -> None:
     file = tmp_path / "r.csv"
     file.write_text("user,item,rating\n1,1,3\n1,2,4\n2,1,5\n")

@@ -12,15 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.answer_kernels import add_expected, predict_components
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
-from bayesmf.kernels import add_expected, predict_components
 from bayesmf.mixture import mixture_moments, mixture_quantile
+from bayesmf.moments import FEWEST, Moments, readonly
+from bayesmf.parallel import Pool, parts
 from bayesmf.seen import Seen
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Prior = tuple[NDArray[np.float32], NDArray[np.float64]]
 
+POLICIES = ("mean", "ucb", "thompson")
 # Components of one chunk of pairs, over all draws: 8 bytes each, so some 32 MB.
 COMPONENTS = 4_000_000
 
@@ -80,31 +84,39 @@ class Posterior:
 
     def chunks(self, user: Index, item: Index) -> Iterator[Chunk]:
         """Predictive components of pairs; a row number of -1 stands for an unseen row."""
-        size = max(1, COMPONENTS // len(self.draws))
-        for lo in range(0, len(user), size):
-            hi = min(lo + size, len(user))
-            yield Chunk(lo, hi, *self._components(user[lo:hi], item[lo:hi]))
+        priors = self._priors(user, item)
+        for part in parts(len(user), max(1, COMPONENTS // len(self.draws))):
+            mu, var = self._components(user[part], item[part], priors)
+            yield Chunk(part.start, part.stop, mu, var)
+
+    def _priors(self, user: Index, item: Index) -> list[tuple[Prior, Prior]]:
+        """Mean and covariance of rows nobody has seen, of users and items, for each draw."""
+        width = self.draws.users.shape[2]
+        # Covariances are for unseen rows alone, and a matrix inverse each.
+        unseen = len(user) > 0 and min(user.min(), item.min()) < 0
+        found = []
+        for t in range(len(self.draws)):
+            users, items = (
+                (
+                    side.mu.astype(np.float32)[None],
+                    side.covariance() if unseen else np.zeros((width, width)),
+                )
+                for side in self.draws.priors(t)
+            )
+            found.append((users, items))
+        return found
 
     def _components(
-        self, user: Index, item: Index
+        self, user: Index, item: Index, priors: list[tuple[Prior, Prior]]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         draws = self.draws
         mu = np.empty((len(draws), len(user)), np.float32)
         var = np.empty_like(mu)
-        user, item = _readonly(user), _readonly(item)
-        unseen = len(user) > 0 and min(user.min(), item.min()) < 0
-        width = draws.users.shape[2]
+        user, item = readonly(user), readonly(item)
         for t in range(len(draws)):
-            users, items = draws.priors(t)
-            # Covariances are for unseen rows alone, and a matrix inverse each.
-            x_cov, y_cov = (
-                side.covariance() if unseen else np.zeros((width, width)) for side in (users, items)
-            )
             predict_components(
-                _readonly(draws.users[t]), _readonly(draws.items[t]), user, item, self.n_factors,
-                (users.mu.astype(np.float32)[None], x_cov),
-                (items.mu.astype(np.float32)[None], y_cov),
-                1.0 / draws.tau[t], mu[t], var[t],
+                readonly(draws.users[t]), readonly(draws.items[t]), user, item, self.n_factors,
+                *priors[t], 1.0 / draws.tau[t], mu[t], var[t],
             )  # fmt: skip
         if draws.user_means is not None:
             mu += self._shift(mu, user, item)
@@ -121,8 +133,8 @@ class Posterior:
         rated = self.seen.rated(user, item)
         for t in range(len(draws)):
             add_expected(
-                _readonly(draws.user_means[t]), _readonly(draws.item_means[t]),
-                _readonly(draws.users[t]), user, item, rated, self.n_factors, expected,
+                readonly(draws.user_means[t]), readonly(draws.item_means[t]),
+                readonly(draws.users[t]), user, item, rated, self.n_factors, expected,
             )  # fmt: skip
         shift = expected / len(draws) - mu.mean(0, dtype=np.float64)
         shift[(user < 0) | (item < 0)] = 0.0
@@ -132,23 +144,64 @@ class Posterior:
         """To the range of the ratings seen."""
         return np.clip(values, self.low, self.high)
 
-    def mean_std(self, user: Index, item: Index) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of a new rating of each pair, noise included."""
-        mean, std = np.empty(len(user)), np.empty(len(user))
-        for chunk in self.chunks(user, item):
-            m, v = mixture_moments(chunk.mu, chunk.var)
-            mean[chunk.lo : chunk.hi], std[chunk.lo : chunk.hi] = m, np.sqrt(v)
-        return self.clip(mean), std
+    def mean_std(
+        self, user: Index, item: Index, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of a new rating of each pair, noise included.
 
-    def interval(self, user: Index, item: Index, level: float) -> tuple[Floats, Floats]:
+        By `threads` threads, one for each core by default; the answer does not depend on them.
+        """
+        known = (user >= 0) & (item >= 0)
+        if known.all():
+            mean, variance = self._known_moments(user, item, threads)
+        else:
+            mean, variance = np.empty(len(user)), np.empty(len(user))
+            found = self._known_moments(user[known], item[known], threads)
+            mean[known], variance[known] = found
+            mean[~known], variance[~known] = self._unseen_moments(user[~known], item[~known])
+        return self.clip(mean), np.sqrt(variance)
+
+    def _known_moments(
+        self, user: Index, item: Index, threads: int | None
+    ) -> tuple[Floats, Floats]:
+        moments = Moments(self.draws, self.seen, self.n_factors)
+        with Pool(threads) as pool:
+            mean, variance = moments.mean_variance(user, item, pool)
+        return self.center + self.scale * mean, self.scale**2 * variance + self.noise()
+
+    def _unseen_moments(self, user: Index, item: Index) -> tuple[Floats, Floats]:
+        """Of pairs with an unseen row: all of one known row are alike, and asked for once."""
+        n_items = self.draws.items.shape[1]
+        codes, places = np.unique((user + 1) * (n_items + 1) + item + 1, return_inverse=True)
+        mean, variance = np.empty(len(codes)), np.empty(len(codes))
+        for chunk in self.chunks(codes // (n_items + 1) - 1, codes % (n_items + 1) - 1):
+            part = slice(chunk.lo, chunk.hi)
+            mean[part], variance[part] = mixture_moments(chunk.mu, chunk.var)
+        return mean[places], variance[places]
+
+    def noise(self) -> float:
+        """Variance of a rating around its prediction, on average over draws."""
+        return self.scale**2 * float(np.mean(1.0 / self.draws.tau))
+
+    def interval(
+        self, user: Index, item: Index, level: float, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
         """Central interval that holds a new rating with probability `level`."""
         if isinstance(level, str) or not 0 < level < 1:
             raise InputError(f"level must lie between 0 and 1, such as 0.9; got {level!r}")
         low, high = np.empty(len(user)), np.empty(len(user))
-        for chunk in self.chunks(user, item):
-            part = slice(chunk.lo, chunk.hi)
-            low[part] = mixture_quantile((1 - level) / 2, chunk.mu, chunk.var)
-            high[part] = mixture_quantile((1 + level) / 2, chunk.mu, chunk.var)
+        priors = self._priors(user, item)
+
+        def run(part: slice) -> None:
+            mu, var = self._components(user[part], item[part], priors)
+            low[part] = mixture_quantile((1 - level) / 2, mu, var)
+            high[part] = mixture_quantile((1 + level) / 2, mu, var)
+
+        with Pool(threads) as pool:
+            # Components of all threads together are those of one chunk.
+            most = max(1, COMPONENTS // len(self.draws) // pool.threads)
+            share = max(FEWEST // len(self.draws), -(-len(user) // pool.threads), 1)
+            pool.each(run, parts(len(user), min(share, most)))
         return low, high
 
     def top(
@@ -166,7 +219,8 @@ class Posterior:
         Policies: "mean", the expected rating; "ucb", mean plus one standard deviation of what
         is not known about it (noise left out); "thompson", one draw of the posterior at random.
         """
-        score = self._scores(user, policy, rng or np.random.default_rng())
+        pick = int((rng or np.random.default_rng()).integers(len(self.draws)))
+        score = self.scores(user, policy, pick)
         score[exclude] = -np.inf
         n = min(n, int(np.sum(score > -np.inf)))
         best = np.argpartition(-score, max(n - 1, 0))[:n] if n else np.empty(0, np.int64)
@@ -179,23 +233,22 @@ class Posterior:
             for i, *row in zip(best, mean, std, low, high, strict=True)
         ]
 
-    def _scores(self, user: int, policy: str, rng: np.random.Generator) -> Floats:
+    def scores(self, user: int, policy: str, pick: int) -> Floats:
+        """What a policy ranks all items of one user by; `pick` is the draw of "thompson"."""
+        if policy not in POLICIES:
+            raise InputError(f"policy {policy!r} is none of {', '.join(map(repr, POLICIES))}")
         n_items = self.draws.items.shape[1]
         items, users = np.arange(n_items), np.full(n_items, user)
         score = np.empty(n_items)
-        pick = int(rng.integers(len(self.draws)))
-        noise = self.scale**2 * float(np.mean(1.0 / self.draws.tau))
         for chunk in self.chunks(users, items):
             part = slice(chunk.lo, chunk.hi)
             if policy == "mean":
                 score[part] = chunk.mu.mean(0, dtype=np.float64)
             elif policy == "ucb":
                 mean, variance = mixture_moments(chunk.mu, chunk.var)
-                score[part] = mean + np.sqrt(np.maximum(variance - noise, 0.0))
-            elif policy == "thompson":
-                score[part] = chunk.mu[pick]
+                score[part] = mean + np.sqrt(np.maximum(variance - self.noise(), 0.0))
             else:
-                raise InputError(f"policy {policy!r} is none of 'mean', 'ucb', 'thompson'")
+                score[part] = chunk.mu[pick]
         return score
 
     def traces(self, user: Index, item: Index) -> dict[str, Any]:
@@ -205,7 +258,7 @@ class Posterior:
         Chains are cut to the shortest.
         """
         draws = self.draws
-        mu, _ = self._components(user, item)
+        mu, _ = self._components(user, item, self._priors(user, item))
         by_chain = [np.flatnonzero(draws.chain == c) for c in np.unique(draws.chain)]
         shortest = min(len(rows) for rows in by_chain)
         rows = np.array([r[:shortest] for r in by_chain])
@@ -221,10 +274,3 @@ class Posterior:
                 bias = Lambda[:, -1] if Lambda.ndim == 2 else Lambda[:, -1, -1]
                 quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = bias
         return {name: values[rows] for name, values in quantities.items()}
-
-
-def _readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """A plain view without writing: a kernel then compiles once for fitted and loaded models."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view

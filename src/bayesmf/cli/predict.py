@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bayesmf.readers import Pairs
 
 
-AT_ONCE = 20_000  # pairs between two looks at the bar
+AT_ONCE = 100_000  # pairs between two looks at the bar
 
 
 def parser() -> options.Parser:

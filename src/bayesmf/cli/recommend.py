@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,17 +20,25 @@ from bayesmf.cli.output import (
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
-    from bayesmf.estimator import BayesianMF, Recommendation
+    from bayesmf.estimator import BayesianMF
+    from bayesmf.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")
+SUFFIXES = (".csv", ".parquet", ".jsonl")
 
 
-class Answer(NamedTuple):
-    """What a user is recommended."""
+class Answers(NamedTuple):
+    """What users are recommended; `users` are their ids, of an unknown one what was typed."""
 
-    user: Any
-    known: bool
-    items: list[Recommendation]
+    users: list[Any]
+    known: list[bool]
+    found: Recommendations
+
+    def items(self, k: int) -> list[tuple[Any, ...]]:
+        """Item, mean, std, low and high of each item for user k, best first."""
+        n, found = self.found.counts[k], self.found
+        columns = (found.items, *(getattr(found, name) for name in NUMBERS))
+        return list(zip(*(column[k, :n].tolist() for column in columns), strict=True))
 
 
 def parser() -> options.Parser:
@@ -42,6 +49,7 @@ def parser() -> options.Parser:
         "prior says.",
         "model 17 42 -n 5",
         "model --all --policy thompson --seed 1 --out best.csv",
+        "model --users users.txt --out best.jsonl",
     )
     out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
     out.add_argument("user", metavar="USER", nargs="*", help="ids of users")
@@ -57,7 +65,9 @@ def parser() -> options.Parser:
     out.add_argument("--include-seen", action="store_true", help="also items the user has rated")
     options.add_level(out)
     out.add_argument("--seed", type=options.whole(0), metavar="S", help="of thompson (a new one)")
-    out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
+    out.add_argument(
+        "--out", metavar="FILE", type=Path, help=".csv, .parquet or .jsonl file (stdout)"
+    )
     options.add_json(out)
     return out
 
@@ -68,22 +78,18 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("say for whom: give ids of users, --users FILE, or --all alone")
     if args.out is not None:
         inputs = [] if args.users is None else [args.users]
-        check_file(args.out, (".csv", ".parquet"), inputs)
+        check_file(args.out, SUFFIXES, inputs)
     from bayesmf.estimator import BayesianMF
 
     users = [*args.user, *(() if args.users is None else _read_ids(args.users))]
-    model = BayesianMF.load(args.model)
-    answers = _answers(model, users, args)
+    answers = _answers(BayesianMF.load(args.model), None if args.all else users, args)
+    if args.out is not None:
+        _write(args.out, answers)
     if args.json or args.out is not None:
-        with bar(len(model.user_ids_) if args.all else len(users), "users") as progress:
-            gathered = []
-            for answer in answers:
-                gathered.append(answer)
-                progress.update(1)
-        _tell_all(args, gathered)
+        _tell_all(args, answers)
         return
-    for k, answer in enumerate(answers):
-        _tell(answer, first=k == 0)
+    for k in range(len(answers.users)):
+        _tell(answers, k)
 
 
 def _read_ids(path: Path) -> list[str]:
@@ -99,74 +105,74 @@ def _read_ids(path: Path) -> list[str]:
     return ids
 
 
-def _answers(model: BayesianMF, users: list[str], args: argparse.Namespace) -> Iterator[Answer]:
-    import numpy as np
-
+def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespace) -> Answers:
     ids = model.user_ids_
-    rows = range(len(ids)) if args.all else [ids.index(user) for user in users]
-    for k, row in enumerate(rows):
-        user = ids[row] if row >= 0 else users[k]
-        seed = None
-        if args.seed is not None:
-            # A draw of one's own for each user, whoever else is asked for.
-            seed = int(np.random.SeedSequence((args.seed, row + 1)).generate_state(1)[0])
-        best = model.recommend(
-            user,
+    with bar(len(ids) if users is None else len(users), "users") as progress:
+        found = model.recommend_many(
+            users,
             args.n,
             policy=args.policy,
             exclude_seen=not args.include_seen,
             level=args.level,
-            random_state=seed,
+            random_state=args.seed,
+            progress=progress.update,
         )
+    if users is None:
+        return Answers(ids.ids.tolist(), [True] * len(ids), found)
+    rows = ids.lookup(users).tolist()
+    for user, row in zip(users, rows, strict=True):
         if row < 0:
             note(f"user {user!r} is unknown, recommended from the prior")
-        yield Answer(user, row >= 0, best)
+    names = [ids[row] if row >= 0 else user for user, row in zip(users, rows, strict=True)]
+    return Answers(names, [row >= 0 for row in rows], found)
 
 
-def _tell(answer: Answer, first: bool) -> None:
-    if not first:
+def _tell(answers: Answers, k: int) -> None:
+    if k > 0:
         print()
-    print(f"user {answer.user}" + ("" if answer.known else " (unknown: from the prior)"))
-    if answer.items:
-        print_table(("item", *NUMBERS), answer.items)
+    print(f"user {answers.users[k]}" + ("" if answers.known[k] else " (unknown: from the prior)"))
+    items = answers.items(k)
+    if items:
+        print_table(("item", *NUMBERS), items)
     else:
         print("nothing is left that the user has not rated")
 
 
-def _tell_all(args: argparse.Namespace, answers: list[Answer]) -> None:
-    if args.out is not None:
-        _write(args.out, answers)
+def _tell_all(args: argparse.Namespace, answers: Answers) -> None:
     about = {"model": args.model, "policy": args.policy, "level": args.level}
-    about |= {"users": len(answers), "out": args.out}
-    if args.json:
-        found = [
-            {"user": a.user, "known": a.known, "items": [r._asdict() for r in a.items]}
-            for a in answers
-        ]
-        print_json(about if args.out is not None else about | {"recommendations": found})
+    about |= {"users": len(answers.users), "out": args.out}
+    if not args.json:
+        print_facts([("users", count(len(answers.users), "user")), ("saved", str(args.out))])
+    elif args.out is not None:
+        print_json(about)
     else:
-        print_facts([("users", count(len(answers), "user")), ("saved", str(args.out))])
+        names = ("item", *NUMBERS)
+        told = [
+            {
+                "user": user,
+                "known": known,
+                "items": [dict(zip(names, row, strict=True)) for row in answers.items(k)],
+            }
+            for k, (user, known) in enumerate(zip(answers.users, answers.known, strict=True))
+        ]
+        print_json(about | {"recommendations": told})
 
 
-def _write(path: Path, answers: list[Answer]) -> None:
+def _write(path: Path, answers: Answers) -> None:
+    import numpy as np
     import polars as pl
 
-    rows = [
-        (answer.user, rank, *best)
-        for answer in answers
-        for rank, best in enumerate(answer.items, start=1)
-    ]
+    found, filled = answers.found, answers.found.filled
     # One column has one type: where an id is text, all are.
-    numeric = all(not isinstance(answer.user, str) for answer in answers)
+    numeric = all(not isinstance(user, str) for user in answers.users)
+    users = pl.Series(answers.users if numeric else [str(user) for user in answers.users])
+    user, place = np.nonzero(filled)
     frame = pl.DataFrame(
         {
-            "user": [row[0] if numeric else str(row[0]) for row in rows],
-            "rank": [row[1] for row in rows],
-            "item": [row[2] for row in rows],
-            **{
-                name: pl.Series([row[3 + k] for row in rows], dtype=pl.Float32)
-                for k, name in enumerate(NUMBERS)
-            },
+            "user": users.gather(user),
+            "rank": place + 1,
+            "item": pl.Series(found.items[filled].tolist()),
+            **{name: pl.Series(getattr(found, name)[filled], dtype=pl.Float32) for name in NUMBERS},
         }
     )
     write_frame(frame, path)

@@ -1,0 +1,315 @@
+"""The best items of many users: blocks of users against all items, by matrix products.
+
+A thread holds five arrays at most of one block's scores, for 64 users or BLOCK scores, whichever is
+less, but never fewer than 8 users: megabytes, however many users and draws there are.
+
+Products are cut so small that BLAS runs each on the thread that asks for it. Whole ones would wake
+its own threads, which wait for each other busily, and for long where others use the cores too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.answer_kernels import add_block, add_bonus, correct_rated, forbid, select_top
+from bayesmf.errors import InputError
+from bayesmf.moments import readonly
+from bayesmf.parallel import Pool, parts
+from bayesmf.params import Rows
+from bayesmf.posterior import POLICIES, Floats, Index, Posterior
+
+Scores = NDArray[np.float32]
+Progress = Callable[[int], Any]
+
+# Scores of one block of users: 2 MB.
+BLOCK = 500_000
+# OpenBLAS keeps products of up to 2^18 multiplications on the calling thread.
+SMALL = 1 << 18
+# Users between two calls of `progress`; what is told of their items is computed together.
+TOGETHER = 4096
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The best items of many users, by column: row k of each array belongs to `users[k]`.
+
+    Attributes
+    ----------
+    users : ndarray, shape (n_users,)
+        Their ids.
+    items : ndarray, shape (n_users, n)
+        Ids of items, best first. Beyond the `counts[k]` that were left for a user there is -1, or
+        None where ids are strings.
+    mean, std : ndarray of float64, shape (n_users, n)
+        Expected rating, and spread of a new one; NaN beyond `counts[k]`.
+    low, high : ndarray of float64, shape (n_users, n), or None
+        Interval of a new rating, where a `level` was given; NaN beyond `counts[k]`.
+    counts : ndarray of int64, shape (n_users,)
+        How many items there are for each user: fewer than n only where no more are left.
+    """
+
+    users: NDArray[Any]
+    items: NDArray[Any]
+    mean: Floats
+    std: Floats
+    low: Floats | None
+    high: Floats | None
+    counts: Index
+
+    @classmethod
+    def of(cls, users: Any, item_ids: NDArray[Any], items: Index, numbers: list[Floats]) -> Self:
+        """From row numbers of items, and mean, std and perhaps low and high."""
+        filled = items >= 0
+        named = np.full(items.shape, -1 if item_ids.dtype.kind == "i" else None, item_ids.dtype)
+        named[filled] = item_ids[items[filled]]
+        low, high = numbers[2:] or (None, None)
+        return cls(np.asarray(users), named, numbers[0], numbers[1], low, high, filled.sum(1))
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def filled(self) -> NDArray[np.bool_]:
+        """Which places hold an item, shape (n_users, n)."""
+        return np.arange(self.items.shape[1]) < self.counts[:, None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of each user: how many items, by which policy, and which not.
+
+    `level` is that of intervals, which nobody is given without.
+    """
+
+    n: int
+    policy: str
+    exclude_seen: bool
+    level: float | None
+
+    def check(self) -> None:
+        """Before any work."""
+        if self.policy not in POLICIES:
+            raise InputError(f"policy {self.policy!r} is none of {', '.join(map(repr, POLICIES))}")
+        if self.level is not None and (isinstance(self.level, str) or not 0 < self.level < 1):
+            raise InputError(f"level must lie between 0 and 1, such as 0.9; got {self.level!r}")
+
+
+def draw_picks(n_draws: int, n_users: int, users: Index, random_state: int | None) -> Index:
+    """A draw for each user, for "thompson": by the seed and the user, whoever else is asked for.
+
+    Users nobody has seen (-1) have none of their own: theirs follow by their order.
+    """
+    rng = np.random.default_rng(random_state)
+    own = rng.integers(n_draws, size=n_users)
+    picks = np.where(users >= 0, own[users] if n_users else 0, 0)
+    unseen = users < 0
+    picks[unseen] = rng.integers(n_draws, size=int(unseen.sum()))
+    return picks
+
+
+def rank_users(
+    posterior: Posterior,
+    users: Index,
+    question: Question,
+    picks: Index,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Index, list[Floats]]:
+    """Row numbers of the best items, (len(users), n), -1 where none is left; and their numbers.
+
+    These are mean and standard deviation and, where there is a level, the interval's bounds.
+    """
+    question.check()
+    shape = len(users), min(question.n, posterior.draws.items.shape[1])
+    items = np.full(shape, -1, np.int64)
+    numbers = [np.full(shape, np.nan) for _ in range(2 if question.level is None else 4)]
+    with Pool(threads) as pool:
+        ranker = Ranker(posterior, question, pool)
+        for part in parts(len(users), TOGETHER):
+            items[part] = ranker.top(users[part], picks[part], shape[1])
+            filled = items[part] >= 0
+            pairs = np.repeat(users[part], filled.sum(1)), items[part][filled]
+            told = [*posterior.mean_std(*pairs, threads)]
+            if question.level is not None:
+                told += posterior.interval(*pairs, question.level, threads)
+            for number, values in zip(numbers, told, strict=True):
+                number[part][filled] = values
+            if progress is not None:
+                progress(part.stop - part.start)
+    return items, numbers
+
+
+class Ranker:
+    """Scores blocks of users by a policy, and selects the best.
+
+    The bias of a user lifts all its scores alike and is left out wherever only their order matters.
+    """
+
+    def __init__(self, posterior: Posterior, question: Question, pool: Pool) -> None:
+        self.posterior, self.question, self.pool = posterior, question, pool
+        self.draws, self.n_factors = posterior.draws, posterior.n_factors
+        self.starts, self.seen = readonly(posterior.seen.starts), readonly(posterior.seen.items)
+
+    def top(self, users: Index, picks: Index, n: int) -> Index:
+        """Row numbers of the n best items of users, best first, -1 where none is left."""
+        out = np.full((len(users), n), -1, np.int64)
+        known = np.flatnonzero(users >= 0)
+        if self.question.policy == "thompson":  # users of one draw together
+            known = known[np.argsort(picks[known], kind="stable")]
+        size = min(64, max(8, BLOCK // max(1, self.draws.items.shape[1])))
+
+        def run(stretch: slice) -> None:
+            room = Room(size, self.draws.items.shape[1])
+            for part in parts(stretch.stop - stretch.start, size):
+                some = known[stretch][part]
+                scores = self._scores(users[some], picks[some], room)
+                out[some] = self._select(scores, users[some], n)
+
+        # Several stretches a thread, for cores that are not equally fast; blocks stay whole.
+        blocks = -(-len(known) // size)
+        share = max(1, -(-blocks // (4 * self.pool.threads)))
+        self.pool.each(run, parts(len(known), share * size))
+        self._top_of_unseen(users, picks, out)
+        return out
+
+    def _top_of_unseen(self, users: Index, picks: Index, out: Index) -> None:
+        """All of one draw are told the same."""
+        unseen = users < 0
+        if self.question.policy != "thompson":
+            picks = np.zeros_like(picks)
+        for pick in np.unique(picks[unseen]):
+            score = self.posterior.scores(-1, self.question.policy, int(pick))
+            best = self._select(score.astype(np.float32)[None], np.array([-1]), out.shape[1])
+            out[unseen & (picks == pick)] = best
+
+    def _select(self, scores: Scores, users: Index, n: int) -> Index:
+        out = np.empty((len(users), n), np.int64)
+        if self.question.exclude_seen:
+            forbid(scores, users, self.starts, self.seen)
+        select_top(scores, np.empty(n, np.float32), out)
+        return out
+
+    def _scores(self, users: Index, picks: Index, room: Room) -> Scores:
+        if self.question.policy == "mean":
+            return self._expected(users, room)
+        if self.question.policy == "ucb":
+            return self._with_bonus(users, room)
+        if self.draws.user_means is None:
+            return self._picked(users, picks, room)
+        scores = self._expected(users, room)
+        # A draw is moved by as much as draws are off on average: so each of them has a weight.
+        share = 1.0 / len(self.draws)
+        for t in range(len(self.draws)):
+            weights = np.where(picks == t, 1.0 - share, -share).astype(np.float32)
+            scores += self._one_draw(t, users, room.found(users), weights)
+        return scores
+
+    def _expected(self, users: Index, room: Room) -> Scores:
+        """The mean over draws, from conditional means where there are any."""
+        draws, scores = self.draws, room.scores(users)
+        share = np.full(len(users), 1.0 / len(draws), np.float32)
+        for t in range(len(draws)):
+            found = room.found(users) if t else scores
+            if draws.user_means is None or draws.item_means is None:
+                self._one_draw(t, users, found, share)
+            else:
+                X = self._unfolded(draws.user_means[t][users], share)
+                product(X, draws.item_means[t], found)
+            if t:
+                scores += found
+        if draws.user_means is not None and not self.question.exclude_seen:
+            self._correct(scores, users)
+        return scores
+
+    def _correct(self, scores: Scores, users: Index) -> None:
+        """Pairs that were rated have the user's own row in their expectation (docs/sampler.md)."""
+        draws = self.draws
+        assert draws.user_means is not None and draws.item_means is not None
+        share, x = np.float32(1.0 / len(draws)), np.empty(self.n_factors, np.float32)
+        for t in range(len(draws)):
+            correct_rated(
+                scores, users, self.starts, self.seen, readonly(draws.user_means[t]),
+                readonly(draws.users[t]), readonly(draws.item_means[t]), x, share,
+            )  # fmt: skip
+
+    def _unfolded(self, rows: Rows, weights: Scores) -> Rows:
+        """Rows of users times weights, with a one for the item's bias in place of their own."""
+        rows[:, self.n_factors :] = 1.0
+        rows *= weights[:, None]
+        return rows
+
+    def _one_draw(self, t: int, users: Index, out: Scores, weights: Scores) -> Scores:
+        X = self._unfolded(np.asarray(self.draws.users[t][users]), weights)
+        return product(X, self.draws.items[t], out)
+
+    def _picked(self, users: Index, picks: Index, room: Room) -> Scores:
+        """Every user by its own draw; those of one draw stand together."""
+        scores, ones = room.scores(users), np.ones(len(users), np.float32)
+        for pick in np.unique(picks):
+            alike = slice(*np.searchsorted(picks, [pick, pick + 1]))
+            self._one_draw(int(pick), users[alike], scores[alike], ones[alike])
+        return scores
+
+    def _with_bonus(self, users: Index, room: Room) -> Scores:
+        """Mean plus standard deviation over draws: of predictions, so the user's bias counts."""
+        draws, ones = self.draws, np.ones(len(users), np.float32)
+        first, total, squares = room.moments(users)
+        total[:], squares[:] = 0.0, 0.0
+        for t in range(len(draws)):
+            # The bias, or nothing: a row's columns beyond its factors.
+            bias = draws.users[t][users, self.n_factors :].sum(1)
+            found = self._one_draw(t, users, first if t == 0 else room.found(users), ones)
+            if t == 0:
+                first += bias[:, None]
+            else:
+                add_block(found, bias, first, total, squares)
+        if draws.user_means is None:
+            scores = first
+            scores += total / np.float32(len(draws))
+        else:
+            scores = self._expected(users, room)
+        add_bonus(scores, total, squares, len(draws))
+        return scores
+
+
+class Room:
+    """A thread's arrays for the scores of a block of users, made when first asked for."""
+
+    def __init__(self, n_users: int, n_items: int) -> None:
+        self._shape = n_users, n_items
+        self._made: dict[str, Scores] = {}
+
+    def _array(self, name: str, users: Index) -> Scores:
+        if name not in self._made:
+            self._made[name] = np.empty(self._shape, np.float32)
+        return self._made[name][: len(users)]
+
+    def found(self, users: Index) -> Scores:
+        """For one product."""
+        return self._array("found", users)
+
+    def scores(self, users: Index) -> Scores:
+        """For what is ranked by."""
+        return self._array("scores", users)
+
+    def moments(self, users: Index) -> tuple[Scores, Scores, Scores]:
+        """For the first draw, and sums of others and of their squares from there on."""
+        first, total, squares = (self._array(name, users) for name in ("first", "total", "squares"))
+        return first, total, squares
+
+
+def product(X: Rows, Y: Rows, out: Scores) -> Scores:
+    """out = X Y^T, in pieces that BLAS does not spread over threads."""
+    (n, width), Y = X.shape, np.asarray(Y)
+    size = max(1, SMALL // (n * width) // 8 * 8)
+    whole = len(Y) // size * size
+    if whole:
+        pieces = Y[:whole].reshape(-1, size, width).transpose(0, 2, 1)
+        np.matmul(X, pieces, out=out[:, :whole].reshape(n, -1, size).transpose(1, 0, 2))
+    np.matmul(X, Y[whole:].T, out=out[:, whole:])
+    return out
