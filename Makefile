@@ -22,8 +22,8 @@ format: $(VENV)/.test ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.run ## speed of each update rule on this machine, in about a minute
-	$(BIN)/python -m benchmarks.speed
+bench: $(VENV)/.run ## speed of samplers, threads and answers on this machine, in a minute or three
+	$(BIN)/bayesmf bench
 
 clean: ## remove the environment and what the commands made
 	rm -rf $(VENV) demo

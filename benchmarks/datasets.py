@@ -17,12 +17,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import InputError
+from benchmarks.arguments import Parser
 from benchmarks.data_sets import Split, find, skewed
 from benchmarks.race import ROOT, THREADS
 
@@ -42,21 +43,9 @@ FORMATS = {
 }  # fmt: skip
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"datasets: {message}", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def make_parser() -> Parser:
     """The options."""
-    parser = Parser(
-        prog="python -m benchmarks.datasets",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("datasets", __doc__)
     add = parser.add_argument
     add("--folder", type=Path, required=True, metavar="DATA", help="where the data sets lie")
     add("--sets", metavar="NAMES", help="only these, by commas")

@@ -16,10 +16,10 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from bayesmf.errors import InputError
 from benchmarks import race, race_report
+from benchmarks.arguments import Parser
 from benchmarks.own_worker import OURS
 from benchmarks.peers import PEERS
 
@@ -31,21 +31,9 @@ TARGETS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"time_to_rmse: {message}", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def make_parser() -> Parser:
     """The options."""
-    parser = Parser(
-        prog="python -m benchmarks.time_to_rmse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("time_to_rmse", __doc__)
     add = parser.add_argument
     add("--ml-100k", metavar="FOLDER", help="MovieLens 100K: u1.base against u1.test")
     add("--ml-1m", metavar="FOLDER", help="MovieLens 1M: a tenth held out at random")

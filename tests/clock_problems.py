@@ -35,15 +35,16 @@ class Known:
         regressors = np.concatenate([self.items[:, :d], np.ones((N_ITEMS, 1))], axis=1)
         mean = np.einsum("nd,nd->n", users[user], regressors[item]) + self.items[item, d]
         value = (mean + TAU**-0.5 * rng.normal(size=len(user))).astype(np.float32)
-        self.data = TrainingData(user, item, value, len(counts), N_ITEMS)
+        self.data = TrainingData.of(user, item, value, len(counts), N_ITEMS)
         self.mean, self.covariance = self._exact()
         self.variance = np.array([np.diag(c) for c in self.covariance])
 
     def _exact(self):
         means, covariances = [], []
         for i in range(self.data.n_users):
-            mine = self.data.user == i
-            ratings = zip(self.data.item[mine], self.data.value[mine].astype(float), strict=True)
+            user, item, value = self.data.triples()
+            mine = user == i
+            ratings = zip(item[mine], value[mine].astype(float), strict=True)
             mean, precision = naive.row_posterior(
                 self.items.astype(float), list(ratings), self.prior.mu,
                 np.diag(self.prior.Lambda), TAU, self.d, self.d + 1,

@@ -11,21 +11,23 @@ def with_noise(draw_rows, factor):
     `factor` may be a function of the over-relaxation.
     """
 
-    def mutant(out, means, numbers, starts, index, value, other, *args):
+    def mutant(out, means, stripe, regressors, *args):
         n_factors, relax = args[3:5]
         old = out.copy()
-        draw_rows(out, means, numbers, starts, index, value, other, *args)
+        draw_rows(out, means, stripe, regressors, *args)
         expected = means - relax * (old - means)
         size = factor(relax) if callable(factor) else factor
         out[:] = expected + size * (out - expected)
-        return _squared_errors(out, starts, index, value, other, n_factors)
+        return _squared_errors(out, stripe, regressors, n_factors)
 
     return mutant
 
 
-def _squared_errors(rows, starts, index, value, other, n_factors):
-    x, y = rows[np.repeat(np.arange(len(rows)), np.diff(starts))], other[index]
+def _squared_errors(rows, stripe, regressors, n_factors):
+    value = stripe.levels[stripe.value] if stripe.value.dtype == np.uint8 else stripe.value
+    x = rows[np.repeat(np.arange(len(rows)), np.diff(stripe.starts))]
+    y = regressors.features.reshape(len(regressors.bias), -1)[stripe.other]
     errors = value - np.einsum("nd,nd->n", x[:, :n_factors], y[:, :n_factors])
     if rows.shape[1] > n_factors:
-        errors -= x[:, n_factors] + y[:, n_factors]
+        errors -= x[:, n_factors] + regressors.bias[stripe.other]
     return float(np.vdot(errors, errors))

@@ -5,6 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 
+def as_batches(user, item, value, starts, levels=(0.0,)):
+    """Mini-batches as kernels read them, from ratings that stand by user in each."""
+    from bayesmf.batch_kernels import Batches
+
+    batch = np.searchsorted(starts, np.arange(len(user)), side="right")
+    new = np.flatnonzero(np.diff(user, prepend=-1) + np.diff(batch, prepend=0))
+    return Batches(
+        np.asarray(user, np.int32)[new], np.append(new, len(user)), np.asarray(item, np.int32),
+        value, np.asarray(levels, np.float32), np.searchsorted(new, starts),
+    )  # fmt: skip
+
+
 def normals(numbers, width, iteration, stream, key):
     """Noise of rows as the kernels draw it, {row number: vector}."""
     from bayesmf.keys import fill_normals
@@ -66,3 +78,21 @@ def row_posterior(other, ratings, mu, Lambda, tau, n_factors, width):
         precision += tau * np.outer(x, x)
         rhs = rhs + tau * target * x
     return np.linalg.solve(precision, rhs), precision
+
+
+def draw_by_columns(row, X, target, mu, Lambda, tau, relax, joint, z):
+    """A row redrawn in groups of four columns, each given the rest; with joint=1 column by column.
+
+    `Lambda` is a matrix, `z` standard normals. Returns the row and the conditional means met.
+    """
+    new, means, noise = row.copy(), np.empty_like(row), np.sqrt(1 - relax**2)
+    step = 4 if joint == 4 else 1
+    for c in range(0, len(row), step):
+        own = slice(c, min(c + step, len(row)))
+        precision = Lambda[own, own] + tau * X[:, own].T @ X[:, own]
+        gradient = tau * X[:, own].T @ (target - X @ new) - Lambda[own] @ (new - mu)
+        to_mean = np.linalg.solve(precision, gradient)
+        means[own] = new[own] + to_mean
+        fresh = np.linalg.solve(np.linalg.cholesky(precision).T, z[own])
+        new[own] = means[own] + relax * to_mean + noise * fresh
+    return new, means

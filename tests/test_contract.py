@@ -148,7 +148,7 @@ def test_noise_off_is_sgd(data):
             return False
 
     train = data[0]
-    arrays = TrainingData(
+    arrays = TrainingData.of(
         train.user, train.item, train.rating - np.float32(3.5), train.n_users, train.n_items
     )
     shape = data_shape(arrays)

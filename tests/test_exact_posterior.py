@@ -33,7 +33,7 @@ def _data(seed=0):
         item += rng.permutation(N_ITEMS)[:n].tolist()
     value = rng.normal(size=len(user)).astype(np.float32)
     items = (0.8 * rng.normal(size=(N_ITEMS, WIDTH))).astype(np.float32)
-    return TrainingData(
+    return TrainingData.of(
         np.array(user, np.int32), np.array(item, np.int32), value, len(CLASSES) * EACH, N_ITEMS
     ), items
 
@@ -41,8 +41,9 @@ def _data(seed=0):
 def _exact(data, items):
     means, variances = [], []
     for i in range(data.n_users):
-        mine = data.user == i
-        ratings = list(zip(data.item[mine], data.value[mine].astype(float), strict=True))
+        user, item, value = data.triples()
+        mine = user == i
+        ratings = list(zip(item[mine], value[mine].astype(float), strict=True))
         mean, precision = naive.row_posterior(
             items.astype(float), ratings, PRIOR.mu, np.diag(PRIOR.Lambda), TAU, D, WIDTH
         )

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.gibbs import CHUNK, DUAL_SHARE, draw_rows
+from bayesmf.batches import Stripe
+from bayesmf.gathering import regressors
+from bayesmf.gibbs import CHUNK, DUAL_SHARE
 from bayesmf.keys import fill_normals, make_key, stream_word
+from bayesmf.row_draws import draw_rows
 
 KEY, PLACE = make_key(2), (5, stream_word(2, 0))
 WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)
@@ -28,7 +31,7 @@ class Case:
         diagonal = np.diag(rng.uniform(1, 3, width))
         self.Lambda = scale * (root @ root.T + np.eye(width) if full else diagonal)
 
-    def draw(self, rows=None, want_means=True, place=PLACE, relax=0.0, old=np.nan):
+    def draw(self, rows=None, want_means=True, place=PLACE, relax=0.0, old=np.nan, joint=None):
         """(draws, means, sse) of some rows, in the order given."""
         rows = np.arange(len(self.numbers)) if rows is None else np.asarray(rows, int)
         spans = [np.arange(self.starts[k], self.starts[k + 1]) for k in rows]
@@ -38,9 +41,12 @@ class Case:
         out[:] = old
         means = np.full((len(rows) * want_means, self.width), np.nan, np.float32)
         Lambda = self.Lambda if self.full else np.diag(self.Lambda).copy()
+        stripe = Stripe(
+            self.numbers[rows], starts, self.index[take], self.value[take], np.zeros(1, np.float32)
+        )
         sse = draw_rows(
-            out, means, self.numbers[rows], starts, self.index[take], self.value[take], self.other,
-            self.mu, Lambda, self.tau, self.D, relax, place, KEY,
+            out, means, stripe, regressors(self.other, self.D), self.mu, Lambda, self.tau, self.D,
+            relax, joint, place, KEY,
         )  # fmt: skip
         return out, means, sse
 

@@ -5,9 +5,27 @@ import pytest
 
 import naive
 from bayesmf import kernels
+from bayesmf.answer_kernels import predict_components
+from bayesmf.batch_kernels import (
+    draw_sorted,
+    make_columns,
+    make_work,
+    pad,
+    room_for,
+    sum_squared_errors,
+)
+from bayesmf.gathering import padded
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.worker import _pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3
+
+
+def _round(data, order, x, y, scale, first, key, d=D, width=D + 1):
+    """run_dealt with all it needs."""
+    columns = make_columns(d, width, x.rows.dtype)
+    work = make_work(len(y.rows), columns)
+    return kernels.run_dealt(data, np.array(order), x, y, columns, scale, first, key, work)
 
 
 def _problem(width, seed=0, n=40, dtype=np.float64):
@@ -33,9 +51,10 @@ def _side(rng, rows, full, step, stream, dtype):
     weight, noise = rng.uniform(1, 4, n), rng.uniform(0, 3, n)
     numbers = rng.permutation(100)[:n].astype(np.int32)
     stored = Lambda if full else np.diag(Lambda).copy()
+    wide = padded(width)
     side = kernels.Side(
-        rows.copy(), numbers, weight.astype(dtype), noise.astype(dtype), mu.astype(dtype),
-        stored.astype(dtype), dtype(step), stream_word(stream, 4),
+        pad(rows, wide), numbers, weight.astype(dtype), noise.astype(dtype), pad(mu, wide, dtype),
+        _pad_precision(stored, wide, dtype), dtype(step), stream_word(stream, 4),
     )  # fmt: skip
     return side, (step, weight, noise, mu, Lambda)
 
@@ -48,9 +67,9 @@ def test_update_batch(bias, full, dtype, tolerance):
     rng, user, item, value, users, items = _problem(width, dtype=dtype)
     x, x_plain = _side(rng, users, full, 0.02, STREAM_USERS, dtype)
     y, y_plain = _side(rng, items, full, 0.02, STREAM_ITEMS, dtype)
-    data = kernels.Batches(user, item, value, np.array([0, 5, 40]))
+    data = naive.as_batches(user, item, value, np.array([0, 5, 40]))
     key = make_key(3)
-    sse, count = kernels.run_dealt(data, np.array([1]), x, y, D, dtype(2.5), 6, key)
+    sse, count = _round(data, [1], x, y, dtype(2.5), 6, key, width=width)
     z = [
         {k: naive.normals([s.numbers[k]], width, 6, s.stream, key)[s.numbers[k]]
          for k in range(len(s.numbers))}
@@ -60,29 +79,63 @@ def test_update_batch(bias, full, dtype, tolerance):
     expected = naive.update_batch(users, items, ratings, D, 2.5, (x_plain, y_plain), z)
     assert count == 35
     assert sse == pytest.approx(expected[2], rel=tolerance)
-    assert np.allclose(x.rows, expected[0], rtol=0, atol=tolerance * 10)
-    assert np.allclose(y.rows, expected[1], rtol=0, atol=tolerance * 10)
+    for side, rows in zip((x, y), expected[:2], strict=True):
+        assert np.allclose(side.rows[:, :width], rows, rtol=0, atol=tolerance * 10)
+        assert not side.rows[:, width:].any()
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 31, 33, 101])
+@pytest.mark.parametrize("coded", [True, False])
+def test_any_width_and_coded_ratings(width, coded):
+    """Rows of whole vectors and of broken ones; a user with one rating, an item with none."""
+    d = max(width - 1, 1)
+    rng, _, _, _, users, items = _problem(width)
+    users, items = users / width**0.5, items / width**0.5
+    user = np.repeat(np.arange(N_USERS), [8, 1, 0, 5, 8, 1, 8])
+    item = np.concatenate([np.sort(rng.permutation(N_ITEMS - 1)[:k]) for k in (8, 1, 5, 8, 1, 8)])
+    levels = np.array([-1.5, 0.25, 1.0], np.float32)
+    code = rng.integers(0, 3, len(user)).astype(np.uint8)
+    value = levels[code].astype(np.float64)
+    x, x_plain = _side(rng, users, False, 0.02, STREAM_USERS, np.float64)
+    y, y_plain = _side(rng, items, False, 0.02, STREAM_ITEMS, np.float64)
+    data = naive.as_batches(user, item, code if coded else value, np.array([0, 31]), levels)
+    key = make_key(3)
+    sse, _ = _round(data, [0], x, y, 2.5, 6, key, d, width)
+    z = [naive.normals(s.numbers, width, 6, s.stream, key) for s in (x, y)]
+    z = [
+        {k: own[number] for k, number in enumerate(s.numbers)}
+        for s, own in zip((x, y), z, strict=True)
+    ]
+    ratings = list(zip(user, item, value, strict=True))
+    expected = naive.update_batch(users, items, ratings, d, 2.5, (x_plain, y_plain), z)
+    assert sse == pytest.approx(expected[2], rel=1e-12)
+    for side, rows in zip((x, y), expected[:2], strict=True):
+        assert np.allclose(side.rows[:, :width], rows, rtol=0, atol=1e-11)
+        assert not side.rows[:, width:].any()
+    columns = make_columns(d, width, np.float64)
+    exact = sum_squared_errors(data, pad(users, padded(width)), pad(items, padded(width)), columns)
+    assert exact == pytest.approx(expected[2], rel=1e-12)
 
 
 def test_rows_outside_the_batch_stay():
     rng, user, item, value, users, items = _problem(D + 1)
     x, _ = _side(rng, users, False, 0.1, STREAM_USERS, np.float64)
     y, _ = _side(rng, items, False, 0.1, STREAM_ITEMS, np.float64)
-    data = kernels.Batches(user, item, value, np.array([0, 3, 40]))
-    kernels.run_dealt(data, np.array([0]), x, y, D, 1.0, 0, make_key(0))
+    data = naive.as_batches(user, item, value, np.array([0, 3, 40]))
+    _round(data, [0], x, y, 1.0, 0, make_key(0))
     for side, old, hit in ((x, users, set(user[:3])), (y, items, set(item[:3]))):
         for k in range(len(old)):
-            assert np.array_equal(side.rows[k], old[k]) == (k not in hit)
+            assert np.array_equal(side.rows[k, : D + 1], old[k]) == (k not in hit)
 
 
 def test_a_step_of_zero_holds_a_side():
     rng, user, item, value, users, items = _problem(D + 1)
     x, _ = _side(rng, users, False, 0.1, STREAM_USERS, np.float64)
     y, _ = _side(rng, items, False, 0.0, STREAM_ITEMS, np.float64)
-    data = kernels.Batches(user, item, value, np.array([0, 40]))
-    kernels.run_dealt(data, np.array([0]), x, y, D, 1.0, 0, make_key(0))
-    assert np.array_equal(y.rows, items)
-    assert not np.array_equal(x.rows, users)
+    data = naive.as_batches(user, item, value, np.array([0, 40]))
+    _round(data, [0], x, y, 1.0, 0, make_key(0))
+    assert np.array_equal(y.rows[:, : D + 1], items)
+    assert not np.array_equal(x.rows[:, : D + 1], users)
 
 
 def test_draw_sorted_is_uniform_with_replacement():
@@ -92,7 +145,7 @@ def test_draw_sorted_is_uniform_with_replacement():
     index, n = np.empty(64, np.int64), 37
     total = np.zeros(n, int)
     for iteration in range(400):
-        kernels.draw_sorted(index, n, iteration, 0, make_key(1))
+        draw_sorted(index, n, iteration, 0, make_key(1))
         assert np.all(np.diff(index) >= 0)
         assert index[0] >= 0
         assert index[-1] < n
@@ -107,12 +160,15 @@ def test_run_replacement_equals_update_of_the_drawn_ratings():
     x, _ = _side(rng, users, False, 0.05, STREAM_USERS, np.float64)
     y, _ = _side(rng, items, False, 0.05, STREAM_ITEMS, np.float64)
     x2, y2 = (side._replace(rows=side.rows.copy()) for side in (x, y))
-    data = kernels.Batches(user, item, value, np.array([0, 40]))
-    kernels.run_replacement(data, 11, 1, 2, x, y, D, 1.5, 8, key)
+    data = naive.as_batches(user, item, value, np.array([0, 40]))
+    columns = make_columns(D, D + 1, np.float64)
+    kernels.run_replacement(
+        data, room_for(11, data), 1, 2, x, y, columns, 1.5, 8, key, make_work(N_ITEMS, columns)
+    )
     index = np.empty(11, np.int64)
-    kernels.draw_sorted(index, 40, 8, 2, key)
-    drawn = kernels.Batches(user[index], item[index], value[index], np.array([0, 11]))
-    kernels.run_dealt(drawn, np.array([0]), x2, y2, D, 1.5, 8, key)
+    draw_sorted(index, 40, 8, 2, key)
+    drawn = naive.as_batches(user[index], item[index], value[index], np.array([0, 11]))
+    _round(drawn, [0], x2, y2, 1.5, 8, key)
     assert np.array_equal(x.rows, x2.rows)
     assert np.array_equal(y.rows, y2.rows)
 
@@ -126,7 +182,7 @@ def test_predict_components_of_unseen_rows_match_simulation(bias):
     pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
     mu, var = np.empty(4, np.float32), np.empty(4, np.float32)
     packed = [(m.astype(np.float32)[None], np.linalg.inv(L)) for m, L in priors]
-    kernels.predict_components(
+    predict_components(
         users, items, np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]), D,
         packed[0], packed[1], 0.5, mu, var,
     )  # fmt: skip

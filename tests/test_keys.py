@@ -5,7 +5,9 @@ import pytest
 from numba import njit
 from scipy import stats
 
+from bayesmf.gathering import padded
 from bayesmf.keys import fill_normals, generator, log32, make_key, philox, stream_word
+from bayesmf.noise import draw_rows, make_noise_room
 
 
 @njit
@@ -57,6 +59,27 @@ def test_places_are_independent(other):
     a, b = _normals(n), _normals(n, **other)
     assert abs(np.corrcoef(a, b)[0, 1]) < 3.9 / (4 * n) ** 0.5
     assert np.array_equal(a, _normals(n))
+
+
+@njit
+def _draw(number, row, quad, planes, z, n, width, wide, key):
+    draw_rows(row, quad, planes, z, number, np.uint64(n), width, np.uint64(wide), 5, 9, key)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 31, 33, 101])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_noise_of_many_rows_is_that_of_each(width, dtype):
+    """Bit for bit, for a full room and for one row; the row of zeros behind them stays."""
+    key, wide, n_quads = make_key(1), padded(width), (width + 3) // 4
+    room = make_noise_room(width, wide, dtype)
+    for n in (len(room.number), 1):
+        room.number[:] = 7 * np.arange(len(room.number)) + n
+        _draw(*room, n, width, wide, key)
+        for s in range(n):
+            alone = np.empty(4 * n_quads, np.float32)
+            fill_normals(alone, n_quads, room.number[s], 5, 9, key[0], key[1])
+            assert np.array_equal(room.z[s * wide : s * wide + width], alone[:width])
+    assert not room.z[-wide:].any()
 
 
 def test_log32():

@@ -10,6 +10,7 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
 from bayesmf import clock_kernels as kernels
+from bayesmf.batch_kernels import make_columns, make_work, pad
 from bayesmf.batches import TrainingData
 from bayesmf.block_rounds import MOST_REPAIRS
 from bayesmf.clocks import (
@@ -21,11 +22,12 @@ from bayesmf.clocks import (
     longest,
     survival,
 )
-from bayesmf.kernels import Batches
+from bayesmf.gathering import padded
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
+from bayesmf.worker import _pad_precision
 from clock_problems import Known, batches, by_class
 from driving import sweep
 from problems import planted, random_data
@@ -38,26 +40,30 @@ def _side(rng, n, width, full, gain, stream, dtype):
     Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 3, width)
     eta, keep, share = rng.uniform(0.1, 0.4, n), rng.uniform(0, 0.9, n), rng.uniform(0, 0.5, n)
     eta[2] = 0.0  # a row that is held
+    wide = padded(width)
+    diagonal = np.ones(wide)
+    diagonal[:width] = np.diag(Lambda) if full else Lambda
     side = kernels.ClockSide(
-        rng.normal(size=(n, width)), rng.normal(size=(n, width + 1)),
-        rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n), rng.uniform(1, 8, n), eta,
-        keep, share, rng.normal(size=width), Lambda, np.diag(Lambda).copy() if full else Lambda,
-        rng.uniform(0.2, 1, width), gain, stream_word(stream, 4),
+        pad(rng.normal(size=(n, width)), wide), pad(rng.normal(size=(n, width)), wide),
+        rng.normal(size=n), rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n),
+        rng.uniform(1, 8, n), eta, keep, share, pad(rng.normal(size=width), wide),
+        _pad_precision(Lambda, wide, float), diagonal, pad(rng.uniform(0.2, 1, width), wide), gain,
+        stream_word(stream, 4),
     )  # fmt: skip
     return kernels.ClockSide(
         *(a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == float else a for a in side)
     )
 
 
-def _plain_visit(side, i, gradient, z):
+def _plain_visit(side, i, gradient, z, width):
     """What a visit to row i makes of it, its momentum and its thermostat, written to be read."""
     s = kernels.ClockSide(*(np.asarray(a, float) if a is not side.numbers else a for a in side))
-    x, u, heat = s.rows[i], s.momenta[i, :-1], s.momenta[i, -1]
-    Lambda = s.Lambda if s.Lambda.ndim == 2 else np.diag(s.Lambda)
-    data = s.n[i] * s.stiffness
-    P = 1 / (data + s.diagonal)
+    x, u, heat = s.rows[i, :width], s.momenta[i, :width], s.heat[i]
+    Lambda = (s.Lambda if s.Lambda.ndim == 2 else np.diag(s.Lambda))[:width, :width]
+    data = s.n[i] * s.stiffness[:width]
+    P = 1 / (data + s.diagonal[:width])
     r = np.sqrt(s.eta[i] * P)
-    u1 = u + r * (s.factor[i] * gradient - Lambda @ (x - s.mu))
+    u1 = u + r * (s.factor[i] * gradient - Lambda @ (x - s.mu[:width]))
     if s.gain > 0:
         c, noise = s.keep[i] * np.exp(-np.sqrt(s.eta[i]) * heat), 1.0
         goal = 1 + s.share[i] * np.mean(data * P)
@@ -67,7 +73,7 @@ def _plain_visit(side, i, gradient, z):
     if s.gain > 0:
         excess = np.mean((u1**2 + u2**2) / 2) - goal
         heat = heat + s.gain * np.sqrt(s.eta[i]) * min(excess, 4.0)
-    return x + r * (u1 + u2) / 2, np.append(u2, heat)
+    return x + r * (u1 + u2) / 2, u2, heat
 
 
 @pytest.mark.parametrize("full", [True, False])
@@ -75,7 +81,16 @@ def _plain_visit(side, i, gradient, z):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
 def test_the_kernel_equals_its_plain_twin(full, gain, bias, dtype, tolerance):
-    rng, d = np.random.default_rng(0), 3
+    _compare_with_plain_twin(3, full, gain, bias, dtype, tolerance)
+
+
+@pytest.mark.parametrize("d", [1, 6, 7, 8, 32])
+def test_the_kernel_at_other_widths(d):
+    _compare_with_plain_twin(d, False, 0.3, True, np.float64, 1e-12)
+
+
+def _compare_with_plain_twin(d, full, gain, bias, dtype, tolerance):
+    rng = np.random.default_rng(0)
     width = d + bias
     cells = np.sort(rng.choice(7 * 9, 40, replace=False))
     user, item = (cells // 9).astype(np.int32), (cells % 9).astype(np.int32)
@@ -84,11 +99,13 @@ def test_the_kernel_equals_its_plain_twin(full, gain, bias, dtype, tolerance):
     y = _side(rng, 9, width, full, gain, STREAM_ITEMS, dtype)
     before = [kernels.ClockSide(*(np.copy(a) for a in side)) for side in (x, y)]
     key = make_key(3)
-    data = Batches(user, item, value, np.array([0, 5, 40]))
-    sse, count = kernels.run_clock_dealt(data, np.array([1]), x, y, d, 6, key)
+    data = naive.as_batches(user, item, value, np.array([0, 5, 40]))
+    columns = make_columns(d, width, dtype)
+    work = make_work(9, columns)
+    sse, count = kernels.run_clock_dealt(data, np.array([1]), x, y, columns, 6, key, work)
     ratings = list(zip(user[5:], item[5:], value[5:].astype(float), strict=True))
     gx, gy, errors = naive.gradients(
-        before[0].rows.astype(float), before[1].rows.astype(float), ratings, d
+        *(side.rows[:, :width].astype(float) for side in before), ratings, d
     )
     assert count == 35
     assert sse == pytest.approx(errors, rel=tolerance)
@@ -97,13 +114,15 @@ def test_the_kernel_equals_its_plain_twin(full, gain, bias, dtype, tolerance):
         (y, before[1], gy, {r[1] for r in ratings}),
     ):
         for i in range(len(old.rows)):
-            row, momentum = old.rows[i], old.momenta[i]
+            expected = old.rows[i, :width], old.momenta[i, :width], old.heat[i]
             if i in hit and old.eta[i] > 0:
                 z = naive.normals([side.numbers[i]], width, 6, side.stream, key)
-                row, momentum = _plain_visit(old, i, gradient[i], z[int(side.numbers[i])])
-            last = width + (gain > 0)
-            assert np.allclose(side.rows[i], row, rtol=0, atol=10 * tolerance)
-            assert np.allclose(side.momenta[i, :last], momentum[:last], rtol=0, atol=10 * tolerance)
+                expected = _plain_visit(old, i, gradient[i], z[int(side.numbers[i])], width)
+            found = side.rows[i, :width], side.momenta[i, :width], side.heat[i]
+            for got, right in zip(found, expected, strict=True):
+                assert np.allclose(got, right, rtol=0, atol=10 * tolerance)
+        assert not side.rows[:, width:].any()
+        assert not side.momenta[:, width:].any()
 
 
 # --- how much of the mini-batches' noise survives
@@ -225,13 +244,13 @@ def test_visits_are_counted_over_all_blocks(grid):
         count = np.zeros(n_rows)
         for held in rounds.blocks:
             block = held.block
-            rows, own = ((block.user_rows, block.user), (block.item_rows, block.item))[side]
-            for lo, hi in itertools.pairwise(block.starts):
+            rows, own = (block.user_rows, block.item_rows)[side], block.triples()[side]
+            for lo, hi in itertools.pairwise(block.rating_starts):
                 count[rows[np.unique(own[lo:hi])]] += 1
         facts = rounds.facts[side]
         assert np.allclose(facts.visits, count, atol=1e-3)
         assert np.allclose(facts.noise, count - 1, atol=1e-3)
-        n = np.bincount((data.user, data.item)[side], minlength=n_rows)
+        n = np.bincount(data.triples()[side], minlength=n_rows)
         assert np.allclose(facts.per_visit, n / count, rtol=1e-3)
 
 
@@ -307,9 +326,10 @@ def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
 
 def test_what_no_step_can_mend_is_told():
     data = random_data(20, 15, 200)
-    value = data.value.copy()
+    user, item, value = data.triples()
+    value = value.copy()
     value[7] = np.nan
-    broken = TrainingData(data.user, data.item, value, 20, 15)
+    broken = TrainingData.of(user, item, value, 20, 15)
     rule = SGLD(epochs=3).resolve(data_shape(data))
     rounds = GradientRounds(broken, rule, 0)
     prior = RowPrior(np.zeros(4), np.full(4, 2.0))

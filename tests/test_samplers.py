@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf import DSGD, DSGLD, SGD, SGLD, Gibbs, InputError
+from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError
 from bayesmf.rules import DataShape
 from bayesmf.samplers import sampler_from, settings_dict
 from bayesmf.schedules import (
@@ -31,7 +31,7 @@ def test_defaults_are_filled_in(rule, shape):
     full = rule.resolve(shape)
     missing = [k for k, v in settings_dict(full).items() if v is None]
     # The length of a Gibbs run follows from convergence.
-    assert missing in ([], ["step_size"], ["epochs", "burn_in"])
+    assert missing in ([], ["step_size"], ["epochs", "burn_in", "joint"])
     assert full.resolve(shape) == full
     assert full.rounds(shape) >= 60
 
@@ -146,3 +146,15 @@ def test_thinning_keeps_evenly(n_rounds, thin, cap, n_draws):
     assert len(kept) == n_draws
     assert kept[-1] == n_rounds - 1
     assert not kept[1:] or max(np.diff(kept)) - min(np.diff(kept)) <= 1
+
+
+def test_auto_draws_whole_rows_of_few_factors_and_columns_of_many():
+    dense = DataShape(1_000_000, 6000, 3700, 500)
+    sparse = DataShape(1_000_000, 600_000, 37_000, 5)
+    chosen = {d: Auto().choose(dense, d, 2).joint for d in (4, 10, 32, 128)}
+    assert chosen == {4: None, 10: None, 32: 4, 128: 4}
+    # Where rows have few ratings, D^3 for each of them comes in earlier.
+    assert Auto().choose(sparse, 12, 2).joint == 4
+    assert Auto(epochs=7, overrelax=0.5).choose(dense, 4, 2) == Gibbs(
+        n_chains=2, epochs=7, overrelax=0.5
+    )

@@ -119,7 +119,7 @@ def test_weights_follow_the_marginal_through_many_rescalings(name):
         for trial in (0.1, 0.7, 4.0):
             found = -columns.power * (np.log1p(trial**2 * q) - np.log1p(q))
             change = _log_marginal(prior, _scaled(rows, d, trial)) - _log_marginal(prior, rows)
-            assert found == pytest.approx(change, abs=1e-6)
+            assert found == pytest.approx(change, rel=1e-6, abs=1e-6)
         columns.rescale(d, k)
         rows = _scaled(rows, d, k)
 

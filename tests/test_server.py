@@ -93,8 +93,8 @@ def test_precisions_wait_for_burn_in_on_request():
 
 def test_burn_in_until_rmse():
     rmse = []
-    pairs = Pairs(DATA.user[:200], DATA.item[:200], np.ones(200, bool))
-    known = Validation(pairs, DATA.value[:200])
+    user, item, value = (part[:200] for part in DATA.triples())
+    known = Validation(Pairs(user, item, np.ones(200, bool)), value)
     watch = History()
     sampler = Gibbs(epochs=40, burn_in="rmse:0.97")
     run(DATA, _settings(sampler), Serial(), known, [watch])

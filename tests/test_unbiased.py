@@ -11,21 +11,25 @@ import numpy as np
 import pytest
 
 import naive
+from bayesmf.batch_kernels import make_columns, make_work, pad
 from bayesmf.batches import make_blocks
+from bayesmf.gathering import padded
 from bayesmf.grid import Grid, Rotation
-from bayesmf.kernels import Batches, Side, run_dealt
+from bayesmf.kernels import Side, run_dealt
 from bayesmf.keys import make_key
 from bayesmf.rounds import hold_blocks
 from bayesmf.samplers import SGD
+from bayesmf.worker import _pad_precision
 from problems import random_data
 
 N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3
 
 
 def _side(rows, block_rows, weight, prior):
+    wide = padded(rows.shape[1])
     return Side(
-        rows[block_rows].copy(), block_rows, weight, np.zeros(len(block_rows)), prior[0], prior[1],
-        2.0, np.uint32(0),
+        pad(rows[block_rows], wide), block_rows, weight, np.zeros(len(block_rows)),
+        pad(prior[0], wide), _pad_precision(prior[1], wide, float), 2.0, np.uint32(0),
     )  # fmt: skip
 
 
@@ -34,10 +38,13 @@ def _estimate(held, batch, users, items, priors):
     block = held.block
     x = _side(users, block.user_rows, held.prior_weight_user, priors[0])
     y = _side(items, block.item_rows, held.prior_weight_item, priors[1])
-    run_dealt(batch, np.array([0]), x, y, D, held.scale * TAU, 0, make_key(0))
+    width = users.shape[1]
+    columns = make_columns(D, width, float)
+    work = make_work(len(y.rows), columns)
+    run_dealt(batch, np.array([0]), x, y, columns, held.scale * TAU, 0, make_key(0), work)
     out = np.zeros_like(users), np.zeros_like(items)
-    out[0][block.user_rows] = x.rows - users[block.user_rows]
-    out[1][block.item_rows] = y.rows - items[block.item_rows]
+    out[0][block.user_rows] = x.rows[:, :width] - users[block.user_rows]
+    out[1][block.item_rows] = y.rows[:, :width] - items[block.item_rows]
     return out
 
 
@@ -45,15 +52,13 @@ def _batches(held, minibatch, m):
     """Every mini-batch of a block, all equally likely."""
     block = held.block
     if minibatch == "shuffled":
-        cuts = itertools.pairwise(block.starts)
+        cuts = itertools.pairwise(block.rating_starts)
         choices = [np.arange(lo, hi) for lo, hi in cuts]
     else:
         choices = [np.sort(c) for c in itertools.product(range(len(block)), repeat=m)]
     for index in choices:
         index = np.asarray(index, dtype=int)
-        yield Batches(
-            block.user[index], block.item[index], block.value[index], np.array([0, len(index)])
-        )
+        yield naive.as_batches(*(a[index] for a in block.triples()), np.array([0, len(index)]))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_expectation_is_the_gradient(shape, slots, minibatch, full):
         parts = [_estimate(one, b, users, items, priors) for b in _batches(one, minibatch, m)]
         for side in range(2):
             mean[side][:] += v * sum(p[side] for p in parts) / len(parts)
-    ratings = list(zip(data.user, data.item, data.value, strict=True))
+    ratings = list(zip(*data.triples(), strict=True))
     gx, gy, _ = naive.gradients(users, items, ratings, D)
     for got, rows, likelihood, (mu, L) in zip(mean, (users, items), (gx, gy), priors, strict=True):
         matrix = L if full else np.diag(L)
@@ -105,7 +110,7 @@ def test_without_the_corrector_it_is_biased():
     (held,) = hold_blocks(data, make_blocks(data, Grid(), 1, 3), np.ones(1), rule, np.float64)
     bare = replace(held, prior_weight_user=np.ones(N_USERS), prior_weight_item=np.ones(N_ITEMS))
     parts = [_estimate(bare, b, users, items, priors)[0] for b in _batches(held, "replacement", 2)]
-    ratings = list(zip(data.user, data.item, data.value, strict=True))
+    ratings = list(zip(*data.triples(), strict=True))
     gx, _, _ = naive.gradients(users, items, ratings, D)
     hbar = 1 / held.prior_weight_user
     G2 = TAU * gx - hbar[:, None] * users * priors[0][1]

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
     from bayesmf.estimator import BayesianMF, Recommendation
+    from bayesmf.packed import PackedRatings
+    from bayesmf.packing import pack
     from bayesmf.ratings import Ratings
     from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic import Synthetic
@@ -30,6 +32,7 @@ _HOMES = {
     "History": "callbacks",
     "InputError": "errors",
     "NotFittedError": "errors",
+    "PackedRatings": "packed",
     "Progress": "callbacks",
     "Ratings": "ratings",
     "Recommendation": "estimator",
@@ -39,6 +42,7 @@ _HOMES = {
     "SGLD": "samplers",
     "SGNHT": "clocks",
     "Synthetic": "synthetic",
+    "pack": "packing",
 }
 
 __all__ = [
@@ -59,11 +63,13 @@ __all__ = [
     "History",
     "InputError",
     "NotFittedError",
+    "PackedRatings",
     "Progress",
     "Ratings",
     "Recommendation",
     "RowClock",
     "Synthetic",
+    "pack",
 ]
 
 

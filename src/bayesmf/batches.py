@@ -7,60 +7,143 @@ visited in an order drawn anew for each pass (random reshuffling).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.dealing import count_blocks, count_items, count_runs, count_users, deal
 from bayesmf.grid import Grid, stripes
 from bayesmf.keys import STREAM_BATCH, STREAM_LAYOUT, generator
+from bayesmf.row_lists import RowLists, code_ratings, sort_rows, transpose
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Ratings in the units of the chain: centred and scaled, row numbers instead of ids."""
+    """Ratings in the units of the chain: centred and scaled, row numbers instead of ids.
 
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
-    value: NDArray[np.float32]
-    n_users: int
+    By user, then item; by item where that is asked for, found once. Ratings of few values are codes
+    of one byte, and `levels` are what codes stand for. All may be mapped from files.
+    """
+
+    by_user: RowLists
     n_items: int
+    levels: NDArray[np.float32]
+    turned: RowLists | None = None  # by item, where it is known
+
+    @classmethod
+    def of(
+        cls,
+        user: NDArray[np.int32],
+        item: NDArray[np.int32],
+        value: NDArray[Any],
+        n_users: int,
+        n_items: int,
+    ) -> TrainingData:
+        """From triples in any order."""
+        coded = code_ratings(value) if value.dtype == np.float32 else None
+        code, levels = (value, np.zeros(1, np.float32)) if coded is None else coded
+        return cls(sort_rows(user, item, code, n_users, n_items), n_items, levels)
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.by_user)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.by_user.starts) - 1
+
+    @cached_property
+    def by_item(self) -> RowLists:
+        """The same ratings item by item."""
+        return self.turned or transpose(self.by_user, self.n_items)
 
     def user_counts(self) -> NDArray[np.int64]:
         """Ratings of each user."""
-        return np.bincount(self.user, minlength=self.n_users)
+        return self.by_user.counts()
+
+    @cached_property
+    def _item_counts(self) -> NDArray[np.int64]:
+        if self.turned is not None:
+            return self.turned.counts()
+        return np.bincount(self.by_user.other, minlength=self.n_items)
 
     def item_counts(self) -> NDArray[np.int64]:
         """Ratings of each item."""
-        return np.bincount(self.item, minlength=self.n_items)
+        return self._item_counts
+
+    def decode(self, code: NDArray[Any]) -> NDArray[Any]:
+        """Ratings from what stands for them."""
+        return self.levels[code] if code.dtype == np.uint8 else code
+
+    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
+        """User, item and rating of all ratings, by user: for small data alone."""
+        user = np.repeat(np.arange(self.n_users, dtype=np.int32), self.user_counts())
+        return user, self.by_user.other, self.decode(self.by_user.value)
+
+    def mean_square(self) -> float:
+        """Of the ratings."""
+        code = self.by_user.value
+        if code.dtype == np.uint8:
+            share = np.bincount(code, minlength=len(self.levels)) / len(code)
+            return float(share @ np.square(self.levels, dtype=float))
+        return float(np.mean(np.square(code, dtype=float)))
 
 
 @dataclass(frozen=True)
 class Block:
-    """The ratings X^(s) where some users and some items meet.
+    """The ratings X^(s) where some users and some items meet, as runs of one user's ratings.
 
     `user_rows` and `item_rows` are the rows of the chain's parameters that belong to the block;
-    `user` and `item` are positions in these. `starts` delimits the mini-batches.
+    `run_user` and `item` are positions in these. Run k has the ratings from run_starts[k] to
+    run_starts[k + 1], mini-batch b the runs from starts[b] to starts[b + 1], users ascending.
+    `value` are ratings or their codes.
     """
 
     number: int
     user_rows: NDArray[np.int32]
     item_rows: NDArray[np.int32]
-    user: NDArray[np.int32]
+    run_user: NDArray[np.int32]
+    run_starts: NDArray[np.int64]
     item: NDArray[np.int32]
-    value: NDArray[np.float32]
+    value: NDArray[Any]
+    levels: NDArray[np.float32]
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.item)
 
     @property
     def n_batches(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def rating_starts(self) -> NDArray[np.int64]:
+        """Where mini-batches begin among the ratings."""
+        return self.run_starts[self.starts]
+
+    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
+        """Positions of user and item, and the rating, of all ratings: for small data alone."""
+        value = self.levels[self.value] if self.value.dtype == np.uint8 else self.value
+        return np.repeat(self.run_user, np.diff(self.run_starts)), self.item, value
+
+    @cached_property
+    def _found(self) -> NDArray[np.int64]:
+        sizes = len(self.user_rows), len(self.item_rows)
+        out = np.zeros((2, sum(sizes)), np.int64)
+        count_users(self.run_user, self.run_starts, out[0, : sizes[0]], out[1, : sizes[0]])
+        count_items(self.item, self.rating_starts, out[0, sizes[0] :], out[1, sizes[0] :])
+        return out
+
+    def visits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Mini-batches that hold each user and each item."""
+        return self._found[0, : len(self.user_rows)], self._found[0, len(self.user_rows) :]
+
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ratings of each user and of each item."""
+        return self._found[1, : len(self.user_rows)], self._found[1, len(self.user_rows) :]
 
 
 def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> list[Block]:
@@ -68,24 +151,47 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
 
     Every block has the same number of mini-batches, of size N_s / n_batches: so a round of a given
     length is the same share of a pass everywhere, and visit rates stay what the scheduler says.
+    Blocks are stretches of arrays that are made once for all of them.
     """
-    user_stripe = stripes(data.user_counts(), grid.rows, 2 * seed)
-    item_stripe = stripes(data.item_counts(), grid.cols, 2 * seed + 1)
+    user_stripe = stripes(data.user_counts(), grid.rows, 2 * seed).astype(np.int32)
+    item_stripe = stripes(data.item_counts(), grid.cols, 2 * seed + 1).astype(np.int32)
     users = [np.flatnonzero(user_stripe == r).astype(np.int32) for r in range(grid.rows)]
     items = [np.flatnonzero(item_stripe == c).astype(np.int32) for c in range(grid.cols)]
-    user_position = _positions(users, data.n_users)
-    item_position = _positions(items, data.n_items)
-    owner = user_stripe[data.user] * grid.cols + item_stripe[data.item]
-    by_block = np.argsort(owner, kind="stable")
-    ends = np.cumsum(np.bincount(owner, minlength=len(grid)))
-    blocks = []
-    for number, members in enumerate(np.split(by_block, ends[:-1])):
-        rows, cols = users[number // grid.cols], items[number % grid.cols]
-        user = user_position[data.user[members]]
-        item = item_position[data.item[members]]
-        order, starts = _deal(user, item, n_batches, seed, number)
-        value = data.value[members]
-        blocks.append(Block(number, rows, cols, user[order], item[order], value[order], starts))
+    lists = data.by_user
+    pack = lists.starts, lists.other
+    cut = user_stripe, item_stripe, grid.cols
+    sizes = count_blocks(*pack, *cut, len(grid))
+    seeds = generator(np.zeros(2, np.uint32), seed, STREAM_LAYOUT).integers(
+        0, 2**64, len(grid), np.uint64
+    )
+    runs = count_runs(*pack, *cut, sizes, n_batches, seeds)
+    run_user = np.empty(runs.sum(), np.int32)
+    run_starts = np.empty(len(run_user) + len(grid), np.int64)
+    item, value = np.empty(len(lists), np.int32), np.empty(len(lists), lists.value.dtype)
+    deal(
+        *pack, lists.value, user_stripe, item_stripe, _positions(users, data.n_users),
+        _positions(items, data.n_items), grid.cols, sizes, n_batches, seeds, runs, run_user,
+        run_starts, item, value,
+    )  # fmt: skip
+    blocks, at, run = [], 0, 0
+    for number, size in enumerate(sizes):
+        starts = np.zeros(n_batches + 1, np.int64)
+        np.cumsum(runs[number * n_batches : (number + 1) * n_batches], out=starts[1:])
+        own, end = slice(at, at + size), run + starts[-1]
+        blocks.append(
+            Block(
+                number,
+                users[number // grid.cols],
+                items[number % grid.cols],
+                run_user[run:end],
+                run_starts[run + number : end + number + 1],
+                item[own],
+                value[own],
+                data.levels,
+                starts,
+            )
+        )
+        at, run = at + size, end
     return blocks
 
 
@@ -94,18 +200,6 @@ def _positions(groups: list[NDArray[np.int32]], n: int) -> NDArray[np.int32]:
     for rows in groups:
         out[rows] = np.arange(len(rows), dtype=np.int32)
     return out
-
-
-def _deal(
-    user: NDArray[np.int32], item: NDArray[np.int32], n_batches: int, seed: int, block: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order of the ratings by (mini-batch, user, item), and where each mini-batch starts."""
-    n = len(user)
-    starts = (np.arange(n_batches + 1, dtype=np.int64) * n) // n_batches
-    batch = np.empty(n, dtype=np.int64)
-    rng = generator(np.zeros(2, np.uint32), seed, STREAM_LAYOUT, block + 1)
-    batch[rng.permutation(n)] = np.repeat(np.arange(n_batches), np.diff(starts))
-    return np.lexsort((item, user, batch)), starts
 
 
 def batch_order(
@@ -132,38 +226,49 @@ class Stripe:
     """The ratings of some rows of one side, row by row: what a Gibbs half-sweep needs.
 
     `rows` are row numbers of this side; ratings of rows[k] are at [starts[k], starts[k + 1]),
-    `other` are row numbers of the other side.
+    `other` are row numbers of the other side, `value` ratings or their codes.
     """
 
     rows: NDArray[np.int32]
     starts: NDArray[np.int64]
     other: NDArray[np.int32]
-    value: NDArray[np.float32]
+    value: NDArray[Any]
+    levels: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.value)
 
 
-def make_stripes(
-    row: NDArray[np.int32],
-    other: NDArray[np.int32],
-    value: NDArray[np.float32],
-    n_rows: int,
-    n_stripes: int,
-) -> list[Stripe]:
-    """Cut one side into stripes of consecutive rows with near-equal numbers of ratings."""
-    order = np.lexsort((other, row))
-    starts = np.zeros(n_rows + 1, dtype=np.int64)
-    np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
-    other, value = other[order], value[order]
-    goals = (np.arange(1, n_stripes) * len(value)) // n_stripes
+def make_stripes(lists: RowLists, levels: NDArray[np.float32], n_stripes: int) -> list[Stripe]:
+    """Cut one side into stripes of consecutive rows with near-equal numbers of ratings.
+
+    Nothing is copied: a stripe is a view of the lists.
+    """
+    starts, n_rows = lists.starts, len(lists.starts) - 1
+    goals = (np.arange(1, n_stripes) * len(lists)) // n_stripes
     cuts = np.unique(np.concatenate([[0], np.searchsorted(starts, goals), [n_rows]]))
     return [
         Stripe(
             np.arange(lo, hi, dtype=np.int32),
             starts[lo : hi + 1] - starts[lo],
-            other[starts[lo] : starts[hi]],
-            value[starts[lo] : starts[hi]],
+            lists.other[starts[lo] : starts[hi]],
+            lists.value[starts[lo] : starts[hi]],
+            levels,
         )
         for lo, hi in pairwise(cuts)
     ]
+
+
+def some_stripes(
+    lists: RowLists, levels: NDArray[np.float32], chosen: NDArray[np.bool_], n_stripes: int
+) -> list[Stripe]:
+    """The ratings of the chosen rows of one side, in a few stripes; none where there are none."""
+    rows = np.flatnonzero(chosen).astype(np.int32)
+    if not len(rows):
+        return []
+    counts = lists.counts()
+    starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(counts[rows], out=starts[1:])
+    own = np.repeat(chosen, counts)
+    part = RowLists(starts, lists.other[own], lists.value[own])
+    return [replace(s, rows=rows[s.rows]) for s in make_stripes(part, levels, n_stripes)]

@@ -42,7 +42,7 @@ class BlockRounds(ABC):
             visit_slots(rule.visits, sizes), n_chains, shuffle=rule.shuffle_groups, seed=seed
         )
         self.visit_rate = self._visit_rate(len(self._blocks))
-        self._variance = max(1.0, float(np.mean(np.square(data.value, dtype=float))))
+        self._variance = max(1.0, data.mean_square())
         self.length = rule.round_length
         # Rounds between copies of the state to fall back on: about an epoch.
         self._every = max(1, round(rule.rounds_per_epoch(self._shape)))

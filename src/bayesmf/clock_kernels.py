@@ -15,24 +15,39 @@ this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. A plain twin is in test
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmf.kernels import Batches, draw_sorted, gather_run, make_work
-from bayesmf.keys import FAST, fill_normals
+from bayesmf.batch_kernels import (
+    close_run,
+    draw_batch,
+    draw_noise,
+    gather_run,
+    open_run,
+    set_pull,
+)
+from bayesmf.keys import FAST
+from bayesmf.params import Rows
+from bayesmf.vectors import LANES, fma, larger, load, root, splat, store, total
 
 _JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+# A call with a dozen arrays takes longer than what is done for a row.
+_INNER: Any = {
+    **_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True,
+}  # fmt: skip
+
+_U = np.uint64
 
 
 class ClockSide(NamedTuple):
-    """One side (users or items) of a block, as an update sees it."""
+    """One side (users or items) of a block, as an update sees it; columns are padded."""
 
-    rows: NDArray[np.float32]  # updated in place
-    momenta: NDArray[np.float32]  # updated in place; the column after the last is the thermostat
+    rows: Rows  # updated in place
+    momenta: Rows  # updated in place
+    heat: Rows  # of each row's thermostat, updated in place
     numbers: NDArray[np.int32]  # row numbers in the whole matrix: the random numbers' keys
     n: NDArray[np.float32]  # ratings of the row in all blocks
     factor: NDArray[np.float32]  # of the likelihood's gradient, with tau in it
@@ -41,112 +56,138 @@ class ClockSide(NamedTuple):
     share: NDArray[np.float32]  # s, before the likelihood's share of the curvature
     mu: NDArray[np.float32]
     Lambda: NDArray[np.float32]  # diagonal or matrix
-    diagonal: NDArray[np.float32]  # of Lambda
+    diagonal: NDArray[np.float32]  # of Lambda; 1 beyond the last column
     stiffness: NDArray[np.float32]  # tau m_d: curvature that one rating brings to a column
     gain: np.float32  # of the thermostat; 0 for a friction that stays
     stream: np.uint32
 
 
-@njit(**_JIT)
-def step_row(X, M, i, gradient, pull, rate, z, row, mu, Lambda, diagonal, stiffness, gain):
-    """One visit to a row; `row` is (factor, n, eta, keep, share), its own numbers.
+@njit(**_INNER)
+def step_row(
+    X, M, heat, i, at, gradient, from_, z, noise, row, mu, Lambda, diagonal, stiffness, gain, pull,
+    features, bias, width, lanes,
+):  # fmt: skip
+    """One visit to row i; `row` is (factor, n, eta, keep, share), its own numbers.
 
     With a thermostat (gain > 0) the friction is what the thermostat has come to, the noise as for
     friction `keep`: heat that mini-batches bring is met by friction without being known beforehand.
     `share` is then what the momenta may be hotter than one.
     """
+    kind = X.dtype.type
     factor, n, eta, keep, share = row
-    width = X.shape[1]
-    one, half, zero = np.float32(1.0), np.float32(0.5), np.float32(0.0)
-    if Lambda.ndim == 1:
-        for d in range(width):
-            pull[d] = Lambda[d] * (X[i, d] - mu[d])
-    else:
-        for d in range(width):
-            pull[d] = zero
-            for e in range(width):
-                pull[d] += Lambda[d, e] * (X[i, e] - mu[e])
+    set_pull(pull, X, at, mu, Lambda, lanes)
     known, pace = share, np.sqrt(eta)
-    friction, spread = keep, one - keep * keep
+    friction = keep
     if gain > 0:
-        friction = keep * np.exp(-pace * M[i, width])
-        share = zero
-    # Short loops that each write to one or two arrays: more, and the compiler gives up proving
-    # that they do not overlap, and with it vector code.
-    goal = zero
-    for d in range(width):
-        data = n * stiffness[d]
-        P = one / (data + diagonal[d])
-        rate[d] = math.sqrt(eta * P)
-        z[d] *= math.sqrt(spread * max(one - share * data * P, zero))
-        goal += data * P
-    kinetic = zero
-    for d in range(width):
-        before = M[i, d] + rate[d] * (factor * gradient[d] - pull[d])
-        after = friction * before + z[d]
-        M[i, d] = after
-        pull[d] = half * (before + after)
-        kinetic += before * before + after * after
-    for d in range(width):
-        X[i, d] += rate[d] * pull[d]
+        friction = keep * np.exp(-pace * heat[i])
+        share = kind(0.0)
+    zero, one, half = splat(kind(0.0)), splat(kind(1.0)), splat(kind(0.5))
+    each, step, forth = splat(kind(n)), splat(kind(eta)), splat(kind(factor))
+    left, spread = splat(kind(friction)), splat(kind(kind(1.0) - keep * keep))
+    there, goal, kinetic = splat(kind(share)), zero, zero
+    for v in range(len(lanes)):
+        c = _U(LANES * v)
+        data = each * load(stiffness, c)
+        P = one / (data + load(diagonal, c))
+        part = data * P
+        rate = root(step * P)
+        own = load(features, c) + load(bias, c)  # beyond the last column stays zero
+        random = root(spread * larger(one - there * part, zero)) * own * load(z, noise + c)
+        force = forth * load(gradient, from_ + c) - load(pull, c)
+        before = fma(rate, force, load(M, at + c))
+        after = fma(left, before, random)
+        store(M, at + c, after)
+        store(X, at + c, fma(rate * half, before + after, load(X, at + c)))
+        goal = goal + part
+        kinetic = fma(before, before, fma(after, after, kinetic))
     if gain > 0:
         # Bounded: a row that sets out far from home must not take long to cool down from its fall.
-        heat = half * kinetic / width - (one + known * goal / width)
-        M[i, width] += gain * pace * min(heat, np.float32(4.0))
+        hotter = kind(0.5) * total(kinetic) / width - (kind(1.0) + known * total(goal) / width)
+        heat[i] += gain * pace * min(hotter, kind(4.0))
 
 
 @njit(**_JIT)
-def update_batch(data, lo, hi, users, items, n_factors, iteration, key, work):
-    """One mini-batch: gradients of all its rows at the old state, then their updates.
+def update_batch(data, lo, hi, users, items, columns, iteration, key, work):
+    """One mini-batch, the runs from lo to hi: gradients at the old state, then updates.
 
-    A user's ratings are one run, so a user is updated when its run ends and its old row is
-    needed no more; items gather their gradients until the end. Returns the sum of squared errors.
+    A user is updated when its run ends and its old row is needed no more; items gather their
+    gradients until the end. Returns the sum of squared errors.
     """
-    gradient, item_gradient, touched, seen, z, pull = work
-    rate = np.empty_like(pull)
     # Local names: a tuple's array costs a reference count each time it is named in a loop.
-    user, item, value = data.user, data.item, data.value
-    X, x_M, x_eta, x_n, x_factor, x_keep, x_share = row_arrays(users)
-    Y, y_M, y_eta, y_n, y_factor, y_keep, y_share = row_arrays(items)
-    x_mu, x_Lambda, x_diagonal, x_stiffness = column_arrays(users)
-    y_mu, y_Lambda, y_diagonal, y_stiffness = column_arrays(items)
-    n_quads = (X.shape[1] + 3) // 4
-    sse = 0.0
-    n_touched = 0
-    n = lo
-    while n < hi:
-        i = user[n]
-        gradient[:] = np.float32(0.0)
-        n, n_touched, run_sse = gather_run(
-            user, item, value, n, hi, X, Y, n_factors, gradient, item_gradient, touched, n_touched,
-            seen,
+    run_user, run_starts, item = data.run_user, data.run_starts, data.item
+    value, levels = data.value, data.levels
+    lanes, features, bias = columns.lanes, columns.features, columns.bias
+    x, gradient, gradients, touched, seen, pull, number, row, quad, planes, z = work
+    X, Y, M = users.rows.reshape(-1), items.rows.reshape(-1), users.momenta.reshape(-1)
+    factor, n, eta, keep, share = row_arrays(users)
+    mu, Lambda, diagonal, stiffness = column_arrays(users)
+    heat, numbers, gain = users.heat, users.numbers, users.gain
+    room, wide = _U(number.shape[0]), _U(LANES * len(lanes))
+    width, n_factors, zero = X.dtype.type(columns.width), columns.n_factors, X.dtype.type(0.0)
+    sse, n_touched, place = 0.0, _U(0), (iteration, users.stream)
+    for first in range(_U(lo), _U(hi), room):
+        last = min(first + room, _U(hi))
+        draw_noise(
+            run_user, first, last, eta, numbers, number, row, quad, planes, z, columns.width, wide,
+            place, key,
         )  # fmt: skip
-        sse += run_sse
-        if x_eta[i] > 0:
-            fill_normals(z, n_quads, users.numbers[i], iteration, users.stream, key[0], key[1])
-            row = (x_factor[i], x_n[i], x_eta[i], x_keep[i], x_share[i])
-            step_row(
-                X, x_M, i, gradient, pull, rate, z, row, x_mu, x_Lambda, x_diagonal, x_stiffness,
-                users.gain,
+        drawn = _U(0)
+        for r in range(first, last):
+            i = _U(run_user[r])
+            at = i * wide
+            open_run(X, at, x, gradient, features, bias, lanes)
+            a = X[at + _U(n_factors)] if columns.width > n_factors else zero
+            n_touched, errors, squares = gather_run(
+                item, value, levels, run_starts[r], run_starts[r + _U(1)], a, x, Y, gradient,
+                gradients, touched, n_touched, seen, lanes,
             )  # fmt: skip
-    for t in range(n_touched):
-        j = touched[t]
-        seen[j] = False
-        sums = item_gradient[j]
-        if y_eta[j] > 0:
-            fill_normals(z, n_quads, items.numbers[j], iteration, items.stream, key[0], key[1])
-            row = (y_factor[j], y_n[j], y_eta[j], y_keep[j], y_share[j])
-            step_row(
-                Y, y_M, j, sums, pull, rate, z, row, y_mu, y_Lambda, y_diagonal, y_stiffness,
-                items.gain,
-            )  # fmt: skip
-        sums[:] = np.float32(0.0)
+            sse += np.float64(squares)
+            if eta[i] > 0:
+                close_run(gradient, errors, features, bias, lanes)
+                step_row(
+                    X, M, heat, i, at, gradient, _U(0), z, drawn,
+                    (factor[i], n[i], eta[i], keep[i], share[i]), mu, Lambda, diagonal, stiffness,
+                    gain, pull, features, bias, width, lanes,
+                )  # fmt: skip
+                drawn += wide
+    update_items(Y, n_touched, items, columns, iteration, key, work)
     return sse
+
+
+@njit(**_JIT)
+def update_items(Y, n_touched, items, columns, iteration, key, work):
+    """Items that a mini-batch has touched, by the gradients they have gathered."""
+    lanes, features, bias = columns.lanes, columns.features, columns.bias
+    _, _, gradients, touched, seen, pull, number, row, quad, planes, z = work
+    factor, n, eta, keep, share = row_arrays(items)
+    mu, Lambda, diagonal, stiffness = column_arrays(items)
+    M, heat, numbers, gain = items.momenta.reshape(-1), items.heat, items.numbers, items.gain
+    room, wide = _U(number.shape[0]), _U(LANES * len(lanes))
+    width, place = Y.dtype.type(columns.width), (iteration, items.stream)
+    for first in range(_U(0), n_touched, room):
+        last = min(first + room, n_touched)
+        draw_noise(
+            touched, first, last, eta, numbers, number, row, quad, planes, z, columns.width, wide,
+            place, key,
+        )  # fmt: skip
+        drawn = _U(0)
+        for t in range(first, last):
+            j = _U(touched[t])
+            seen[j], at = 0, j * wide
+            if eta[j] > 0:
+                step_row(
+                    Y, M, heat, j, at, gradients, at, z, drawn,
+                    (factor[j], n[j], eta[j], keep[j], share[j]), mu, Lambda, diagonal, stiffness,
+                    gain, pull, features, bias, width, lanes,
+                )  # fmt: skip
+                drawn += wide
+            for v in range(len(lanes)):
+                store(gradients, at + _U(LANES * v), splat(Y.dtype.type(0.0)))
 
 
 @njit(inline="always")
 def row_arrays(side):
-    return side.rows, side.momenta, side.eta, side.n, side.factor, side.keep, side.share
+    return side.factor, side.n, side.eta, side.keep, side.share
 
 
 @njit(inline="always")
@@ -155,32 +196,22 @@ def column_arrays(side):
 
 
 @njit(**_JIT)
-def run_clock_dealt(data, order, users, items, n_factors, first, key):
+def run_clock_dealt(data, order, users, items, columns, first, key, work):
     """A round over dealt mini-batches, in the given order. Returns (sse, ratings read)."""
-    work = make_work(items)
     sse, count = 0.0, 0
     for k in range(order.shape[0]):
         lo, hi = data.starts[order[k]], data.starts[order[k] + 1]
-        sse += update_batch(data, lo, hi, users, items, n_factors, first + k, key, work)
-        count += hi - lo
+        sse += update_batch(data, lo, hi, users, items, columns, first + k, key, work)
+        count += data.run_starts[hi] - data.run_starts[lo]
     return sse, count
 
 
 @njit(**_JIT)
-def run_clock_replacement(data, m, length, block, users, items, n_factors, first, key):
-    """A round of mini-batches of m ratings drawn with replacement."""
-    n = data.value.shape[0]
-    work = make_work(items)
-    index = np.empty(m, np.int64)
-    drawn = Batches(
-        np.empty(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float32), data.starts
-    )
+def run_clock_replacement(data, room, length, block, users, items, columns, first, key, work):
+    """A round of mini-batches drawn with replacement."""
+    index, drawn = room
     sse = 0.0
     for k in range(length):
-        draw_sorted(index, n, first + k, block, key)
-        for t in range(m):
-            drawn.user[t] = data.user[index[t]]
-            drawn.item[t] = data.item[index[t]]
-            drawn.value[t] = data.value[index[t]]
-        sse += update_batch(drawn, 0, m, users, items, n_factors, first + k, key, work)
-    return sse, length * m
+        runs = draw_batch(index, drawn, data, first + k, block, key)
+        sse += update_batch(drawn, 0, np.int64(runs), users, items, columns, first + k, key, work)
+    return sse, length * index.shape[0]

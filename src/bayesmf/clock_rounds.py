@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayesmf.batches import Stripe, TrainingData, make_stripes
+from bayesmf.batches import Stripe, TrainingData, some_stripes
 from bayesmf.block_rounds import BlockRounds, hold_blocks
 from bayesmf.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.errors import DivergenceError
+from bayesmf.gathering import regressors
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.phases import ChainState, Moments, Phases
 from bayesmf.rules import Array
@@ -39,8 +39,8 @@ class ClockRounds(BlockRounds):
         most = rule.exact_below or 0
         self._moving = tuple(counts > most for counts in self._counts)
         rare = (
-            rare_stripes(data.user, data.item, data.value, ~self._moving[0]),
-            rare_stripes(data.item, data.user, data.value, ~self._moving[1]),
+            some_stripes(data.by_user, data.levels, ~self._moving[0], RARE_STRIPES),
+            some_stripes(data.by_item, data.levels, ~self._moving[1], RARE_STRIPES),
         )
         self.held = [*self.blocks, *rare[0], *rare[1]]
         first, second = len(self.blocks), len(self.blocks) + len(rare[0])
@@ -59,12 +59,12 @@ class ClockRounds(BlockRounds):
         n = np.maximum(self._counts[side].astype(np.float64), 1.0)
         hbar, total = np.zeros(len(n)), np.zeros(len(n))
         for h in self.blocks:
-            rows, position, weight = (
-                (h.block.user_rows, h.block.user, h.prior_weight_user),
-                (h.block.item_rows, h.block.item, h.prior_weight_item),
+            rows, weight = (
+                (h.block.user_rows, h.prior_weight_user),
+                (h.block.item_rows, h.prior_weight_item),
             )[side]
             hbar[rows] = 1.0 / weight.astype(np.float64)
-            total[rows] += h.scale * np.bincount(position, minlength=len(rows))
+            total[rows] += h.scale * h.block.counts()[side]
         f = np.maximum(np.round(hbar * total / n, 4), 1.0)
         if self.blocks[0].replacement_size is not None:
             return RowFacts(n, np.full(len(n), np.inf), f, n / f)
@@ -179,7 +179,8 @@ class ClockRounds(BlockRounds):
             (params.users, params.items, now.users),
             (params.items, params.users, now.items),
         )[side]
-        given = other.copy()  # a task that runs late must not see the next phase's rows
+        # A copy also because a task that runs late must not see the next phase's rows.
+        given = regressors(other, params.n_factors)
         numbers = [self._stripe(place).rows for place in self._places[side]]
         results = yield [
             RowsTask(
@@ -188,6 +189,7 @@ class ClockRounds(BlockRounds):
                 stream=(STREAM_USERS, STREAM_ITEMS)[side],
                 rows=rows[own],
                 relax=0.0,
+                joint=None,
                 other=given,
                 n_factors=params.n_factors,
                 prior=prior,
@@ -210,20 +212,3 @@ class ClockRounds(BlockRounds):
         stripe = self.held[place]
         assert isinstance(stripe, Stripe)
         return stripe
-
-
-def rare_stripes(
-    row: NDArray[np.int32],
-    other: NDArray[np.int32],
-    value: NDArray[np.float32],
-    rare: NDArray[np.bool_],
-) -> list[Stripe]:
-    """The ratings of some rows of one side, in a few stripes; none where there are no such rows."""
-    rows = np.flatnonzero(rare).astype(np.int32)
-    if not len(rows):
-        return []
-    place = np.zeros(len(rare), np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    own = rare[row]
-    stripes = make_stripes(place[row[own]], other[own], value[own], len(rows), RARE_STRIPES)
-    return [replace(stripe, rows=rows[stripe.rows]) for stripe in stripes]

@@ -24,22 +24,15 @@ def h_replacement(counts: NDArray[np.int64], n: int, m: int) -> Array:
         return np.asarray(-np.expm1(m * np.log1p(-counts / n)))
 
 
-def h_shuffled(position: NDArray[np.int32], starts: NDArray[np.int64], n_rows: int) -> Array:
-    """Share of the dealt mini-batches that hold each row: exact, by counting."""
-    batch = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    pairs = np.unique(batch * np.int64(n_rows) + position)
-    return np.bincount(pairs % n_rows, minlength=n_rows) / (len(starts) - 1)
-
-
 def block_h(block: Block, batch_size: int | None) -> tuple[Array, Array]:
-    """(h_user, h_item) of the block's rows; `batch_size=None` for dealt mini-batches."""
-    sides = ((block.user, len(block.user_rows)), (block.item, len(block.item_rows)))
+    """(h_user, h_item) of the block's rows.
+
+    Of dealt mini-batches (`batch_size=None`), the share that hold the row: exact, by counting.
+    """
     if batch_size is None:
-        user, item = (h_shuffled(p, block.starts, n) for p, n in sides)
+        user, item = (visits / block.n_batches for visits in block.visits())
     else:
-        user, item = (
-            h_replacement(np.bincount(p, minlength=n), len(block), batch_size) for p, n in sides
-        )
+        user, item = (h_replacement(n, len(block), batch_size) for n in block.counts())
     return user, item
 
 

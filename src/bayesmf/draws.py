@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -79,7 +80,7 @@ class DrawStore:
         """Make room for n draws of a chain."""
         parts = [params] if means is None else [params, means]
         shapes = [rows.shape for part in parts for rows in (part.users, part.items)]
-        self._rows[chain] = [_allocate(n, shape) for shape in shapes]
+        self._rows[chain] = [allocate(n, shape) for shape in shapes]
 
     def add(
         self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
@@ -92,6 +93,7 @@ class DrawStore:
         kept = [rows for part in parts for rows in (part.users, part.items)]
         for array, rows in zip(self._rows[chain], kept, strict=True):
             array[slot] = rows
+            _let_go(array)
         self._precisions[chain].append(precisions)
 
     def full(self, chain: int) -> bool:
@@ -130,7 +132,7 @@ class DrawStore:
         parts = [rows[part][:n] for rows, n in zip(self._rows, counts, strict=True)]
         if len(parts) == 1:
             return parts[0]
-        out = _allocate(sum(counts), parts[0].shape[1:])
+        out = allocate(sum(counts), parts[0].shape[1:])
         at = 0
         for one in parts:
             out[at : at + len(one)] = one
@@ -138,7 +140,14 @@ class DrawStore:
         return out
 
 
-def _allocate(n: int, shape: tuple[int, ...]) -> Rows:
+def _let_go(array: Rows) -> None:
+    """Leave what was written to a mapped array to the system: it is not read until the end."""
+    advice = getattr(mmap, "MADV_DONTNEED", None)  # not everywhere
+    if isinstance(array, np.memmap) and advice is not None:
+        array._mmap.madvise(advice)  # type: ignore[attr-defined]
+
+
+def allocate(n: int, shape: tuple[int, ...]) -> Rows:
     """An array for n draws: in memory where it is small, else in a temporary file."""
     if 4 * n * int(np.prod(shape)) < MAP_ABOVE_BYTES:
         return np.empty((n, *shape), np.float32)

@@ -25,6 +25,7 @@ from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import make_report, prepare, prepare_validation
+from bayesmf.ranking import Question, Recommendations, draw_picks, rank_users
 from bayesmf.ratings import Ratings
 from bayesmf.samplers import Auto, Sampler, sampler_from
 from bayesmf.seen import Seen
@@ -56,7 +57,7 @@ class BayesianMF:
         Latent features D. The default follows the number of ratings per row.
     sampler : "auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd" or a sampler object
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
-        settings; "auto" is Gibbs where exact draws are the faster way, SGHMC beyond.
+        settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}
         When samplers whose length was not said have sampled enough (bayesmf.tuning), and how many
         chains "auto" runs: 1, 2 or 4.
@@ -170,7 +171,8 @@ class BayesianMF:
         ----------
         ratings
             Ratings, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
-            (users, items, ratings) arrays.
+            (users, items, ratings) arrays; PackedRatings or their folder where all that is too
+            much for memory.
         validation
             The same, optional. Its RMSE is followed while the chains run; nothing is learnt from
             it, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
@@ -181,11 +183,11 @@ class BayesianMF:
         settings = make_settings(self.get_params(deep=False), data, made.scale)
         engine = self._engine()
         pairs = None if known is None else prepare_validation(known, made)
-        compile_seconds = compile_kernels(settings)
+        compile_seconds = compile_kernels(settings, data)
         history = History()
         run_report = run(data, settings, engine, pairs, (history, *(self.callbacks or ())))
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
-        self.user_ids_, self.item_ids_ = made.train.user_ids, made.train.item_ids
+        self.user_ids_, self.item_ids_ = made.user_ids, made.item_ids
         self.history_ = history.events
         self._seen = Seen.of_data(data)
         units = (made.center, made.scale, made.low, made.high)
@@ -226,14 +228,14 @@ class BayesianMF:
 
         Ids that were not in the training ratings get the prior's mean and spread.
         """
-        mean, std = self._fitted().mean_std(*self._pairs(users, items))
+        mean, std = self._fitted().mean_std(*self._pairs(users, items), self.n_workers)
         if np.ndim(users) == 0 and np.ndim(items) == 0:
             return (float(mean[0]), float(std[0])) if return_std else float(mean[0])
         return (mean, std) if return_std else mean
 
     def predict_interval(self, users: Any, items: Any, level: float = 0.9) -> tuple[Any, Any]:
         """Bounds between which a new rating falls with probability `level`."""
-        low, high = self._fitted().interval(*self._pairs(users, items), level)
+        low, high = self._fitted().interval(*self._pairs(users, items), level, self.n_workers)
         one = np.ndim(users) == 0 and np.ndim(items) == 0
         return (float(low[0]), float(high[0])) if one else (low, high)
 
@@ -266,6 +268,33 @@ class BayesianMF:
         best = posterior.top(row, n, exclude=exclude, policy=policy, level=level, rng=rng)
         ids = self.item_ids_
         return [Recommendation(ids[r.item], r.mean, r.std, r.low, r.high) for r in best]
+
+    def recommend_many(
+        self,
+        users: Any = None,
+        n: int = 10,
+        *,
+        policy: str = "mean",
+        exclude_seen: bool = True,
+        level: float | None = None,
+        random_state: int | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Recommendations:
+        """What `recommend` says, for many users (all by default) at once, as arrays.
+
+        Intervals are given for a `level` only. With "thompson" each user has a random draw of its
+        own, which depends on `random_state` and the user, not on who else is asked for. (It is
+        another than that of `recommend`.) `progress` is called with the number of users done.
+        """
+        posterior, ids = self._fitted(), self.user_ids_
+        question = Question(whole("n", n), policy, exclude_seen, level)
+        if random_state is not None:
+            random_state = whole("random_state", random_state, 0)
+        users = ids.ids if users is None else np.atleast_1d(users)
+        rows = ids.lookup(users)
+        picks = draw_picks(len(posterior.draws), len(ids), rows, random_state)
+        found = rank_users(posterior, rows, question, picks, self.n_workers, progress)
+        return Recommendations.of(users, self.item_ids_.ids, *found)
 
     def evaluate(
         self, ratings: Any, progress: Callable[[int], Any] | None = None

@@ -15,8 +15,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesmf.gathering import gather, padded
 from bayesmf.keys import FAST, fill_normals
-from bayesmf.params import Rows
+from bayesmf.row_lists import rating_at
 
 _JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 # What is called from compiled code alone needs no entry from Python: half of the compile time.
@@ -39,6 +40,8 @@ class Work(NamedTuple):
     solution: NDArray[np.float64]
     target: NDArray[np.float64]
     x: NDArray[np.float32]  # regressors: a column for a rating
+    e: NDArray[np.float32]  # targets: ratings without the other side's biases
+    zeros: NDArray[np.float32]  # as wide as regressors
     y: NDArray[np.float64]  # the same in float64; in the dual form a row for a rating
     z: NDArray[np.float32]
 
@@ -48,14 +51,24 @@ def round_up(n, unit):
     return (n + unit - 1) // unit * unit
 
 
-def make_work(width: int) -> Work:
-    rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 2) * 8
+@njit(inline="always")
+def padded_width(n_factors):
+    return round_up(n_factors, 8)
+
+
+def make_work(width: int, n_factors: int) -> Work:
+    rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 1) * 8
+    # Columns an odd number of vectors apart: they would share cache sets otherwise.
+    columns += 8 * (columns // 8 % 2 == 0)
+    wide = padded(n_factors)
     return Work(
         A=np.zeros((rows + 4, rows + 4)),
         inverse=np.zeros(rows),
         solution=np.zeros(rows),
         target=np.zeros(rows),
-        x=np.zeros((rows, columns), np.float32),
+        x=np.zeros((max(rows, wide), columns), np.float32),
+        e=np.zeros(columns, np.float32),
+        zeros=np.zeros(wide, np.float32),
         y=np.zeros((rows, columns)),
         z=np.zeros(2 * rows, np.float32),
     )
@@ -93,39 +106,22 @@ def add_products(P, x, corner, last, right, n, sign):
 
 
 @njit(**_INNER)
-def gather(x, other, index, value, lo, n, width, n_factors):
-    """Columns of x: regressors of the ratings from lo on, with their targets in row `width`.
-
-    Four at a time, so that stores are longer. Returns the number of columns: zeros make it a
-    whole number of vectors.
-    """
-    last = lo + n - 1
-    for k in range(0, n, 4):
-        r0, r1 = other[index[lo + k]], other[index[min(lo + k + 1, last)]]
-        r2, r3 = other[index[min(lo + k + 2, last)]], other[index[min(lo + k + 3, last)]]
-        for d in range(width):
-            x0, x1, x2, x3 = r0[d], r1[d], r2[d], r3[d]
-            x[d, k], x[d, k + 1], x[d, k + 2], x[d, k + 3] = x0, x1, x2, x3
-    for k in range(n):
-        x[width, k] = value[lo + k]
-        if width > n_factors:
-            x[width, k] -= x[n_factors, k]
-            x[n_factors, k] = 1
-    columns = round_up(n, 8)
-    for d in range(width + 1):
-        for k in range(n, columns):
-            x[d, k] = 0
-    return columns
-
-
-@njit(**_INNER)
-def accumulate(A, x, y, other, index, value, lo, hi, width, n_factors, exactly):
+def accumulate(A, x, y, e, zeros, ratings, lo, hi, width, n_factors, exactly):
     """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row."""
     # Not a literal 0: functions are compiled apart for those.
-    rows, corner = x.shape[0], np.int64(0)
+    rows, corner, flat = A.shape[0] - 4, np.int64(0), x.reshape(x.size)
     clear(A, rows + 4)
     for start in range(lo, hi, CHUNK):
-        n = gather(x, other, index, value, start, min(CHUNK, hi - start), width, n_factors)
+        n = min(CHUNK, hi - start)
+        gather(
+            flat, np.uint64(x.shape[1]), e, ratings, np.uint64(len(zeros)), start, n, zeros,
+            np.float32(0.0),
+        )  # fmt: skip
+        for k in range(round_up(n, 8)):
+            if width > n_factors:
+                x[n_factors, k] = 1.0 if k < n else 0.0
+            x[width, k] = e[k]
+        n = round_up(n, 8)
         if exactly:
             for d in range(rows):
                 for k in range(n):
@@ -272,8 +268,7 @@ def draw_primal(
     out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
 ):
     """Draw the chosen rows from their precision matrices. Returns their sum of squared errors."""
-    A, inverse, solution, target, x, y, z = work
-    other, index, value = ratings
+    A, inverse, solution, target, x, e, zeros, y, z = work
     shift, Lambda = prior
     width = out.shape[1]
     size = round_up(width, 4)
@@ -283,7 +278,7 @@ def draw_primal(
         fill_normals(z, size // 4, numbers[row], place[0], place[1], key[0], key[1])
         squares = 0.0
         for lost in (LOST_PIVOT, 0.0):
-            accumulate(A, x, y, other, index, value, lo, hi, width, n_factors, lost == 0.0)
+            accumulate(A, x, y, e, zeros, ratings, lo, hi, width, n_factors, lost == 0.0)
             squares = set_system(A, target, shift, Lambda, tau)
             if cholesky(A, inverse, size, lost):
                 break
@@ -311,19 +306,22 @@ def errors_left(squares, length, x, target, Lambda, tau):
 
 
 @njit(**_INNER)
-def whiten(A, y, z, other, index, value, lo, n, mu, roots, tau, n_factors):
+def whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors):
     """Rows of y: regressors of the ratings from lo on, in units of the prior's deviations.
 
     Below A comes what the prior's draw and the prior's mean leave of the targets.
     """
+    R, bias, index, value, levels = ratings
     width, size, spread = mu.shape[0], round_up(n, 4), 1.0 / np.sqrt(tau)
+    wide = padded_width(n_factors)
     clear(y, size)
     for k in range(n):
-        row = other[index[lo + k]]
-        left, noise = np.float64(value[lo + k]), 0.0
+        at = index[lo + k] * wide
+        row = R[at : at + wide]
+        left, noise = np.float64(rating_at(value, levels, lo + k)), 0.0
         if width > n_factors:
             y[k, n_factors] = roots[n_factors]
-            left -= row[n_factors] + mu[n_factors]
+            left -= bias[index[lo + k]] + mu[n_factors]
             noise = roots[n_factors] * np.float64(z[n_factors])
         for d in range(n_factors):
             y[k, d] = row[d] * roots[d]
@@ -355,8 +353,7 @@ def draw_dual(
     x0 from the prior and e from the noise are a draw of row and errors before the ratings are
     seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after.
     """
-    A, inverse, solution, total, _, y, z = work
-    other, index, value = ratings
+    A, inverse, solution, total, _, _, _, y, z = work
     mu, roots = prior
     width, spread, sse = out.shape[1], 1.0 / np.sqrt(tau), 0.0
     old, errors = np.zeros(width), np.zeros(width)
@@ -365,7 +362,7 @@ def draw_dual(
         size = round_up(n, 4)
         fill_normals(z, (width + n + 3) // 4, numbers[row], place[0], place[1], key[0], key[1])
         clear(A, size + 4)
-        whiten(A, y, z, other, index, value, lo, n, mu, roots, tau, n_factors)
+        whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors)
         add_products(A, y, np.int64(0), size, size, round_up(width, 8), tau)
         for d in range(size):
             A[d, d] += 1.0
@@ -385,46 +382,4 @@ def draw_dual(
             # The error that is left, t - X x, is e + S^-1 (...) / tau.
             error = spread * np.float64(z[width + k]) + solution[k]
             sse += error * error
-    return sse
-
-
-def draw_rows(
-    out: Rows,
-    means: Rows,
-    numbers: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    index: NDArray[np.int32],
-    value: NDArray[np.float32],
-    other: Rows,
-    mu: NDArray[np.float64],
-    Lambda: NDArray[np.float64],
-    tau: float,
-    n_factors: int,
-    relax: float,
-    place: tuple[int, np.uint32],
-    key: NDArray[np.uint32],
-) -> float:
-    """Draw every row of a stripe given the other side.
-
-    `Lambda` is the diagonal or the matrix of the prior's precisions, `place` is (round, stream
-    word). `means` gets the rows' conditional means, unless it has no rows. With `relax` above zero,
-    which needs means, `out` must hold the old rows. Returns the sum of squared errors of the new
-    rows.
-    """
-    width = out.shape[1]
-    few = int(DUAL_SHARE * width) if Lambda.ndim == 1 else -1
-    matrix = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
-    # Not @, which would wake the threads of BLAS.
-    shift = np.einsum("de,e->d", matrix, mu)
-    dual = np.diff(starts) <= few
-    work, sse = make_work(width), 0.0
-    for draw, chosen, prior in (
-        (draw_primal, ~dual, (shift, np.ascontiguousarray(matrix))),
-        (draw_dual, dual, (mu, 1.0 / np.sqrt(np.diag(matrix)))),
-    ):
-        if chosen.any():
-            sse += draw(
-                out, means, np.flatnonzero(chosen), numbers, starts, (other, index, value), prior,
-                tau, n_factors, relax, place, key, work,
-            )  # fmt: skip
     return sse

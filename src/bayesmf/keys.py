@@ -29,7 +29,7 @@ STREAM_PROBE = 10
 STREAM_SCALES = 11
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _U32 = np.uint32
 _MASK = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
@@ -60,18 +60,20 @@ def stream_word(stream, block):
 def philox(c0, c1, c2, c3, k0, k1):
     """Ten rounds of Philox4x32: four counter words and two key words to four random words.
 
-    numba widens uint32 arithmetic to 64 bits, hence the cast after every step.
+    Words are in 64 bits, and what stands in the upper half is let be until a product would read it:
+    vector code multiplies the lower halves without being told, and nothing has to be moved.
     """
+    x0, x1, x2, x3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
+    y0, y1 = np.uint64(k0), np.uint64(k1)
     for _ in range(10):
-        p0 = _M0 * np.uint64(c0)
-        p1 = _M1 * np.uint64(c2)
-        c0 = _U32(_U32(p1 >> _S32) ^ _U32(c1) ^ _U32(k0))
-        c2 = _U32(_U32(p0 >> _S32) ^ _U32(c3) ^ _U32(k1))
-        c1 = _U32(p1 & _MASK)
-        c3 = _U32(p0 & _MASK)
-        k0 = _U32(k0 + _W0)
-        k1 = _U32(k1 + _W1)
-    return c0, c1, c2, c3
+        p0 = _M0 * (x0 & _MASK)
+        p1 = _M1 * (x2 & _MASK)
+        x0 = (p1 >> _S32) ^ x1 ^ y0
+        x2 = (p0 >> _S32) ^ x3 ^ y1
+        x1, x3 = p1, p0
+        y0 = y0 + _W0
+        y1 = y1 + _W1
+    return _U32(x0 & _MASK), _U32(x1 & _MASK), _U32(x2 & _MASK), _U32(x3 & _MASK)
 
 
 @njit(inline="always")
@@ -120,13 +122,15 @@ def sincos_turn(word):
     cos = cos * z + np.float32(-1.388731625493765e-3)
     cos = cos * z + np.float32(4.166664568298827e-2)
     cos = np.float32(1.0) - np.float32(0.5) * z + z * z * cos
-    quadrant = np.int32(word & _U32(3))
-    flip = quadrant & np.int32(1)
-    s = np.float32(flip) * cos + np.float32(np.int32(1) - flip) * sin
-    c = np.float32(flip) * sin + np.float32(np.int32(1) - flip) * cos
-    sign_s = np.float32(np.int32(1) - (quadrant & np.int32(2)))
-    sign_c = np.float32(np.int32(1) - ((quadrant + np.int32(1)) & np.int32(2)))
-    return sign_s * s, sign_c * c
+    flip = (word & _U32(1)) != _U32(0)
+    s, c = (cos, sin) if flip else (sin, cos)
+    return signed(s, word & _U32(2)), signed(c, _U32(word + _U32(1)) & _U32(2))
+
+
+@njit(nogil=True, cache=True)
+def signed(x, two):
+    """-x if `two` is 2, x if it is 0."""
+    return _U32(np.float32(x).view(np.uint32) ^ _U32(_U32(two) << _U32(30))).view(np.float32)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -136,14 +140,32 @@ def fill_normals(out, n_quads, row, round_, word3, k0, k1):
     The four results of a counter go to four planes of `out`, so that stores are contiguous and
     the loop becomes vector code. Which position holds which normal does not matter.
     """
-    two = np.float32(2.0)
     for q in range(n_quads):
-        w0, w1, w2, w3 = philox(_U32(q), _U32(row), _U32(round_), _U32(word3), k0, k1)
-        radius = math.sqrt(-two * log32(unit(w0)))
-        s, c = sincos_turn(w1)
-        out[q] = radius * s
-        out[n_quads + q] = radius * c
-        radius = math.sqrt(-two * log32(unit(w2)))
-        s, c = sincos_turn(w3)
-        out[2 * n_quads + q] = radius * s
-        out[3 * n_quads + q] = radius * c
+        a, b, c, d = four_normals(q, row, round_, word3, k0, k1)
+        out[q] = a
+        out[n_quads + q] = b
+        out[2 * n_quads + q] = c
+        out[3 * n_quads + q] = d
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def fill_counters(out, room, n, row, quad, round_, word3, k0, k1):
+    """The same for a list of n counters (quad, row), planes `room` apart."""
+    for t in range(n):
+        a, b, c, d = four_normals(quad[t], row[t], round_, word3, k0, k1)
+        out[t] = a
+        out[room + t] = b
+        out[room + room + t] = c
+        out[room + room + room + t] = d
+
+
+@njit(inline="always")
+def four_normals(quad, row, round_, word3, k0, k1):
+    """Four standard normals of one counter."""
+    two = np.float32(2.0)
+    w0, w1, w2, w3 = philox(quad, row, round_, word3, k0, k1)
+    first = math.sqrt(-two * log32(unit(w0)))
+    s, c = sincos_turn(w1)
+    second = math.sqrt(-two * log32(unit(w2)))
+    t, d = sincos_turn(w3)
+    return first * s, first * c, second * t, second * d

@@ -15,6 +15,7 @@ from bayesmf.callbacks import Callback, Event
 from bayesmf.kernels import predict_pairs
 from bayesmf.keys import STREAM_PROBE, generator
 from bayesmf.phases import ChainState
+from bayesmf.seen import Seen
 
 # Of a run whose length follows from convergence, this share is burn-in whenever it ends.
 BURN_SHARE = 0.25
@@ -77,8 +78,9 @@ class Validation:
 def probe_pairs(data: TrainingData, n: int, seed: int) -> Pairs:
     """Pairs like those that will be asked for: busy users and popular items more often."""
     rng = generator(np.zeros(2, np.uint32), seed, STREAM_PROBE)
-    user = data.user[rng.integers(0, len(data), n)]
-    item = data.item[rng.integers(0, len(data), n)]
+    at = rng.integers(0, len(data), n)
+    user = (np.searchsorted(data.by_user.starts, at, side="right") - 1).astype(np.int32)
+    item = np.asarray(data.by_user.other[rng.integers(0, len(data), n)])
     return Pairs(user, item, among(user, item, data))
 
 
@@ -86,15 +88,7 @@ def among(
     user: NDArray[np.int32], item: NDArray[np.int32], data: TrainingData
 ) -> NDArray[np.bool_]:
     """Which pairs are training ratings."""
-    cells, where = np.unique(user.astype(np.int64) * data.n_items + item, return_inverse=True)
-    found = np.zeros(len(cells), np.bool_)
-    step = 1 << 20  # the ratings are many, the pairs may be few
-    for lo in range(0, len(data) if len(cells) else 0, step):
-        part = slice(lo, lo + step)
-        rated = data.user[part].astype(np.int64) * data.n_items + data.item[part]
-        at = np.minimum(np.searchsorted(cells, rated), len(cells) - 1)
-        found[at[cells[at] == rated]] = True
-    return found[where]
+    return Seen.of_data(data).rated(user.astype(np.int64), item.astype(np.int64))
 
 
 @dataclass

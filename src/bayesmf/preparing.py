@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
+from bayesmf.draws import allocate
 from bayesmf.errors import InputError
+from bayesmf.ids import IdMap
 from bayesmf.monitor import Pairs, Validation, among
+from bayesmf.packed import PackedRatings
 from bayesmf.ratings import Ratings
 from bayesmf.samplers import settings_dict
 from bayesmf.server import RunReport
+
+CHUNK = 1 << 22  # ratings scaled at a time
 
 
 @dataclass(frozen=True)
 class Prepared:
     """Training ratings with their units: a chain's rating is (rating - center) / scale."""
 
-    train: Ratings
+    user_ids: IdMap
+    item_ids: IdMap
     data: TrainingData
     center: float
     scale: float
@@ -30,25 +38,63 @@ class Prepared:
 
 def prepare(ratings: Any, standardize: bool) -> Prepared:
     """Centre and scale the ratings, and number their rows."""
+    packed = as_packed(ratings)
+    if packed is not None:
+        return _prepare_packed(packed, standardize)
     train = Ratings.of(ratings).compact()
     low, high = train.range()
     center = float(np.mean(train.rating, dtype=np.float64))
-    spread = float(np.std(train.rating, dtype=np.float64))
+    scale = _scale(float(np.std(train.rating, dtype=np.float64)), standardize)
+    value = ((train.rating - center) / scale).astype(np.float32)
+    data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
+    return Prepared(train.user_ids, train.item_ids, data, center, scale, float(low), float(high))
+
+
+def as_packed(ratings: Any) -> PackedRatings | None:
+    """Packed ratings, or those in a folder of that kind; None for anything else."""
+    if isinstance(ratings, PackedRatings):
+        return ratings
+    if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
+        return PackedRatings.open(ratings)
+    return None
+
+
+def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
+    """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
+    center, scale = packed.mean(), _scale(packed.std(), standardize)
+    lists = packed.by_user, packed.by_item
+    if packed.levels is None:
+        levels = np.zeros(1, np.float32)
+        lists = tuple(replace(side, value=_scaled(side.value, center, scale)) for side in lists)  # type: ignore[assignment]
+    else:
+        levels = ((packed.levels - center) / scale).astype(np.float32)
+    data = TrainingData(lists[0], packed.n_items, levels, lists[1])
+    return Prepared(packed.user_ids, packed.item_ids, data, center, scale, packed.low, packed.high)
+
+
+def _scale(spread: float, standardize: bool) -> float:
+    """What ratings are divided by."""
     if spread > 0 and not 1e-12 < spread < 1e12:
         raise InputError(
             f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
         )
-    scale = spread if standardize and spread > 0 else 1.0
-    value = ((train.rating - center) / scale).astype(np.float32)
-    data = TrainingData(train.user, train.item, value, train.n_users, train.n_items)
-    return Prepared(train, data, center, scale, float(low), float(high))
+    return spread if standardize and spread > 0 else 1.0
+
+
+def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray[np.float32]:
+    """(rating - center) / scale, on disk where it is large."""
+    out: NDArray[np.float32] = allocate(1, rating.shape)[0]
+    for lo in range(0, len(rating), CHUNK):
+        part = slice(lo, lo + CHUNK)
+        out[part] = (rating[part] - center) / scale
+    return out
 
 
 def prepare_validation(known: Ratings, made: Prepared) -> Validation:
     """The pairs of a validation set whose rows are known, in the chain's units."""
-    train, center, scale = made.train, made.center, made.scale
-    user = train.user_ids.lookup(known.user_ids.ids)[known.user]
-    item = train.item_ids.lookup(known.item_ids.ids)[known.item]
+    center, scale = made.center, made.scale
+    user = made.user_ids.lookup(known.user_ids.ids)[known.user]
+    item = made.item_ids.lookup(known.item_ids.ids)[known.item]
     both = (user >= 0) & (item >= 0)
     if not both.any():
         raise InputError(

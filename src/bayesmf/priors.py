@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels import column_squares, second_moments
-from bayesmf.matrices import cholesky, multiply, outer_square, solve_upper
+from bayesmf.kernels import column_squares
+from bayesmf.matrices import cholesky, multiply, outer_square, second_moments, solve_upper
 from bayesmf.params import RowPrior, Rows
 
 Array = NDArray[np.float64]

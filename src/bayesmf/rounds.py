@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from bayesmf.batches import TrainingData
 from bayesmf.block_rounds import BlockRounds, data_shape, hold_blocks
 from bayesmf.clock_rounds import ClockRounds
@@ -52,8 +50,8 @@ class GradientRounds(BlockRounds):
         """
         most = 1.0
         for one, v in zip(self.blocks, self.visit_rate, strict=True):
-            for position in (one.block.user, one.block.item):
-                most = max(most, np.bincount(position, minlength=1).max() / v)
+            for counts in one.block.counts():
+                most = max(most, counts.max(initial=0) / v)
         return most
 
     def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:

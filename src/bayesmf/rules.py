@@ -161,6 +161,7 @@ _CHOICES = {
     "minibatch": ("shuffled", "replacement"),
     "noise": ("matched", "paper"),
     "precisions_from": ("start", "burn-in"),
+    "joint": (4, 1),
 }
 _WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
 _COUNTS = ("exact_below",)

@@ -164,6 +164,9 @@ class Gibbs:
         From 0, plain draws, to below 1: how far beyond its conditional mean a row lands, as a share
         of how far it was on the other side. It leaves the same law in place, and turns the
         slow random walk of plain sweeps into steady motion.
+    joint : {None, 4, 1}
+        Columns of a row that are drawn together, given the others: all, O(N D^2) a sweep; four or
+        one (coordinate Gibbs), O(N D).
     n_stripes : int
         Parts that each side is cut into, the tasks of a half-sweep.
     initial_precision : float
@@ -175,6 +178,7 @@ class Gibbs:
     burn_in: float | str | BurnIn | None = None
     thin: float | None = None
     overrelax: float = 0.9
+    joint: int | None = None
     n_stripes: int = 8
     initial_precision: float = 2.0
 
@@ -211,40 +215,46 @@ class Gibbs:
         return True
 
 
-# Measured (benchmarks/speed.py, docs/sampler.md): seconds of a sweep for each multiplication, of a
-# mini-batch pass for each rating and column, and how many such passes bring what a sweep brings.
-# Constants, because a choice that was timed anew each time would not repeat itself.
-SWEEP_SECONDS, PASS_SECONDS, PASSES_FOR_A_SWEEP = 8e-11, 2e-9, 15
+# Nanoseconds of a sweep, measured (docs/performance.md). Of whole rows: for each rating and column,
+# for each rating and pair of columns, for each row and triple of columns. By columns: for each
+# rating, and for each rating and column. Constants, because a choice that was timed anew each time
+# would not repeat itself.
+WHOLE_ROWS = (2.2, 0.045, 0.08)
+BY_COLUMNS = (8.0, 1.1)
+# Sweeps by columns that bring what a sweep of whole rows brings.
+SWEEPS_BY_COLUMNS = 2.0
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Gibbs where exact draws are the faster way to the same accuracy, SGHMC beyond.
+    """Gibbs: whole rows while there are few factors, four columns at a time beyond.
 
-    A sweep costs N D^2 + rows D^3 / 6, a pass of SGHMC N D: but it takes many passes to learn
-    as much as from a sweep, so Gibbs is chosen until D is in the hundreds or rows are very sparse.
+    A sweep of whole rows costs N D^2 + rows D^3, one by columns N D: but it takes up to twice as
+    many of these, so whole rows are drawn up to a D of about 16.
 
     Parameters
     ----------
     n_chains : int, optional
         Independent chains. By default 1, 2 or 4 for the targets "fast", "balanced", "accurate".
-    epochs, burn_in, thin
-        As in `Gibbs` and `SGHMC`.
+    epochs, burn_in, thin, overrelax
+        As in `Gibbs`.
     """
 
     n_chains: int | None = None
     epochs: float | None = None
     burn_in: float | str | BurnIn | None = None
     thin: float | None = None
+    overrelax: float = 0.9
 
-    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> SGHMC | Gibbs:
+    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> Gibbs:
         """The rule for data of this size, with as many chains unless it was said."""
         check_settings(self)
-        width, rows = n_factors + 1, shape.n_users + shape.n_items
-        sweep = SWEEP_SECONDS * (shape.n_ratings * width**2 + rows * width**3 / 6)
-        passes = PASSES_FOR_A_SWEEP * PASS_SECONDS * shape.n_ratings * width
-        rule = Gibbs if sweep <= passes else SGHMC
-        return rule(**{**vars(self), "n_chains": self.n_chains or n_chains})
+        w, n, rows = n_factors + 1, shape.n_ratings, shape.n_users + shape.n_items
+        one, two, three = WHOLE_ROWS
+        whole = n * (one * w + two * w**2) + rows * three * w**3
+        by_columns = n * (BY_COLUMNS[0] + BY_COLUMNS[1] * w)
+        joint = 4 if whole > SWEEPS_BY_COLUMNS * by_columns else None
+        return Gibbs(**{**vars(self), "n_chains": self.n_chains or n_chains, "joint": joint})
 
 
 Sampler = SGD | SGLD | RowClock | SGHMC | SGNHT | Gibbs

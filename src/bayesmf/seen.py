@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.answer_kernels import find_rated
 from bayesmf.batches import TrainingData
-from bayesmf.kernels import find_rated
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,7 @@ class Seen:
     @classmethod
     def of_data(cls, data: TrainingData) -> Self:
         """From the training ratings."""
-        order = np.lexsort((data.item, data.user))
-        starts = np.zeros(data.n_users + 1, np.int64)
-        np.cumsum(data.user_counts(), out=starts[1:])
-        return cls(starts, data.item[order])
+        return cls(data.by_user.starts, data.by_user.other)
 
     def of(self, user: int) -> NDArray[np.int64]:
         """Row numbers of the items that a user has rated."""
@@ -34,10 +32,15 @@ class Seen:
         return self.items[self.starts[user] : self.starts[user + 1]].astype(np.int64)
 
     def rated(self, user: NDArray[np.int64], item: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pairs are training ratings."""
+        """Which pairs are training ratings; quickest where a user's pairs stand together."""
         out = np.zeros(len(user), np.bool_)
-        find_rated(self.starts, self.items, user, item, out)
+        marks = np.zeros(max(self._n_items, int(item.max(initial=-1)) + 1), np.bool_)
+        find_rated(self.starts, self.items, user, item, marks, out)
         return out
+
+    @cached_property
+    def _n_items(self) -> int:
+        return int(self.items.max(initial=-1)) + 1
 
     def of_users(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of users by row number; none of an unseen one (-1)."""

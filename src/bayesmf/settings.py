@@ -18,6 +18,7 @@ from bayesmf.errors import InputError
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
+from bayesmf.row_lists import MOST_LEVELS
 from bayesmf.rules import BatchRule, DataShape
 from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run
@@ -102,11 +103,15 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     raise InputError(f"prior {name!r} is none of 'auto', 'gamma', 'wishart', 'wishart-bias'")
 
 
-def compile_kernels(settings: Settings) -> float:
+def compile_kernels(settings: Settings, data: TrainingData) -> float:
     """Compile (or load from numba's cache) what a fit will need; returns the seconds it took."""
     begin = time.monotonic()
     pair = np.array([0, 1], np.int32)
-    data = TrainingData(pair, pair, np.array([-1.0, 1.0], np.float32), 2, 2)
+    value = np.array([-1.0, 1.0], np.float32)
+    if data.by_user.value.dtype != np.uint8:  # ratings that are no codes are read by other code
+        value = np.linspace(-1.0, 1.0, 2 * MOST_LEVELS).astype(np.float32)
+        pair = np.arange(2 * MOST_LEVELS, dtype=np.int32)
+    data = TrainingData.of(pair, pair, value, len(pair), len(pair))
     sampler = replace(settings.sampler, epochs=1)
     if isinstance(sampler, BatchRule):
         sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, visits="equal")
@@ -117,6 +122,6 @@ def compile_kernels(settings: Settings) -> float:
     tiny = replace(
         settings, sampler=sampler.resolve(data_shape(data)), max_draws=1, max_seconds=None
     )
-    pairs = Pairs(pair, pair, np.array([True, False]))
-    run(data, tiny, Serial(), Validation(pairs, data.value))
+    pairs = Pairs(pair, pair, np.arange(len(pair)) % 2 == 0)
+    run(data, tiny, Serial(), Validation(pairs, value))
     return time.monotonic() - begin

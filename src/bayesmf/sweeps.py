@@ -8,6 +8,7 @@ import numpy as np
 
 from bayesmf.batches import Stripe, TrainingData, make_stripes
 from bayesmf.errors import DivergenceError
+from bayesmf.gathering import regressors
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.params import Params
 from bayesmf.phases import ChainState, Phases
@@ -27,8 +28,8 @@ class GibbsRounds:
     """
 
     def __init__(self, data: TrainingData, rule: Gibbs) -> None:
-        users = make_stripes(data.user, data.item, data.value, data.n_users, rule.n_stripes)
-        items = make_stripes(data.item, data.user, data.value, data.n_items, rule.n_stripes)
+        users = make_stripes(data.by_user, data.levels, rule.n_stripes)
+        items = make_stripes(data.by_item, data.levels, rule.n_stripes)
         self._rule = rule
         self.held: Sequence[Stripe] = users + items
         self._places = (range(len(users)), range(len(users), len(self.held)))
@@ -55,7 +56,8 @@ class GibbsRounds:
         for places, (stream, rows, other, prior), mean in zip(
             self._places, sides, means, strict=True
         ):
-            given = other.copy()  # a task that runs late must not see the next phase's rows
+            # A copy also because a task that runs late must not see the next phase's rows.
+            given = regressors(other, params.n_factors)
             results = yield [
                 RowsTask(
                     state.chain,
@@ -63,6 +65,7 @@ class GibbsRounds:
                     stream,
                     rows[self.held[place].rows],
                     relax,
+                    self._rule.joint,
                     given,
                     params.n_factors,
                     prior,

@@ -12,12 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.batch_kernels import (
+    Batches,
+    make_columns,
+    make_work,
+    pad,
+    room_for,
+    sum_squared_errors,
+)
 from bayesmf.batches import Block, Stripe, batch_order
 from bayesmf.clock_kernels import ClockSide, run_clock_dealt, run_clock_replacement
-from bayesmf.gibbs import draw_rows
-from bayesmf.kernels import Batches, Side, run_dealt, run_replacement, sum_squared_errors
+from bayesmf.gathering import padded
+from bayesmf.gathering import Regressors
+from bayesmf.kernels import Side, run_dealt, run_replacement
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.params import Precisions, RowPrior, Rows
+from bayesmf.row_draws import draw_rows
 
 Weights = NDArray[np.floating[Any]]
 
@@ -81,7 +91,8 @@ class RowsTask:
     """An exact draw of a stripe of rows of one side, given the whole other side.
 
     `rows` are as they were, for over-relaxation by `relax`: the new rows lie as far beyond their
-    conditional mean as the old ones stood before it. 0 is a draw that forgets them.
+    conditional mean as the old ones stood before it. 0 is a draw that forgets them. `joint` columns
+    are drawn together, all with None. `other` are the `regressors` of the other side.
     """
 
     chain: int
@@ -89,7 +100,8 @@ class RowsTask:
     stream: int
     rows: Rows
     relax: float
-    other: Rows
+    joint: int | None
+    other: Regressors
     n_factors: int
     prior: RowPrior
     tau: float
@@ -157,7 +169,9 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
     if task.user_clocks is not None:
         return run_clock_round(held, task)
-    block, prior = held.block, task.precisions
+    block, prior, width = held.block, task.precisions, task.users.shape[1]
+    if len(block) == 0:
+        return RoundResult(task.users, task.items, 0.0, 0)
     users = _side(
         task.users, block.user_rows, held.prior_weight_user, held.noise_user,
         prior.users, task.step_users, stream_word(STREAM_USERS, block.number),
@@ -166,26 +180,24 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
         task.items, block.item_rows, held.prior_weight_item, held.noise_item,
         prior.items, task.step_items, stream_word(STREAM_ITEMS, block.number),
     )  # fmt: skip
-    data = _batches(block)
+    data = batches_of(block)
+    columns = make_columns(task.n_factors, width, task.users.dtype)
     scale = task.users.dtype.type(held.scale * prior.tau)
-    if len(block) == 0:
-        sse, count = 0.0, 0
-    elif held.replacement_size is None:
+    work, first = make_work(len(block.item_rows), columns), task.first_iteration
+    if held.replacement_size is None:
         order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
-        sse, count = run_dealt(
-            data, order, users, items, task.n_factors, scale, task.first_iteration, task.key
-        )
+        sse, count = run_dealt(data, order, users, items, columns, scale, first, task.key, work)
     else:
         sse, count = run_replacement(
-            data, held.replacement_size, task.length, block.number, users, items,
-            task.n_factors, scale, task.first_iteration, task.key,
+            data, room_for(held.replacement_size, data), task.length, block.number, users, items,
+            columns, scale, first, task.key, work,
         )  # fmt: skip
-    return RoundResult(users.rows, items.rows, sse, count)
+    return RoundResult(users.rows[:, :width], items.rows[:, :width], sse, count)
 
 
 def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     """The same for rules with a clock for each row."""
-    block, prior = held.block, task.precisions
+    block, prior, width = held.block, task.precisions, task.users.shape[1]
     users = _clock_side(
         held, task.users, block.user_rows, held.prior_weight_user, held.n_user, task.user_clocks,
         prior.users, prior.tau, task.step_users, stream_word(STREAM_USERS, block.number),
@@ -194,30 +206,38 @@ def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
         held, task.items, block.item_rows, held.prior_weight_item, held.n_item, task.item_clocks,
         prior.items, prior.tau, task.step_items, stream_word(STREAM_ITEMS, block.number),
     )  # fmt: skip
-    data = _batches(block)
+    data = batches_of(block)
+    columns = make_columns(task.n_factors, width, task.users.dtype)
+    work, first = make_work(len(block.item_rows), columns), task.first_iteration
     if len(block) == 0:
         sse, count = 0.0, 0
     elif held.replacement_size is None:
         order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
-        sse, count = run_clock_dealt(
-            data, order, users, items, task.n_factors, task.first_iteration, task.key
-        )
+        sse, count = run_clock_dealt(data, order, users, items, columns, first, task.key, work)
     else:
         sse, count = run_clock_replacement(
-            data, held.replacement_size, task.length, block.number, users, items,
-            task.n_factors, task.first_iteration, task.key,
+            data, room_for(held.replacement_size, data), task.length, block.number, users, items,
+            columns, first, task.key, work,
         )  # fmt: skip
-    return RoundResult(users.rows, items.rows, sse, count, (users.momenta, items.momenta))
+    momenta = _momenta(users, task.user_clocks), _momenta(items, task.item_clocks)
+    return RoundResult(users.rows[:, :width], items.rows[:, :width], sse, count, momenta)
 
 
 def run_errors(held: HeldBlock, task: ErrorsTask) -> ErrorsResult:
     """Errors of every rating of the block."""
-    sse = sum_squared_errors(_batches(held.block), task.users, task.items, task.n_factors)
+    columns = make_columns(task.n_factors, task.users.shape[1], task.users.dtype)
+    wide = len(columns.features)
+    sse = sum_squared_errors(
+        batches_of(held.block), pad(task.users, wide), pad(task.items, wide), columns
+    )
     return ErrorsResult(sse, len(held.block))
 
 
-def _batches(block: Block) -> Batches:
-    return Batches(block.user, block.item, block.value, block.starts)
+def batches_of(block: Block) -> Batches:
+    """A block as kernels see it."""
+    return Batches(
+        block.run_user, block.run_starts, block.item, block.value, block.levels, block.starts
+    )
 
 
 def _side(
@@ -229,16 +249,23 @@ def _side(
     step: float,
     stream: np.uint32,
 ) -> Side:
+    wide = padded(rows.shape[1])
     return Side(
-        rows.copy(),  # the task must stay as it was: it may have to run again
+        pad(rows, wide),  # a copy: the task may have to run again
         numbers,
         prior_weight,
         noise,
-        prior.mu.astype(rows.dtype),
-        prior.Lambda.astype(rows.dtype),
+        pad(prior.mu, wide, rows.dtype),
+        _pad_precision(prior.Lambda, wide, rows.dtype),
         rows.dtype.type(step),
         stream,
     )
+
+
+def _pad_precision(Lambda: NDArray[np.float64], wide: int, dtype: Any) -> NDArray[Any]:
+    if Lambda.ndim == 2:
+        Lambda = pad(Lambda.T, wide).T
+    return np.ascontiguousarray(pad(Lambda, wide, dtype))
 
 
 def _clock_side(
@@ -261,23 +288,38 @@ def _clock_side(
     once, the ratings that happened to stand in a small mini-batch would count for more for ever.)
     """
     assert clocks is not None and n is not None
-    dtype = rows.dtype
+    dtype, width = rows.dtype, rows.shape[1]
+    wide = padded(width)
+    diagonal = np.ones(wide, dtype)
+    diagonal[:width] = prior.diagonal()
+    heat = clocks.momenta[:, width:].reshape(-1)
     return ClockSide(
-        rows.copy(),  # the task must stay as it was: it may have to run again
-        clocks.momenta.copy(),
+        pad(rows, wide),  # a copy: the task may have to run again
+        pad(clocks.momenta[:, :width], wide),
+        heat.copy() if len(heat) else np.zeros(len(rows), dtype),
         numbers,
         n,
         (held.scale * tau / prior_weight).astype(dtype),
         (step * clocks.eta).astype(dtype),
         clocks.keep,
         clocks.share,
-        prior.mu.astype(dtype),
-        prior.Lambda.astype(dtype),
-        prior.diagonal().astype(dtype),
-        (tau * clocks.square).astype(dtype),
+        pad(prior.mu, wide, dtype),
+        _pad_precision(prior.Lambda, wide, dtype),
+        diagonal,
+        pad(tau * clocks.square, wide, dtype),
         dtype.type(clocks.gain),
         stream,
     )
+
+
+def _momenta(side: ClockSide, clocks: Clocks | None) -> Rows:
+    """As they came: without padding, the thermostat behind them where there is one."""
+    assert clocks is not None
+    out = np.empty_like(clocks.momenta)
+    width = len(clocks.square)
+    out[:, :width] = side.momenta[:, :width]
+    out[:, width:] = side.heat[:, None]
+    return out
 
 
 def run_rows(stripe: Stripe, task: RowsTask) -> RowsResult:
@@ -286,7 +328,7 @@ def run_rows(stripe: Stripe, task: RowsTask) -> RowsResult:
     means = np.empty_like(rows)
     place = (task.round, stream_word(task.stream, 0))
     sse = draw_rows(
-        rows, means, stripe.rows, stripe.starts, stripe.other, stripe.value, task.other,
-        task.prior.mu, task.prior.Lambda, task.tau, task.n_factors, task.relax, place, task.key,
+        rows, means, stripe, task.other, task.prior.mu, task.prior.Lambda, task.tau,
+        task.n_factors, task.relax, task.joint, place, task.key,
     )  # fmt: skip
     return RowsResult(rows, means, sse, len(stripe))

@@ -18,8 +18,10 @@ COMMANDS = {
     "evaluate": "score a model on ratings that were held out",
     "recommend": "the best items for users",
     "diagnose": "say whether chains have converged and intervals hold",
+    "pack": "make a folder of ratings that need not fit in memory",
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
+    "bench": "measure the speed of this machine",
 }
 # What the shell sees of a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import fit_options, options
-from bayesmf.cli.output import count, print_facts, print_json, short
+from bayesmf.cli.output import count, peak_rss_mb, print_facts, print_json, short
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
+    from bayesmf.packed import PackedRatings
 
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
 
@@ -26,7 +26,9 @@ def parser() -> options.Parser:
         "ratings.csv --out model --holdout 0.1",
         "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
     )
-    out.add_argument("ratings", metavar="RATINGS", help="file or folder of ratings")
+    out.add_argument(
+        "ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too"
+    )
     out.add_argument("--out", required=True, metavar="MODEL", help="folder to save the model to")
     scored = out.add_mutually_exclusive_group()
     scored.add_argument(
@@ -55,12 +57,7 @@ def parser() -> options.Parser:
     )
     files = out.add_argument_group("files")
     options.add_file_options(files)
-    files.add_argument(
-        "--duplicates",
-        choices=("last", "mean", "error"),
-        default="last",
-        help="what to do where a user rated an item more than once (last)",
-    )
+    options.add_duplicates(files)
     return out
 
 
@@ -79,11 +76,13 @@ def run(args: argparse.Namespace) -> None:
             path, format=args.format, columns=args.columns, duplicates=args.duplicates
         )
 
-    ratings, validation, test = map(read, (args.ratings, args.validation, args.test))
+    packed = _packed(args)
+    validation, test = map(read, (args.validation, args.test))
+    ratings = read(None if packed else args.ratings)
     if args.holdout is not None:
         assert ratings is not None
         ratings, test = ratings.split(args.holdout, seed=args.seed)
-    _fit(model, ratings, validation)
+    _fit(model, packed or ratings, validation)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out)
     scores = None
@@ -95,6 +94,20 @@ def run(args: argparse.Namespace) -> None:
         print_json(_result(args, model, scores))
     else:
         _tell(args, model, scores)
+
+
+def _packed(args: argparse.Namespace) -> PackedRatings | None:
+    """Ratings that have been packed, None if they have not."""
+    from bayesmf.packed import PackedRatings
+
+    if not PackedRatings.is_packed(args.ratings):
+        return None
+    if args.holdout is not None:
+        raise InputError(
+            f"--holdout cannot be taken from the packed ratings in {args.ratings}: hold ratings "
+            "out before bayesmf pack, and give them as --test"
+        )
+    return PackedRatings.open(args.ratings)
 
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any) -> None:
@@ -149,22 +162,13 @@ def _result(
     return {
         **(dict.fromkeys(SCORES) if scores is None else {name: scores[name] for name in SCORES}),
         **model.report_,
-        "peak_rss_mb": _peak_rss_mb(),
+        "peak_rss_mb": peak_rss_mb(),
         "train_rmse": [event["train_rmse"] for event in events],
         "validation_rmse": [event["rmse"] for event in events],
         "settings": {name: getattr(model, name) for name in settings},
         "test": scores,
         "model": args.out,
     }
-
-
-def _peak_rss_mb() -> float | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:

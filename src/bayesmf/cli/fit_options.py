@@ -33,6 +33,7 @@ SETTINGS = {
     "regularization": "--regularization",
     "initial_precision": "--initial-precision",
     "overrelax": "--overrelax",
+    "joint": "--joint",
     "delta_max": "--delta-max",
     "rho": "--rho",
     "exact_below": "--exact-below",
@@ -65,7 +66,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         "--sampler",
         choices=SAMPLERS,
         default="auto",
-        help="auto (default): gibbs where exact draws are the faster way, sghmc beyond",
+        help="auto (default): gibbs, whole rows of few factors, four columns at a time beyond",
     )
     add(
         "--target", choices=("fast", "balanced", "accurate"), default="balanced",
@@ -89,8 +90,12 @@ def add_sampler_options(group: argparse._ArgumentGroup) -> None:
         "--overrelax",
         type=options.unit,
         metavar="A",
-        help="gibbs: from 0, plain draws, to below 1 (0.9)",
+        help="auto, gibbs: from 0, plain draws, to below 1 (0.9)",
     )
+    add(
+        "--joint", type=int, choices=(4, 1),
+        help="gibbs: columns drawn together (all of a row); 1 is coordinate Gibbs",
+    )  # fmt: skip
     add("--delta-max", type=positive, metavar="D", help="rowclock, sghmc, sgnht: longest step")
     add("--rho", type=positive, metavar="R", help="the same: largest share of mini-batch noise")
     add("--exact-below", type=whole(0), metavar="N", help="the same: rarer rows are drawn exactly")

@@ -1,0 +1,159 @@
+"""Compiled passes that deal ratings to the mini-batches of blocks, and count what was dealt.
+
+Ratings are read in the order in which they are kept, by user, and go where they belong at once:
+nothing is sorted and no permutation is held. A rating's mini-batch is drawn with the chances of a
+shuffled pack of cards, in proportion to the places left: all ways of dealing mini-batches of just
+these sizes are equally likely. The draw is repeatable, so it is made twice, once to count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_JIT: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
+_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_U = np.uint64
+_S32, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit(inline="always")
+def mix(x):
+    """64 bits that look random from a counter: the finalizer of splitmix64."""
+    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
+    return x ^ (x >> _U(31))
+
+
+@njit(**_INNER)
+def draw_batch(left, most, tries, block, n_batches, seed):
+    """A mini-batch of the block, with probability in proportion to the places `left` in it.
+
+    By rejection: one is proposed, all alike, and taken with probability left / most. Places left
+    differ little before the very end.
+    """
+    while True:
+        tries[block] += _U(1)
+        word = mix(seed[block] + tries[block] * _GOLDEN)
+        b = block * n_batches + np.int64(((word >> _S32) * _U(n_batches)) >> _S32)
+        if ((word & _MASK) * most[block]) >> _S32 < left[b]:
+            left[b] -= _U(1)
+            return b
+
+
+@njit(**_JIT)
+def places(sizes, n_batches):
+    """Places in each mini-batch: equal shares of the blocks' sizes, to one rating."""
+    left = np.empty(len(sizes) * n_batches, np.uint64)
+    for s in range(len(sizes)):
+        for b in range(n_batches):
+            left[s * n_batches + b] = (b + 1) * sizes[s] // n_batches - b * sizes[s] // n_batches
+    return left
+
+
+@njit(**_INNER)
+def keep_most(left, most, dealt, block, n_batches):
+    """Bring the bound on the places left up to date, now and then."""
+    if dealt[block] == 0:
+        largest = _U(0)
+        for b in range(block * n_batches, (block + 1) * n_batches):
+            largest = max(largest, left[b])
+        most[block], dealt[block] = largest, n_batches
+    dealt[block] -= 1
+
+
+@njit(**_JIT)
+def count_blocks(starts, other, user_stripe, item_stripe, n_cols, n_blocks):
+    """Ratings of each block."""
+    sizes = np.zeros(n_blocks, np.int64)
+    for i in range(len(starts) - 1):
+        first = user_stripe[i] * n_cols
+        for k in range(starts[i], starts[i + 1]):
+            sizes[first + item_stripe[other[k]]] += 1
+    return sizes
+
+
+@njit(**_JIT)
+def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
+    """Users met in each mini-batch of each block."""
+    n_blocks = len(sizes)
+    left, most = places(sizes, n_batches), np.zeros(n_blocks, np.uint64)
+    dealt, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
+    last, runs = np.full(len(left), -1, np.int64), np.zeros(len(left), np.int64)
+    for i in range(len(starts) - 1):
+        first = user_stripe[i] * n_cols
+        for k in range(starts[i], starts[i + 1]):
+            block = first + item_stripe[other[k]]
+            keep_most(left, most, dealt, block, n_batches)
+            b = draw_batch(left, most, tries, block, n_batches, seed)
+            if last[b] != i:
+                last[b] = i
+                runs[b] += 1
+    return runs
+
+
+@njit(**_JIT)
+def deal(
+    starts, other, value, user_stripe, item_stripe, user_position, item_position, n_cols, sizes,
+    n_batches, seed, runs, run_user, run_starts, item_out, value_out,
+):  # fmt: skip
+    """Put every rating into its mini-batch, and note where a user's run begins.
+
+    Blocks stand one after the other, and so do the mini-batches in them. Starts of runs are counted
+    from the block's beginning; a block has one more of them, its size.
+    """
+    n_blocks = len(sizes)
+    left, most = places(sizes, n_batches), np.zeros(n_blocks, np.uint64)
+    dealt, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
+    last = np.full(len(left), -1, np.int64)
+    free, next_run, base = np.empty_like(last), np.empty_like(last), np.empty(n_blocks, np.int64)
+    at, run = 0, 0
+    for b in range(len(left)):
+        if b % n_batches == 0:
+            base[b // n_batches] = at
+        free[b], next_run[b] = at, run
+        at += np.int64(left[b])
+        run += runs[b]
+        if (b + 1) % n_batches == 0:
+            run_starts[run + b // n_batches] = sizes[b // n_batches]
+    for i in range(len(starts) - 1):
+        first = user_stripe[i] * n_cols
+        for k in range(starts[i], starts[i + 1]):
+            j = other[k]
+            block = first + item_stripe[j]
+            keep_most(left, most, dealt, block, n_batches)
+            b = draw_batch(left, most, tries, block, n_batches, seed)
+            at = free[b]
+            free[b] = at + 1
+            item_out[at] = item_position[j]
+            value_out[at] = value[k]
+            if last[b] != i:
+                last[b] = i
+                run_user[next_run[b]] = user_position[i]
+                run_starts[next_run[b] + block] = at - base[block]
+                next_run[b] += 1
+
+
+@njit(**_JIT)
+def count_users(run_user, run_starts, visits, counts):
+    """Mini-batches that hold each user, and ratings of each: a run is a user in a mini-batch."""
+    for r in range(len(run_user)):
+        visits[run_user[r]] += 1
+        counts[run_user[r]] += run_starts[r + 1] - run_starts[r]
+
+
+@njit(**_JIT)
+def count_items(item, rating_starts, visits, counts):
+    """The same for items."""
+    last = np.full(len(visits), -1, np.int64)
+    for b in range(len(rating_starts) - 1):
+        for n in range(rating_starts[b], rating_starts[b + 1]):
+            j = item[n]
+            counts[j] += 1
+            if last[j] != b:
+                last[j] = b
+                visits[j] += 1
