@@ -1,11 +1,11 @@
 """Rows drawn a few columns at a time: against a plain twin, and against the exact posterior."""
 
-import naive
 import numpy as np
 import pytest
 from scipy import stats
 
 import bayesmf.row_draws
+import naive
 from bayesmf.columns import GROUP, LOST_PIVOT
 from bayesmf.gathering import padded
 from bayesmf.keys import fill_normals

@@ -68,7 +68,7 @@ ALLOWED = {
     "block_rounds": {"batches", "correctors", "grid", "phases", "rules", "worker"},
     "clock_rounds": {
         "batches", "block_rounds", "clocks", "gathering", "phases", "rules", "worker",
-    },  # fmt: skip
+    },
     "rounds": {
         "batches", "block_rounds", "clock_rounds", "clocks", "phases", "rules", "samplers",
         "schedules", "sweeps", "worker",
@@ -102,7 +102,7 @@ ALLOWED = {
     },
     "preparing": {
         "batches", "chain", "draws", "monitor", "packed", "ratings", "samplers", "server",
-    },  # fmt: skip
+    },
     "estimator": {
         "calibration", "callbacks", "diagnostics", "draws", "engines", "history", "posterior",
         "preparing", "ranking", "samplers", "seen", "server", "settings", "storage",

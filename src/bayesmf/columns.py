@@ -22,7 +22,10 @@ from bayesmf.params import Rows
 from bayesmf.vectors import LANES, fma, load, root, splat, store, total
 
 _JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Inlined: a call would pass several arrays, seven words each, dozens of times for a row.
+_INNER: Any = {
+    **_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True,
+}  # fmt: skip
 
 GROUP = 4  # columns
 PARTS = 10  # of the lower half of a group's matrix, row by row
@@ -290,7 +293,7 @@ def draw_columns(
         n = starts[row + 1] - starts[row]
         most = n if n > most else most
     x = np.empty((wide + _LANES) * _U(most + 2 * LANES), np.float32)
-    e = np.empty(most + LANES, np.float32)
+    e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
     u, dev = np.zeros(wide, np.float32), np.zeros(wide, np.float32)
     mid, pull = np.zeros(wide, np.float32), np.zeros(wide, np.float32)
@@ -307,7 +310,7 @@ def draw_columns(
             u[d], dev[d] = -out[row, d], out[row, d] - mu[d]
         if width > n_factors:
             u[n_factors], own_bias = np.float32(0.0), -out[row, n_factors]
-        gather(x, stride, e, ratings, gathered, lo, n, u, own_bias)
+        gather(x, stride, e, at, ratings, gathered, lo, n, u, own_bias)
         if width > n_factors:
             fill_ones(x, _U(n_factors) * stride, _U(n), up)
         for c in range(max(gathered, _U(width)), _U(GROUP) * n_groups):

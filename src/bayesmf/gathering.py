@@ -20,6 +20,8 @@ _INNER: Any = {
     "nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy",
     "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
 }  # fmt: skip
+# A call would pass a dozen arrays, seven words each.
+_INLINE: Any = {**_INNER, "forceinline": True}
 
 # Numbers that fit the second-level cache. Of larger tables rows are asked for ahead of time.
 NEAR = 1 << 18
@@ -62,38 +64,38 @@ def regressors(rows: Rows, n_factors: int) -> Regressors:
 
 
 @njit(**_INNER)
-def gather(x, stride, e, ratings, width, lo, n, u, own_bias):
+def gather(x, stride, e, at, ratings, width, lo, n, u, own_bias):
     """Columns of x, one every `stride`: features of the n ratings' partners from lo on.
 
     e becomes rating - bias + own_bias + x . u. Ratings are rounded up to whole vectors, by zeros.
+    `at` is scratch space for places in the table; like e it has room for eight more than n.
     """
     R, bias, index, value, levels = ratings
-    zeros, last = _U(R.shape[0]) - width, index.shape[0] - 1
-    far = R.shape[0] > NEAR
-    at = np.empty(LANES, np.uint64)
-    for k in range(0, n, LANES):
-        for t in range(LANES):
-            at[t], e[k + t] = zeros, np.float32(0.0)
-            if k + t < n:
-                j = _U(index[_U(lo + k + t)])
-                at[t] = j * width
-                e[k + t] = rating_at(value, levels, _U(lo + k + t)) - bias[j] + own_bias
-            if far:
-                ahead = _U(index[_U(min(lo + k + t + AHEAD, last))]) * width
+    far, up = R.shape[0] > NEAR, _U((n + LANES - 1) // LANES * LANES)
+    for k in range(_U(n)):
+        j = _U(index[_U(lo) + k])
+        at[k], e[k] = j * width, rating_at(value, levels, _U(lo) + k) - bias[j] + own_bias
+    for k in range(_U(n), up):
+        at[k], e[k] = _U(R.shape[0]) - width, np.float32(0.0)
+    for k in range(_U(0), up, _LANES):
+        if far and k + _U(AHEAD) < up:
+            for t in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
                 for c in range(_U(0), width, _U(LINE)):
-                    prefetch(R, ahead + c)
-        turn_rows(x, stride, e, R, width, at, _U(k), u)
+                    prefetch(R, at[t] + c)
+        turn_rows(x, stride, e, R, width, at, k, u)
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def turn_rows(x, stride, e, R, width, at, k, u):
     """Eight rows of R become eight entries of each column, and of e."""
     zero = splat(np.float32(0.0))
     e0, e1, e2, e3 = load(e, k), zero, zero, zero
+    a0, a1, a2, a3 = at[k], at[k + _U(1)], at[k + _U(2)], at[k + _U(3)]
+    a4, a5, a6, a7 = at[k + _U(4)], at[k + _U(5)], at[k + _U(6)], at[k + _U(7)]
     for c in range(_U(0), width, _LANES):
         t = transpose(
-            load(R, at[0] + c), load(R, at[1] + c), load(R, at[2] + c), load(R, at[3] + c),
-            load(R, at[4] + c), load(R, at[5] + c), load(R, at[6] + c), load(R, at[7] + c),
+            load(R, a0 + c), load(R, a1 + c), load(R, a2 + c), load(R, a3 + c),
+            load(R, a4 + c), load(R, a5 + c), load(R, a6 + c), load(R, a7 + c),
         )  # fmt: skip
         # Four sums: one alone would wait for itself.
         e0 = fma(splat(u[c]), t[0], e0)

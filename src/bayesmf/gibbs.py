@@ -41,6 +41,7 @@ class Work(NamedTuple):
     target: NDArray[np.float64]
     x: NDArray[np.float32]  # regressors: a column for a rating
     e: NDArray[np.float32]  # targets: ratings without the other side's biases
+    at: NDArray[np.uint64]  # where their partners' rows begin
     zeros: NDArray[np.float32]  # as wide as regressors
     y: NDArray[np.float64]  # the same in float64; in the dual form a row for a rating
     z: NDArray[np.float32]
@@ -68,6 +69,7 @@ def make_work(width: int, n_factors: int) -> Work:
         target=np.zeros(rows),
         x=np.zeros((max(rows, wide), columns), np.float32),
         e=np.zeros(columns, np.float32),
+        at=np.zeros(columns, np.uint64),
         zeros=np.zeros(wide, np.float32),
         y=np.zeros((rows, columns)),
         z=np.zeros(2 * rows, np.float32),
@@ -106,7 +108,7 @@ def add_products(P, x, corner, last, right, n, sign):
 
 
 @njit(**_INNER)
-def accumulate(A, x, y, e, zeros, ratings, lo, hi, width, n_factors, exactly):
+def accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, exactly):
     """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row."""
     # Not a literal 0: functions are compiled apart for those.
     rows, corner, flat = A.shape[0] - 4, np.int64(0), x.reshape(x.size)
@@ -114,7 +116,7 @@ def accumulate(A, x, y, e, zeros, ratings, lo, hi, width, n_factors, exactly):
     for start in range(lo, hi, CHUNK):
         n = min(CHUNK, hi - start)
         gather(
-            flat, np.uint64(x.shape[1]), e, ratings, np.uint64(len(zeros)), start, n, zeros,
+            flat, np.uint64(x.shape[1]), e, at, ratings, np.uint64(len(zeros)), start, n, zeros,
             np.float32(0.0),
         )  # fmt: skip
         for k in range(round_up(n, 8)):
@@ -268,7 +270,7 @@ def draw_primal(
     out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
 ):
     """Draw the chosen rows from their precision matrices. Returns their sum of squared errors."""
-    A, inverse, solution, target, x, e, zeros, y, z = work
+    A, inverse, solution, target, x, e, at, zeros, y, z = work
     shift, Lambda = prior
     width = out.shape[1]
     size = round_up(width, 4)
@@ -278,7 +280,7 @@ def draw_primal(
         fill_normals(z, size // 4, numbers[row], place[0], place[1], key[0], key[1])
         squares = 0.0
         for lost in (LOST_PIVOT, 0.0):
-            accumulate(A, x, y, e, zeros, ratings, lo, hi, width, n_factors, lost == 0.0)
+            accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, lost == 0.0)
             squares = set_system(A, target, shift, Lambda, tau)
             if cholesky(A, inverse, size, lost):
                 break
@@ -353,7 +355,7 @@ def draw_dual(
     x0 from the prior and e from the noise are a draw of row and errors before the ratings are
     seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after.
     """
-    A, inverse, solution, total, _, _, _, y, z = work
+    A, inverse, solution, total, _, _, _, _, y, z = work
     mu, roots = prior
     width, spread, sse = out.shape[1], 1.0 / np.sqrt(tau), 0.0
     old, errors = np.zeros(width), np.zeros(width)

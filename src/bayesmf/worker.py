@@ -22,8 +22,7 @@ from bayesmf.batch_kernels import (
 )
 from bayesmf.batches import Block, Stripe, batch_order
 from bayesmf.clock_kernels import ClockSide, run_clock_dealt, run_clock_replacement
-from bayesmf.gathering import padded
-from bayesmf.gathering import Regressors
+from bayesmf.gathering import Regressors, padded
 from bayesmf.kernels import Side, run_dealt, run_replacement
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.params import Precisions, RowPrior, Rows
