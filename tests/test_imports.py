@@ -165,17 +165,20 @@ def test_kernels_import_numpy_and_numba_alone():
 
 
 def test_import_is_quick():
-    """A second import in a fresh process: processor time, because machines are shared."""
-    code = (
-        "import time; t = time.process_time()\n"
-        "from bayesmf import BayesianMF, SGLD, Ratings\n"
-        "print(time.process_time() - t)"
-    )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        for _ in range(5)
-    ]
-    assert min(seconds) < 0.6
+    """Processor time of an import in a fresh process, beside that of numba alone.
+
+    A ratio, because machines are shared; it is 2.3 to 2.6.
+    """
+
+    def seconds(statement):
+        code = f"import time; t = time.process_time()\n{statement}\nprint(time.process_time() - t)"
+        runs = [
+            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+            for _ in range(4)
+        ]
+        return min(map(float, runs))
+
+    assert seconds("from bayesmf import BayesianMF, SGLD, Ratings") < 3 * seconds("import numba")
 
 
 def test_public_names():
