@@ -238,6 +238,11 @@ class Stripe:
     def __len__(self) -> int:
         return len(self.value)
 
+    @property
+    def span(self) -> slice:
+        """Of rows that stand together."""
+        return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
+
 
 def make_stripes(lists: RowLists, levels: NDArray[np.float32], n_stripes: int) -> list[Stripe]:
     """Cut one side into stripes of consecutive rows with near-equal numbers of ratings.

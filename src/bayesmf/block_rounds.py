@@ -106,8 +106,8 @@ class BlockRounds(ABC):
             ErrorsTask(
                 state.chain,
                 place,
-                params.users[one.block.user_rows],
-                params.items[one.block.item_rows],
+                params.users.take(one.block.user_rows, axis=0),
+                params.items.take(one.block.item_rows, axis=0),
                 params.n_factors,
             )
             for place, one in enumerate(self.blocks)
@@ -122,10 +122,8 @@ class BlockRounds(ABC):
         done soon, three times.
         """
         assert isinstance(result, RoundResult)
-        with np.errstate(all="ignore"):
-            finite = np.isfinite(result.users.sum()) and np.isfinite(result.items.sum())
         most = (10.0 if self._may_repair else 1e4) * self._variance
-        return bool(finite and result.sse <= most * max(result.count, 1))
+        return bool(result.finite and result.sse <= most * max(result.count, 1))
 
     def _repair(self, state: ChainState, t: int) -> None:
         """Shorter steps from here on, and back to the last state whose errors were small.

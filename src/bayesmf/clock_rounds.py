@@ -125,7 +125,9 @@ class ClockRounds(BlockRounds):
         # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
         least = self._limits(state, t).warm * np.sqrt(self._variance / params.n_factors)
         clocks = [
-            Clocks(u[rows], s.eta[rows], s.keep[rows], s.share[rows], square, rule.gain)
+            Clocks(
+                u.take(rows, axis=0), s.eta[rows], s.keep[rows], s.share[rows], square, rule.gain
+            )
             for rows, u, s, square in zip(
                 (block.user_rows, block.item_rows),
                 state.momenta,
@@ -137,8 +139,8 @@ class ClockRounds(BlockRounds):
         return RoundTask(
             chain=state.chain,
             place=place,
-            users=params.users[block.user_rows],
-            items=params.items[block.item_rows],
+            users=params.users.take(block.user_rows, axis=0),
+            items=params.items.take(block.item_rows, axis=0),
             n_factors=params.n_factors,
             precisions=state.precisions,
             step_users=1.0,

@@ -59,8 +59,8 @@ class GradientRounds(BlockRounds):
         return RoundTask(
             chain=state.chain,
             place=place,
-            users=params.users[block.user_rows],
-            items=params.items[block.item_rows],
+            users=params.users.take(block.user_rows, axis=0),
+            items=params.items.take(block.item_rows, axis=0),
             n_factors=params.n_factors,
             precisions=state.precisions,
             step_users=step,

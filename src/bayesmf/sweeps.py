@@ -63,7 +63,7 @@ class GibbsRounds:
                     state.chain,
                     place,
                     stream,
-                    rows[self.held[place].rows],
+                    rows[self.held[place].span].copy(),
                     relax,
                     self._rule.joint,
                     given,
@@ -82,7 +82,7 @@ class GibbsRounds:
                         f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
                     )
                 assert isinstance(result, RowsResult)
-                rows[self.held[place].rows] = result.rows
-                mean[self.held[place].rows] = result.means
+                rows[self.held[place].span] = result.rows
+                mean[self.held[place].span] = result.means
             state.sse = sum(result.sse for result in results)
             state.count = sum(result.count for result in results)

@@ -128,6 +128,7 @@ class RoundResult:
     sse: float
     count: int
     momenta: tuple[Rows, Rows] | None = None
+    finite: bool = True  # whether all rows are
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
             data, room_for(held.replacement_size, data), task.length, block.number, users, items,
             columns, scale, first, task.key, work,
         )  # fmt: skip
-    return RoundResult(users.rows[:, :width], items.rows[:, :width], sse, count)
+    new = users.rows[:, :width], items.rows[:, :width]
+    return RoundResult(*new, sse, count, finite=_finite(users.rows, items.rows))
 
 
 def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
@@ -219,7 +221,14 @@ def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
             columns, first, task.key, work,
         )  # fmt: skip
     momenta = _momenta(users, task.user_clocks), _momenta(items, task.item_clocks)
-    return RoundResult(users.rows[:, :width], items.rows[:, :width], sse, count, momenta)
+    new = users.rows[:, :width], items.rows[:, :width]
+    return RoundResult(*new, sse, count, momenta, _finite(users.rows, items.rows))
+
+
+def _finite(*rows: Rows) -> bool:
+    """Whether all numbers are. Found here, where workers find it side by side."""
+    with np.errstate(all="ignore"):
+        return all(bool(np.isfinite(side.sum())) for side in rows)
 
 
 def run_errors(held: HeldBlock, task: ErrorsTask) -> ErrorsResult:
