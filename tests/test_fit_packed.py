@@ -60,3 +60,23 @@ def test_a_folder_half_packed_is_told_apart(tmp_path):
     assert not PackedRatings.is_packed(tmp_path / "packed")
     with pytest.raises(InputError):
         BayesianMF(2).fit(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("name", ["by_item_other", "by_user_value", "item_id_ids"])
+def test_a_damaged_byte_is_told_before_anything_is_learnt(ratings, name, tmp_path, capsys):
+    pack(ratings, tmp_path / "packed")
+    file = tmp_path / "packed" / f"{name}.npy"
+    raw = bytearray(file.read_bytes())
+    raw[-3] ^= 0x40
+    file.write_bytes(raw)
+    arguments = ["fit", str(tmp_path / "packed"), "--out", str(tmp_path / "model")]
+    assert main(arguments) == 2
+    assert "damaged" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_options_for_files_are_refused(ratings, tmp_path, capsys):
+    pack(ratings, tmp_path / "packed")
+    arguments = ["fit", str(tmp_path / "packed"), "--out", str(tmp_path / "model")]
+    assert main([*arguments, "--duplicates", "mean"]) == 2
+    assert "give them to bayesmf pack" in capsys.readouterr().err

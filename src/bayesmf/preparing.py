@@ -55,7 +55,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
     if isinstance(ratings, PackedRatings):
         return ratings
     if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
-        return PackedRatings.open(ratings)
+        return PackedRatings.open(ratings, verify=True)  # seconds, beside minutes of learning
     return None
 
 

@@ -243,7 +243,7 @@ class EpochTimer(Timer):
     """
 
     def __init__(self, data: TrainingData, case: Case, **options: Any) -> None:
-        super().__init__(self._epochs, **options)
+        super().__init__(self._epochs, **{"short": 0, **options})
         self.data, self.case = data, case
 
     def warm_up(self) -> None:
@@ -251,11 +251,12 @@ class EpochTimer(Timer):
         super().warm_up()
 
     def _epochs(self, epochs: int) -> float:
-        settings, threads = self.case.settings(self.data, epochs), self.case.threads
+        """From the end of the first epoch on: layout and start take as long as many epochs."""
+        settings, threads = self.case.settings(self.data, epochs + 1), self.case.threads
         engine = make_engine("serial" if threads == 1 else "threads", threads)
-        begin = time.perf_counter()
-        run(self.data, settings, engine)
-        return time.perf_counter() - begin
+        ends: list[float] = []
+        run(self.data, settings, engine, callbacks=(lambda _: ends.append(time.perf_counter()),))
+        return ends[-1] - ends[self.case.n_chains - 1]
 
     @property
     def ratings_per_second(self) -> float:

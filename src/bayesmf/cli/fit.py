@@ -107,7 +107,12 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
             f"--holdout cannot be taken from the packed ratings in {args.ratings}: hold ratings "
             "out before bayesmf pack, and give them as --test"
         )
-    return PackedRatings.open(args.ratings)
+    if args.columns is not None or args.format != "auto" or args.duplicates != "last":
+        raise InputError(
+            f"--columns, --format and --duplicates do nothing for the packed ratings in "
+            f"{args.ratings}: give them to bayesmf pack"
+        )
+    return PackedRatings.open(args.ratings, verify=True)
 
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any) -> None:
