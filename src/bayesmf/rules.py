@@ -186,6 +186,7 @@ def check_settings(sampler: Rule) -> Rule:
             continue
         if name in _CHOICES and value not in _CHOICES[name]:
             names = " or ".join(repr(c) for c in _CHOICES[name])
+            names += ", or None for whole rows" if name == "joint" else ""
             raise InputError(f"{name} must be {names}; got {value!r}")
         if name in _WHOLE:
             numbers[name] = whole(name, value)
