@@ -16,6 +16,7 @@ from bayesmf.batch_kernels import (
 )
 from bayesmf.gathering import padded
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.matrices import second_moments
 from bayesmf.worker import _pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3
@@ -204,6 +205,6 @@ def test_column_moments():
     rows = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     exact = rows.astype(float)
     assert np.allclose(kernels.column_squares(rows), (exact**2).sum(0))
-    total, cross = kernels.second_moments(rows)
+    total, cross = second_moments(rows)
     assert np.allclose(total, exact.sum(0))
     assert np.allclose(cross, exact.T @ exact)

@@ -193,23 +193,3 @@ def column_squares(rows):
         for d in range(rows.shape[1]):
             out[d] += np.float64(rows[i, d]) * np.float64(rows[i, d])
     return out
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def second_moments(rows):
-    """Sum of rows and sum of their outer products, in float64, without BLAS and its threads."""
-    width = rows.shape[1]
-    total, cross = np.zeros(width, np.float64), np.zeros((width, width), np.float64)
-    row = np.zeros(width, np.float64)
-    for i in range(rows.shape[0]):
-        for d in range(width):
-            row[d] = rows[i, d]
-            total[d] += row[d]
-        for d in range(width):
-            value = row[d]
-            for e in range(d + 1):
-                cross[d, e] += value * row[e]
-    for d in range(width):
-        for e in range(d):
-            cross[e, d] = cross[d, e]
-    return total, cross
