@@ -46,11 +46,11 @@ def draw_rows(
             column_prior(mu, Lambda), tau, n_factors, relax, joint == 1, place, key,
             whole,
         )  # fmt: skip
-        if not whole.any():
-            return sse
-    return sse + draw_whole(
-        out, means, whole, stripe, ratings, mu, Lambda, tau, n_factors, relax, place, key
-    )
+    if whole.any():
+        sse += draw_whole(
+            out, means, whole, stripe, ratings, mu, Lambda, tau, n_factors, relax, place, key
+        )
+    return float(sse)
 
 
 def draw_whole(
