@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from bayesmf.worker import run_task
@@ -14,8 +16,14 @@ class Perverse:
         self.rng, self.stall = np.random.default_rng(seed), stall
         self.finished = []
 
-    def start(self, held):
-        self.held, self.open = held, []
+    def start(self, work):
+        self.held, self.open, self.begin = work.held, [], time.monotonic()
+
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    def report(self):
+        return {"name": "perverse", "seconds": self.seconds()}
 
     def submit(self, task):
         handle = _Handle(task)

@@ -9,7 +9,8 @@ from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.callbacks import EarlyStop, History
 from bayesmf.chain import Settings
 from bayesmf.draws import DrawStore
-from bayesmf.engines.local import Serial, Threads, make_engine
+from bayesmf.engines.choice import make_engine
+from bayesmf.engines.local import Serial, Threads
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.params import Params, Precisions
 from bayesmf.priors import GammaPrior

@@ -49,6 +49,7 @@ class BlockRounds(ABC):
         self._may_repair = True
         self.blocks: Sequence[HeldBlock] = ()
         self.held: Sequence[Held] = ()
+        self.together: Sequence[Sequence[int]] = self.groups
 
     def _visit_rate(self, n_blocks: int) -> Array:
         out = np.empty(n_blocks)

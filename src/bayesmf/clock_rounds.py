@@ -45,6 +45,7 @@ class ClockRounds(BlockRounds):
         self.held = [*self.blocks, *rare[0], *rare[1]]
         first, second = len(self.blocks), len(self.blocks) + len(rare[0])
         self._places = range(first, second), range(second, len(self.held))
+        self.together = [*self.groups, *self._places]
         self.facts = tuple(self._row_facts(side) for side in range(2))
         self._stable: dict[int, list[Array]] = {}
         self._steps: dict[tuple[int, float, float], list[Steps]] = {}

@@ -18,7 +18,7 @@ from bayesmf.calibration import Calibration, Calibrator
 from bayesmf.callbacks import Callback, History
 from bayesmf.checks import whole
 from bayesmf.draws import Draws
-from bayesmf.engines.local import make_engine
+from bayesmf.engines.choice import make_engine
 from bayesmf.engines.protocol import Engine
 from bayesmf.errors import InputError, NotFittedError
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
@@ -181,11 +181,12 @@ class BayesianMF:
         known = None if validation is None else Ratings.of(validation)
         data = made.data
         settings = make_settings(self.get_params(deep=False), data, made.scale)
-        engine = self._engine()
+        engine = make_engine(self.engine, self.n_workers)
         pairs = None if known is None else prepare_validation(known, made)
-        compile_seconds = compile_kernels(settings, data)
+        compile_seconds, rehearsal = compile_kernels(settings, data)
         history = History()
-        run_report = run(data, settings, engine, pairs, (history, *(self.callbacks or ())))
+        listeners = (history, *(self.callbacks or ()))
+        run_report = run(data, settings, engine, pairs, listeners, rehearsal.tasks)
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
         self.user_ids_, self.item_ids_ = made.user_ids, made.item_ids
         self.history_ = history.events
@@ -195,11 +196,6 @@ class BayesianMF:
         self.report_ = make_report(data, settings, run_report, compile_seconds)
         self.report_["step_size"] = self.history_[-1]["step_size"] if self.history_ else None
         return self
-
-    def _engine(self) -> Engine:
-        if isinstance(self.engine, str):
-            return make_engine(self.engine, self.n_workers)
-        return self.engine
 
     # -- answering ------------------------------------------------------------------------------
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,15 +139,11 @@ class Monitor:
     validation: Validation | None
     callbacks: Sequence[Callback]
     scale: float
+    seconds: Callable[[], float]  # since the run began, by the engine's clock
     growing: bool = False  # whether burn-in is a share of a run whose length is not known
     not_kept: int = 0  # passes before the first kept draw of such a run
-    begin: float = field(default_factory=time.monotonic)
     means: dict[int, RunningMean] = field(default_factory=dict)
     ratings_read: int = 0
-
-    def seconds(self) -> float:
-        """Since the run began."""
-        return time.monotonic() - self.begin
 
     def state_rmse(self, state: ChainState) -> float | None:
         """RMSE of one state."""

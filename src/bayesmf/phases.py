@@ -67,6 +67,10 @@ class Rounds(Protocol):
     def held(self) -> Sequence[Held]:
         """What the engine's workers keep, by place."""
 
+    @property
+    def together(self) -> Sequence[Sequence[int]]:
+        """Places whose tasks run at the same time."""
+
     def round(self, state: ChainState, t: int) -> Phases:
         """Run round t of a chain."""
 

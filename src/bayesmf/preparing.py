@@ -131,4 +131,5 @@ def make_report(
         "tau": float(done.draws.tau.mean()) / settings.scale**2,
         "convergence": done.convergence,
         "repairs": done.repairs,
+        "engine": done.engine,
     }

@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Settings
 from bayesmf.draws import Draws, DrawStore
-from bayesmf.engines.protocol import Engine, Handle
+from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.keeping import FIRST_KEPT
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.tuning import N_PROBE, judge, stages, target_named
-from bayesmf.worker import Result, Task
+from bayesmf.worker import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
 
 
 @dataclass
 class RunReport:
-    """What a run did. `convergence` is what the probe pairs say, of runs that end by themselves."""
+    """What a run did.
+
+    `convergence` is what the probe pairs say, of runs that end by themselves; `engine` is who did
+    what.
+    """
 
     draws: Draws
     seconds: float
@@ -31,6 +36,7 @@ class RunReport:
     epochs: float
     convergence: dict[str, float | str | None] | None
     repairs: int
+    engine: dict[str, Any]
 
 
 def run(
@@ -39,14 +45,19 @@ def run(
     engine: Engine,
     validation: Validation | None = None,
     callbacks: Sequence[Callback] = (),
+    rehearsal: Sequence[tuple[Held, Task]] = (),
 ) -> RunReport:
-    """Run all chains to their end and return what they kept."""
+    """Run all chains to their end and return what they kept.
+
+    `rehearsal` are tasks that make a worker compile what it will need.
+    """
     sampler = settings.sampler
     shape = data_shape(data)
     monitor = Monitor(
         validation,
         callbacks,
         settings.scale,
+        engine.seconds,
         growing=sampler.adaptive,
         not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
     )
@@ -55,7 +66,7 @@ def run(
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     store = DrawStore(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
     probe = probe_pairs(data, N_PROBE, settings.seed)
-    engine.start(rounds.held)
+    engine.start(Work(rounds.held, rounds.together, rehearsal=rehearsal))
     try:
         chains = [
             Chain(number, shape, settings, rounds, store, monitor, probe)
@@ -66,6 +77,7 @@ def run(
         else:
             convergence = None
             drive([chain.run(chain.n_rounds) for chain in chains], engine)
+        told = engine.report()
     finally:
         engine.close()
     for chain in chains:
@@ -73,11 +85,12 @@ def run(
     epochs = monitor.ratings_read / len(data) / sampler.n_chains
     return RunReport(
         store.draws(),
-        monitor.seconds(),
+        told["seconds"],
         monitor.ratings_read,
         epochs,
         convergence,
         sum(chain.state.repairs for chain in chains),
+        told,
     )
 
 

@@ -13,7 +13,7 @@ from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.checks import positive, whole
 from bayesmf.clocks import SGHMC, SGNHT, ClockRule, RowClock
-from bayesmf.engines.local import Serial
+from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
@@ -103,8 +103,11 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     raise InputError(f"prior {name!r} is none of 'auto', 'gamma', 'wishart', 'wishart-bias'")
 
 
-def compile_kernels(settings: Settings, data: TrainingData) -> float:
-    """Compile (or load from numba's cache) what a fit will need; returns the seconds it took."""
+def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehearsal]:
+    """Compile (or load from numba's cache) what a fit will need.
+
+    Returns the seconds it took, and the tasks that workers elsewhere can do for the same end.
+    """
     begin = time.monotonic()
     pair = np.array([0, 1], np.int32)
     value = np.array([-1.0, 1.0], np.float32)
@@ -123,5 +126,6 @@ def compile_kernels(settings: Settings, data: TrainingData) -> float:
         settings, sampler=sampler.resolve(data_shape(data)), max_draws=1, max_seconds=None
     )
     pairs = Pairs(pair, pair, np.arange(len(pair)) % 2 == 0)
-    run(data, tiny, Serial(), Validation(pairs, value))
-    return time.monotonic() - begin
+    rehearsal = Rehearsal()
+    run(data, tiny, rehearsal, Validation(pairs, value))
+    return time.monotonic() - begin, rehearsal

@@ -33,6 +33,7 @@ class GibbsRounds:
         self._rule = rule
         self.held: Sequence[Stripe] = users + items
         self._places = (range(len(users)), range(len(users), len(self.held)))
+        self.together: Sequence[Sequence[int]] = self._places
 
     def step(self, state: ChainState, t: int) -> None:
         return None

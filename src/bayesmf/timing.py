@@ -21,7 +21,8 @@ import bayesmf
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.clocks import SGHMC, RowClock
-from bayesmf.engines.local import Threads, make_engine
+from bayesmf.engines.choice import make_engine
+from bayesmf.engines.local import Threads
 from bayesmf.estimator import BayesianMF
 from bayesmf.ratings import Ratings
 from bayesmf.rounds import data_shape

@@ -5,27 +5,54 @@ Kernels release the interpreter's lock, so threads run side by side.
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from bayesmf.engines.protocol import Handle
-from bayesmf.errors import InputError
+from bayesmf.engines.ledger import Ledger
+from bayesmf.engines.protocol import Handle, Work
 from bayesmf.worker import Held, Result, Task, run_task
 
 
-class Serial:
+class _Local:
+    """What engines of one machine share: ratings stay where they are, and nothing travels."""
+
+    n_workers: int
+    _held: Sequence[Held]
+    _ledger: Ledger
+
+    def _begin(self, work: Work) -> None:
+        self._held = work.held
+        self._ledger = Ledger(type(self).__name__.lower(), self.n_workers)
+
+    def _run(self, worker: int, task: Task) -> Result:
+        begin = time.perf_counter()
+        result = run_task(self._held[task.place], task)
+        self._ledger.done(worker, task.place, time.perf_counter() - begin)
+        return result
+
+    def seconds(self) -> float:
+        return self._ledger.clock()
+
+    def report(self) -> dict[str, Any]:
+        return self._ledger.report()
+
+
+class Serial(_Local):
     """Every task at once, in the caller's thread."""
 
     n_workers = 1
 
-    def start(self, held: Sequence[Held]) -> None:
-        self._held = held
+    def start(self, work: Work) -> None:
+        self._begin(work)
 
     def submit(self, task: Task) -> Future[Result]:
         future: Future[Result] = Future()
-        future.set_result(run_task(self._held[task.place], task))
+        future.set_result(self._run(0, task))
         return future
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
@@ -35,18 +62,26 @@ class Serial:
         self._held = ()
 
 
-class Threads:
+class Threads(_Local):
     """A pool of threads, by default one for each core this process may use."""
 
     def __init__(self, n_workers: int | None = None) -> None:
         self.n_workers = n_workers or _cores()
+        self._own = threading.local()
 
-    def start(self, held: Sequence[Held]) -> None:
-        self._held = held
-        self._pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="bayesmf")
+    def start(self, work: Work) -> None:
+        self._begin(work)
+        numbers = itertools.count()
+
+        def name() -> None:
+            self._own.number = next(numbers)
+
+        self._pool = ThreadPoolExecutor(
+            self.n_workers, thread_name_prefix="bayesmf", initializer=name
+        )
 
     def submit(self, task: Task) -> Future[Result]:
-        return self._pool.submit(run_task, self._held[task.place], task)
+        return self._pool.submit(lambda: self._run(self._own.number, task))
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         futures: list[Any] = list(handles)
@@ -57,15 +92,19 @@ class Threads:
         self._held = ()
 
 
-def make_engine(name: str, n_workers: int | None) -> Serial | Threads:
-    """An engine by its name."""
-    if n_workers is not None and n_workers < 1:
-        raise InputError(f"n_workers must be at least 1; got {n_workers}")
-    if name == "serial":
-        return Serial()
-    if name == "threads":
-        return Threads(n_workers)
-    raise InputError(f"engine {name!r} is none of 'serial', 'threads'")
+class Rehearsal(Serial):
+    """Serial, and keeps one task of each kind: a worker that does these has compiled what it needs.
+
+    For runs on a few made-up ratings.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[Held, Task]] = []
+
+    def submit(self, task: Task) -> Future[Result]:
+        if type(task) not in {type(known) for _, known in self.tasks}:
+            self.tasks.append((self._held[task.place], task))
+        return super().submit(task)
 
 
 def _cores() -> int:

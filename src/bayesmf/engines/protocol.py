@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from bayesmf.worker import Held, Result, Task
 
@@ -15,15 +16,37 @@ class Handle(Protocol):
         """What came of it; raises what the task raised."""
 
 
+class Recipe(Protocol):
+    """How a worker elsewhere gets the ratings of a place from storage that it can reach itself."""
+
+    def load(self) -> Held:
+        """The same as is held here, to the bit."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an engine is started with.
+
+    `held` are the ratings of every place. `together` are the places whose tasks run at the same
+    time: each of these lists should be spread over all workers. `recipes`, by place, say where
+    ratings need not be sent. `rehearsal` are tasks on a few made-up ratings that make a worker
+    compile what it will need.
+    """
+
+    held: Sequence[Held]
+    together: Sequence[Sequence[int]]
+    recipes: Sequence[Recipe | None] = ()
+    rehearsal: Sequence[tuple[Held, Task]] = ()
+
+
 class Engine(Protocol):
     """Runs tasks, in any order, anywhere.
 
-    `start` is called once with the ratings of every place; a task names its place. An engine
-    owns no randomness and no parameters, so engines cannot differ in their results. It serves
-    one run at a time.
+    A task names its place. An engine owns no randomness and no parameters, so engines cannot
+    differ in their results. It serves one run at a time.
     """
 
-    def start(self, held: Sequence[Held]) -> None:
+    def start(self, work: Work) -> None:
         """Hand out the ratings."""
 
     def submit(self, task: Task) -> Handle:
@@ -31,6 +54,12 @@ class Engine(Protocol):
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         """Wait until at least one of these is done; return those that are."""
+
+    def seconds(self) -> float:
+        """Since the start: of the clock on the wall, or of the one that is simulated."""
+
+    def report(self) -> dict[str, Any]:
+        """Who did what, how long, and what travelled; see `Ledger`."""
 
     def close(self) -> None:
         """Let go of everything; tasks that have not begun are dropped."""

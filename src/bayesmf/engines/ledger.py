@@ -1,0 +1,100 @@
+"""Who did what, how long it took and what travelled: how stragglers and lost workers are found."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from bayesmf.worker import Result, Task
+
+log = logging.getLogger("bayesmf")
+
+# Places that a report names: those that took longest.
+NAMED = 10
+
+
+@dataclass
+class _Sum:
+    """Tasks of one worker or one place."""
+
+    tasks: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.tasks += 1
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+
+
+class Ledger:
+    """Notes of one run. `clock` gives the seconds since its start."""
+
+    def __init__(self, name: str, n_workers: int, clock: Callable[[], float] | None = None) -> None:
+        begin = time.monotonic()
+        self.name, self.clock = name, clock or (lambda: time.monotonic() - begin)
+        self._workers = [_Sum() for _ in range(n_workers)]
+        self._places: dict[int, _Sum] = {}
+        self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
+        self.faults: list[str] = []
+        self._lock = threading.Lock()
+
+    def done(self, worker: int, place: int, seconds: float) -> None:
+        """A worker has done a task of a place."""
+        with self._lock:
+            self._workers[worker].add(seconds)
+            self._places.setdefault(place, _Sum()).add(seconds)
+
+    def moved(self, sent: int = 0, received: int = 0) -> None:
+        """Parameters went out, or came back."""
+        self.bytes_sent += sent
+        self.bytes_received += received
+
+    def fault(self, sentence: str) -> None:
+        """Something went wrong and was dealt with."""
+        self.faults.append(sentence)
+        log.warning("%s", sentence)
+
+    def report(self) -> dict[str, Any]:
+        """In plain values, for people and for JSON."""
+        elapsed = max(self.clock(), 1e-9)
+        idle = [max(0.0, 1.0 - w.seconds / elapsed) for w in self._workers]
+        slow = sorted(self._places.items(), key=lambda one: -one[1].seconds)
+        times = np.array([p.seconds / p.tasks for p in self._places.values()] or [0.0])
+        return {
+            "name": self.name,
+            "workers": len(self._workers),
+            "seconds": elapsed,
+            "tasks": sum(w.tasks for w in self._workers),
+            "idle": idle,
+            "busy_seconds": [w.seconds for w in self._workers],
+            "task_seconds": {
+                "median": float(np.median(times)),
+                "longest": max((w.longest for w in self._workers), default=0.0),
+            },
+            "slowest_places": [
+                {"place": place, "tasks": p.tasks, "mean": p.seconds / p.tasks, "max": p.longest}
+                for place, p in slow[:NAMED]
+            ],
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "ratings_bytes_sent": self.ratings_sent,
+            "faults": list(self.faults),
+        }
+
+
+def payload(value: Task | Result | Any) -> int:
+    """Bytes of the arrays in a task or result: what travels, but for some hundred bytes."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, tuple):
+        return sum(map(payload, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return sum(payload(getattr(value, field.name)) for field in fields(value))
+    return 0
