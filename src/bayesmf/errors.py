@@ -13,5 +13,9 @@ class DivergenceError(BayesMFError, ArithmeticError):
     """A chain left the finite numbers; the message says what to change."""
 
 
+class EngineError(BayesMFError, RuntimeError):
+    """Machines failed more often than a run could bear; what was checkpointed can be gone on from."""
+
+
 class NotFittedError(BayesMFError, AttributeError):
     """A fitted model is needed first."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.protocol import Engine
 from bayesmf.errors import InputError
 
-ENGINES = ("threads", "serial")
+ENGINES = ("threads", "serial", "ray")
 
 
-def make_engine(engine: str | Engine, n_workers: int | None) -> Engine:
-    """An engine by its name, or as it is."""
+def make_engine(engine: str | Engine | Cluster, n_workers: int | None) -> Engine:
+    """An engine by its name, by the settings of a cluster, or as it is."""
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers must be at least 1; got {n_workers}")
+    if engine == "ray":
+        return _on_ray(Cluster(n_workers=n_workers))
+    if isinstance(engine, Cluster):
+        return _on_ray(engine if n_workers is None else replace(engine, n_workers=n_workers))
     if not isinstance(engine, str):
         return engine
     if engine == "serial":
@@ -20,3 +27,15 @@ def make_engine(engine: str | Engine, n_workers: int | None) -> Engine:
     if engine == "threads":
         return Threads(n_workers)
     raise InputError(f"engine {engine!r} is none of {', '.join(map(repr, ENGINES))}")
+
+
+def _on_ray(cluster: Cluster) -> Engine:
+    try:
+        from bayesmf.engines.ray import Ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise InputError(
+            "engine 'ray' needs Ray, which is not installed: pip install 'bayesmf[ray]'"
+        ) from None
+    return Ray(cluster)

@@ -37,13 +37,20 @@ class Ledger:
     """Notes of one run. `clock` gives the seconds since its start."""
 
     def __init__(self, name: str, n_workers: int, clock: Callable[[], float] | None = None) -> None:
-        begin = time.monotonic()
-        self.name, self.clock = name, clock or (lambda: time.monotonic() - begin)
+        self.name, self.clock = name, clock or self._since_begin
+        self.restart()
         self._workers = [_Sum() for _ in range(n_workers)]
         self._places: dict[int, _Sum] = {}
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
         self.faults: list[str] = []
         self._lock = threading.Lock()
+
+    def restart(self) -> None:
+        """The clock begins now: what came before was setting up."""
+        self._begin = time.monotonic()
+
+    def _since_begin(self) -> float:
+        return time.monotonic() - self._begin
 
     def done(self, worker: int, place: int, seconds: float) -> None:
         """A worker has done a task of a place."""

@@ -1,0 +1,87 @@
+"""A worker that is a process of its own, as it looks from inside."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bayesmf.engines.protocol import Recipe
+from bayesmf.engines.transport import contiguous, own
+from bayesmf.errors import InputError
+from bayesmf.gathering import Regressors
+from bayesmf.worker import Held, Result, RowsTask, Task, run_task
+
+PACKAGES = ("bayesmf", "numpy", "numba")
+
+
+class About(NamedTuple):
+    """Where a worker is, and what it runs."""
+
+    pid: int
+    node: str
+    host: str
+    versions: dict[str, str]
+
+
+class NotHeld(Exception):
+    """A worker was asked for ratings that it does not have."""
+
+
+class Holder:
+    """Holds ratings and does tasks with them, one after the other."""
+
+    def __init__(self, rehearsal: Sequence[tuple[Held, Task]]) -> None:
+        self._held: dict[int, Held] = {}
+        self._missing: dict[int, str] = {}
+        self._shared: tuple[int, Regressors | None] = (0, None)
+        for held, task in rehearsal:
+            run_task(own(held), own(task))
+
+    def hold(self, place: int, held: Held) -> None:
+        """Keep ratings that were sent."""
+        self._held[place] = own(held)
+
+    def load(self, place: int, recipe: Recipe) -> None:
+        """Get ratings from storage. A failure is told to whoever asks for them first."""
+        try:
+            self._held[place] = recipe.load()
+        except Exception as error:
+            self._missing[place] = str(error)
+
+    def drop(self, place: int) -> None:
+        """Forget ratings that another worker holds again."""
+        self._held.pop(place, None)
+
+    def run(self, task: Task, number: int, shared: Regressors | None) -> tuple[Result, float]:
+        """Do a task; `shared` is the other side of rows, copied once for all with its number."""
+        if task.place not in self._held:
+            raise NotHeld(self._missing.get(task.place, "they were never sent"))
+        if isinstance(task, RowsTask):
+            if self._shared[0] != number:
+                self._shared = number, own(shared)
+            other = self._shared[1]
+            assert other is not None
+            task = replace(own(replace(task, other=())), other=other)  # type: ignore[arg-type]
+        else:
+            task = own(task)
+        begin = time.perf_counter()
+        result = run_task(self._held[task.place], task)
+        return contiguous(result), time.perf_counter() - begin
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that bits depend on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def check_versions(about: About) -> None:
+    """Other versions may draw other bits."""
+    for name, here in versions().items():
+        if about.versions[name] != here:
+            raise InputError(
+                f"{about.host} has {name} {about.versions[name]}, this process {here}: install the "
+                "same versions on all nodes"
+            )

@@ -1,0 +1,375 @@
+"""Workers on Ray: actors that hold ratings; tasks bring them parameters and take them home.
+
+Ray starts processes and moves arrays. When a worker is lost, who takes its place and how often a
+task is tried again is decided here, so that it is bounded, told, and one policy for a process that
+was killed, a node that is gone and a worker that hangs. A task may run twice: it is a function.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+# Before Ray reads them: no second environment under `uv run`, and nothing sent to its makers.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
+from bayesmf.engines.ledger import Ledger, payload
+from bayesmf.engines.placement import spread
+from bayesmf.engines.protocol import Handle, Work
+from bayesmf.engines.slots import Pending, Shared, Slot
+from bayesmf.engines.transport import contiguous
+from bayesmf.errors import EngineError, InputError
+from bayesmf.worker import RowsTask, Task
+
+TICK = 0.5  # seconds between looks at workers that do not answer
+
+
+class Worker(Holder):
+    """What runs as an actor."""
+
+    def about(self) -> About:
+        """Also the first call that is answered: then it has compiled."""
+        context = ray.get_runtime_context()
+        return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
+
+
+class Ray:
+    """The engine. One driver keeps the parameters; workers keep the ratings."""
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+        self._slots: list[Slot] = []
+        self._shared: dict[int, Shared] = {}
+        self._number = 0
+        self._own_ray = False
+
+    # -- start and end --------------------------------------------------------------------------
+
+    def start(self, work: Work) -> None:
+        self._own_ray = connect(self.cluster)
+        try:
+            self._work = work
+            self._recipes = list(work.recipes) or [None] * len(work.held)
+            self.n_workers = self.cluster.n_workers or room(self.cluster)
+            self._homes = spread(work, self.n_workers)
+            self._ledger = Ledger("ray", self.n_workers)
+            self._rehearsal = ray.put([(contiguous(h), contiguous(t)) for h, t in work.rehearsal])
+            self._slots = [Slot(k) for k in range(self.n_workers)]
+            for slot in self._slots:
+                self._open(slot)
+            self._until(lambda: all(slot.ready or slot.absent for slot in self._slots))
+            self._anyone()
+            for place, home in enumerate(self._homes):
+                if self._slots[home].ready:
+                    self._give(self._slots[home], place)
+            # Answered after the ratings have come: the run's clock begins with all at their desks.
+            ready = [slot for slot in self._slots if slot.ready]
+            ray.wait([slot.actor.about.remote() for slot in ready], num_returns=len(ready),
+                     timeout=self.cluster.start_timeout)  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
+        self._ledger.restart()
+        for slot in self._slots:
+            slot.since = time.monotonic()
+
+    def close(self) -> None:
+        for slot in self._slots:
+            self._bury(slot)
+        self._slots, self._shared = [], {}
+        if self._own_ray:
+            self._own_ray = False
+            ray.shutdown()
+
+    def seconds(self) -> float:
+        return self._ledger.clock()
+
+    def report(self) -> dict[str, Any]:
+        hosts = sorted({slot.about.host for slot in self._slots if slot.about})
+        nodes = {slot.about.node for slot in self._slots if slot.about}
+        return {**self._ledger.report(), "nodes": len(nodes), "hosts": hosts}
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def submit(self, task: Task) -> Pending:
+        handle = Pending(task, self._share(task))
+        self._send(handle)
+        return handle
+
+    def wait(self, handles: Collection[Handle]) -> set[Handle]:
+        def done() -> set[Handle]:
+            return {h for h in handles if isinstance(h, Pending) and h.done}
+
+        self._until(lambda: bool(done()))
+        return done()
+
+    def _share(self, task: Task) -> Shared | None:
+        """What tasks of one phase have in common goes into the store once."""
+        if not isinstance(task, RowsTask):
+            return None
+        known = self._shared.get(task.chain)
+        if known is None or known.value is not task.other:
+            self._number += 1
+            known = Shared(task.other, ray.put(task.other), self._number)
+            self._shared[task.chain] = known
+        return known
+
+    def _send(self, handle: Pending) -> None:
+        """To the worker that holds the ratings, or to one that stands in for it."""
+        task, shared, slot = handle.task, handle.shared, self._route(handle.task.place)
+        self._give(slot, task.place)
+        if not slot.running:
+            slot.since = time.monotonic()
+        slot.running.append(handle)
+        if shared is None:
+            handle.ref = slot.actor.run.remote(task, 0, None)
+            self._ledger.moved(sent=payload(task))
+            return
+        assert isinstance(task, RowsTask)
+        bare = replace(task, other=())  # type: ignore[arg-type]
+        handle.ref = slot.actor.run.remote(bare, shared.number, shared.ref)
+        node = slot.about.node if slot.about else ""
+        again = node in shared.nodes
+        shared.nodes.add(node)
+        self._ledger.moved(sent=payload(bare) + (0 if again else payload(shared.value)))
+
+    def _route(self, place: int) -> Slot:
+        home = self._slots[self._homes[place]]
+        if not home.absent:
+            return home
+        others = [slot for slot in self._slots if slot.ready] or [
+            slot for slot in self._slots if not slot.absent
+        ]
+        if not others:
+            self._anyone()
+        holding = [slot for slot in others if place in slot.holding]
+        return min(holding or others, key=lambda slot: (len(slot.running), slot.number))
+
+    def _anyone(self) -> None:
+        if all(slot.absent for slot in self._slots):
+            raise EngineError(
+                f"no worker came within {self.cluster.start_timeout:g} s: look at the cluster (ray "
+                "status), ask for fewer workers or resources, or for more time (start_timeout); a "
+                "run with a checkpoint can be gone on with (--resume)"
+            )
+
+    def _give(self, slot: Slot, place: int) -> None:
+        """See to it that a worker has the ratings of a place before it is asked for them."""
+        if place in slot.holding:
+            return
+        slot.holding.add(place)
+        recipe = self._recipes[place]
+        if recipe is not None:
+            slot.actor.load.remote(place, recipe)
+            return
+        held = contiguous(self._work.held[place])
+        self._ledger.ratings_sent += payload(held)
+        slot.actor.hold.remote(place, held)
+
+    # -- what comes back, and what does not ------------------------------------------------------
+
+    def _until(self, enough: Callable[[], bool]) -> None:
+        """Collect results and look after workers until something is true."""
+        while not enough():
+            refs = {h.ref: (slot, h) for slot in self._slots for h in slot.running}
+            hellos = [slot.hello for slot in self._slots if not slot.ready]
+            watched = [*refs, *hellos]
+            ready, _ = ray.wait(watched, num_returns=1, timeout=TICK)
+            if ready and len(watched) > 1:
+                ready, _ = ray.wait(watched, num_returns=len(watched), timeout=0)
+            for ref in ready:
+                # A worker that was lost with one result is lost with all.
+                if ref in refs and refs[ref][1] in refs[ref][0].running:
+                    self._collect(*refs[ref])
+            self._look_after()
+
+    def _collect(self, slot: Slot, handle: Pending) -> None:
+        try:
+            value, seconds = ray.get(handle.ref, timeout=self.cluster.task_timeout)
+        except RayTaskError as error:
+            slot.running.remove(handle)
+            slot.since = time.monotonic()
+            self._failed(slot, handle, error)
+        except RayError as error:
+            self._lost(slot, f"was lost ({type(error).__name__})")
+        else:
+            slot.running.remove(handle)
+            slot.since = time.monotonic()
+            handle.value, handle.ref = value, None
+            self._ledger.done(slot.number, handle.task.place, seconds)
+            self._ledger.moved(received=payload(value))
+
+    def _failed(self, slot: Slot, handle: Pending, error: RayTaskError) -> None:
+        """The task itself raised. Ratings that a worker could not load are sent to it."""
+        place, cause = handle.task.place, getattr(error, "cause", None) or error
+        if isinstance(cause, NotHeld) and self._recipes[place] is not None:
+            self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
+            self._recipes[place] = None
+            slot.holding.discard(place)
+            self._send(handle)
+            return
+        handle.error = cause
+
+    def _look_after(self) -> None:
+        """Greet workers that have come, replace those that hang."""
+        now = time.monotonic()
+        for slot in self._slots:
+            if not slot.ready:
+                self._greet(slot, now)
+            elif slot.running and now - slot.since > self.cluster.task_timeout:
+                self._lost(slot, f"did not answer for {self.cluster.task_timeout:g} s", hung=True)
+
+    def _greet(self, slot: Slot, now: float) -> None:
+        if ray.wait([slot.hello], timeout=0)[0]:
+            try:
+                about: About = ray.get(slot.hello, timeout=TICK)
+            except RayError as error:
+                self._start_failed(slot, error)
+                return
+            check_versions(about)
+            late, slot.absent, slot.failures = slot.absent, False, 0
+            slot.about, slot.since = about, now
+            if late:
+                self._take_back(slot)
+        elif not slot.absent and now - slot.since > self.cluster.start_timeout:
+            self._ledger.fault(
+                f"{slot} found no room in the cluster or did not start within "
+                f"{self.cluster.start_timeout:g} s: others do its work until it comes"
+            )
+            slot.absent = True
+            self._move(slot)
+
+    def _start_failed(self, slot: Slot, error: RayError) -> None:
+        slot.failures += 1
+        why = str(getattr(error, "cause", None) or error).strip().splitlines()
+        if slot.failures > self.cluster.retries:
+            raise EngineError(
+                f"{slot} could not be started, {slot.failures} times: {why[-1] if why else error!r}"
+            )
+        self._ledger.fault(f"{slot} could not be started: tried again")
+        self._move(slot)
+
+    def _take_back(self, slot: Slot) -> None:
+        """A worker that had been missed holds its ratings again; those who stood in forget them."""
+        self._ledger.fault(f"{slot} has come, and does its own work again")
+        for place in (p for p, home in enumerate(self._homes) if home == slot.number):
+            for other in self._slots:
+                busy = any(h.task.place == place for h in other.running)
+                if other is not slot and place in other.holding and other.ready and not busy:
+                    other.holding.discard(place)
+                    other.actor.drop.remote(place)
+
+    def _lost(self, slot: Slot, why: str, hung: bool = False) -> None:
+        """A new process for the worker; its tasks are run again, the first of them counted."""
+        self._ledger.fault(f"{slot} {why}: replaced, and its tasks are run again")
+        if slot.running:
+            first = slot.running[0]
+            first.tries += 1
+            if first.tries > self.cluster.retries:
+                raise EngineError(
+                    f"a task of block {first.task.place} was lost with its worker {first.tries} "
+                    f"times, the last time because {slot} {why}: look at the workers' logs and "
+                    "memory, then go on from the last checkpoint (--resume)"
+                )
+        if hung and slot.about is not None:
+            _end_process(slot.about)
+        self._move(slot)
+
+    def _move(self, slot: Slot) -> None:
+        """A fresh actor for a slot, its tasks sent anew: to it, or to others while it is absent."""
+        self._bury(slot)
+        self._open(slot)
+        again, slot.running = slot.running, []
+        for handle in again:
+            self._send(handle)
+
+    def _open(self, slot: Slot) -> None:
+        cluster = self.cluster
+        actor = ray.remote(Worker).options(
+            num_cpus=cluster.cpus_per_worker,
+            resources=dict(cluster.resources),
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD" if cluster.placement == "spread" else "DEFAULT",
+        )
+        slot.actor = actor.remote(self._rehearsal)
+        slot.hello = slot.actor.about.remote()
+        slot.about, slot.holding, slot.since = None, set(), time.monotonic()
+
+    @staticmethod
+    def _bury(slot: Slot) -> None:
+        if slot.actor is not None and ray.is_initialized():
+            ray.kill(slot.actor, no_restart=True)
+        slot.actor = None
+
+
+def _end_process(about: About) -> None:
+    """End a process that hangs too hard to hear Ray: by a task on its own node."""
+
+    def end(pid: int) -> None:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            if b"ray::" in file.read():  # and not another that got its number since
+                os.kill(pid, signal.SIGKILL)
+
+    node = NodeAffinitySchedulingStrategy(about.node, soft=False)
+    ray.remote(end).options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(about.pid)
+
+
+def connect(cluster: Cluster) -> bool:
+    """Join a cluster, or start one on this machine; whether it was started here."""
+    if ray.is_initialized():
+        return False
+    quiet: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
+    if cluster.address is not None:
+        try:
+            ray.init(address=cluster.address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"no Ray cluster answers at {cluster.address!r} ({_first_line(error)}): start one "
+                "with `ray start --head`, or leave the address out"
+            ) from None
+        return True
+    n = cluster.n_workers
+    try:
+        ray.init(
+            num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
+            resources={name: need * (n or 1) for name, need in cluster.resources.items()},
+            include_dashboard=False,
+            **quiet,
+        )
+    except Exception as error:
+        raise EngineError(
+            f"Ray could not be started on this machine ({_first_line(error)}): check that HOME and "
+            "the temporary folder can be written to"
+        ) from None
+    return True
+
+
+def room(cluster: Cluster) -> int:
+    """Workers for which the cluster has room now."""
+    have = ray.cluster_resources()
+    needs = {"CPU": cluster.cpus_per_worker, **cluster.resources}
+    n = min(int(have.get(name, 0.0) / need) for name, need in needs.items() if need > 0)
+    if n < 1:
+        asked = ", ".join(f"{need:g} {name}" for name, need in needs.items())
+        raise InputError(
+            f"the cluster has no room for a worker, which needs {asked}: lower cpus_per_worker or "
+            "resources, or add nodes"
+        )
+    return n
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -1,0 +1,46 @@
+"""Arrays that come from elsewhere: made this process's own before kernels see them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+T = TypeVar("T")
+
+LINE = 64  # bytes of a cache line
+
+
+def own(value: T) -> T:
+    """A copy whose arrays can be written to.
+
+    Arrays of Ray are maps of memory that others read too. Kernels are compiled for arrays that can
+    be written to, and would be compiled a second time for those that cannot.
+    """
+    return cast(T, _map(value, _copy))
+
+
+def contiguous(value: T) -> T:
+    """The same with arrays in one piece: views of padded rows would be pickled byte by byte."""
+    return cast(T, _map(value, np.ascontiguousarray))
+
+
+def _map(value: Any, change: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if isinstance(value, tuple):
+        parts = [_map(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value)(**{f.name: _map(getattr(value, f.name), change) for f in fields(value)})
+    return value
+
+
+def _copy(array: np.ndarray) -> np.ndarray:
+    """At the beginning of a cache line: rows that begin with one are read in fewer of them."""
+    room = np.empty(array.nbytes + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    out = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
