@@ -7,8 +7,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
+    from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
-    from bayesmf.errors import BayesMFError, DivergenceError, InputError, NotFittedError
+    from bayesmf.errors import (
+        BayesMFError,
+        DivergenceError,
+        InputError,
+        Interrupted,
+        NotFittedError,
+    )
     from bayesmf.estimator import BayesianMF, Recommendation
     from bayesmf.packed import PackedRatings
     from bayesmf.packing import pack
@@ -23,6 +30,7 @@ _HOMES = {
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
     "Calibration": "calibration",
+    "Checkpoint": "checkpoints",
     "DSGD": "samplers",
     "DSGLD": "samplers",
     "DivergenceError": "errors",
@@ -31,6 +39,7 @@ _HOMES = {
     "Gibbs": "samplers",
     "History": "callbacks",
     "InputError": "errors",
+    "Interrupted": "errors",
     "NotFittedError": "errors",
     "PackedRatings": "packed",
     "Progress": "callbacks",
@@ -56,12 +65,14 @@ __all__ = [
     "BayesMFError",
     "BayesianMF",
     "Calibration",
+    "Checkpoint",
     "DivergenceError",
     "EarlyStop",
     "Event",
     "Gibbs",
     "History",
     "InputError",
+    "Interrupted",
     "NotFittedError",
     "PackedRatings",
     "Progress",

@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.dealing import count_blocks, count_items, count_runs, count_users, deal
+from bayesmf.dealing import (
+    count_blocks,
+    count_items,
+    count_runs,
+    count_users,
+    deal,
+    take_block,
+)
 from bayesmf.grid import Grid, stripes
 from bayesmf.keys import STREAM_BATCH, STREAM_LAYOUT, generator
-from bayesmf.row_lists import RowLists, code_ratings, sort_rows, transpose
+from bayesmf.row_lists import Origin, RowLists, code_ratings, sort_rows, transpose
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class TrainingData:
     n_items: int
     levels: NDArray[np.float32]
     turned: RowLists | None = None  # by item, where it is known
+    origin: Origin | None = None  # the folder that all are mapped from, where workers can do so too
 
     @classmethod
     def of(
@@ -153,17 +161,13 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
     length is the same share of a pass everywhere, and visit rates stay what the scheduler says.
     Blocks are stretches of arrays that are made once for all of them.
     """
-    user_stripe = stripes(data.user_counts(), grid.rows, 2 * seed).astype(np.int32)
-    item_stripe = stripes(data.item_counts(), grid.cols, 2 * seed + 1).astype(np.int32)
+    user_stripe, item_stripe = _cut(data, grid, seed)
     users = [np.flatnonzero(user_stripe == r).astype(np.int32) for r in range(grid.rows)]
     items = [np.flatnonzero(item_stripe == c).astype(np.int32) for c in range(grid.cols)]
     lists = data.by_user
     pack = lists.starts, lists.other
     cut = user_stripe, item_stripe, grid.cols
-    sizes = count_blocks(*pack, *cut, len(grid))
-    seeds = generator(np.zeros(2, np.uint32), seed, STREAM_LAYOUT).integers(
-        0, 2**64, len(grid), np.uint64
-    )
+    sizes, seeds = count_blocks(*pack, *cut, len(grid)), _block_seeds(grid, seed)
     runs = count_runs(*pack, *cut, sizes, n_batches, seeds)
     run_user = np.empty(runs.sum(), np.int32)
     run_starts = np.empty(len(run_user) + len(grid), np.int64)
@@ -193,6 +197,61 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
         )
         at, run = at + size, end
     return blocks
+
+
+def make_block(data: TrainingData, grid: Grid, n_batches: int, seed: int, number: int) -> Block:
+    """One of the blocks of `make_blocks`, without making the others.
+
+    Every block is dealt by random numbers of its own, so it can be dealt alone.
+    """
+    row, col = divmod(number, grid.cols)
+    user_stripe, item_stripe = _cut(data, grid, seed)
+    users, items = (
+        np.flatnonzero(of == own).astype(np.int32)
+        for of, own in ((user_stripe, row), (item_stripe, col))
+    )
+    position = np.full(data.n_items, -1, np.int32)
+    position[items] = np.arange(len(items), dtype=np.int32)
+    lists = data.by_user
+    own = RowLists(*take_block(lists.starts, lists.other, lists.value, users, position))
+    alone = TrainingData(own, len(items), data.levels)
+    seeds = _block_seeds(grid, seed)[number : number + 1]
+    return _deal_alone(alone, n_batches, seeds, number, users, items)
+
+
+def _deal_alone(
+    data: TrainingData,
+    n_batches: int,
+    seeds: NDArray[np.uint64],
+    number: int,
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+) -> Block:
+    lists, n = data.by_user, len(data)
+    same = np.arange(len(users), dtype=np.int32), np.arange(len(items), dtype=np.int32)
+    cut = np.zeros(len(users), np.int32), np.zeros(len(items), np.int32)
+    sizes = np.array([n], np.int64)
+    runs = count_runs(lists.starts, lists.other, *cut, 1, sizes, n_batches, seeds)
+    run_user, run_starts = np.empty(runs.sum(), np.int32), np.empty(runs.sum() + 1, np.int64)
+    item, value = np.empty(n, np.int32), np.empty(n, lists.value.dtype)
+    deal(
+        lists.starts, lists.other, lists.value, *cut, *same, 1, sizes, n_batches, seeds, runs,
+        run_user, run_starts, item, value,
+    )  # fmt: skip
+    starts = np.zeros(n_batches + 1, np.int64)
+    np.cumsum(runs, out=starts[1:])
+    return Block(number, users, items, run_user, run_starts, item, value, data.levels, starts)
+
+
+def _cut(data: TrainingData, grid: Grid, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The block row of each user, the block column of each item."""
+    users = stripes(data.user_counts(), grid.rows, 2 * seed).astype(np.int32)
+    return users, stripes(data.item_counts(), grid.cols, 2 * seed + 1).astype(np.int32)
+
+
+def _block_seeds(grid: Grid, seed: int) -> NDArray[np.uint64]:
+    rng = generator(np.zeros(2, np.uint32), seed, STREAM_LAYOUT)
+    return rng.integers(0, 2**64, len(grid), np.uint64)
 
 
 def _positions(groups: list[NDArray[np.int32]], n: int) -> NDArray[np.int32]:

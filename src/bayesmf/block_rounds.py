@@ -15,7 +15,7 @@ from bayesmf.errors import DivergenceError
 from bayesmf.grid import Rotation, visit_slots
 from bayesmf.phases import ChainState, Phases, Safe
 from bayesmf.rules import Array, BatchRule, DataShape
-from bayesmf.worker import ErrorsTask, Held, HeldBlock, Result, RoundResult, RoundTask, Task
+from bayesmf.worker import ErrorsTask, Held, HeldBlock, Recipe, Result, RoundResult, RoundTask, Task
 
 log = logging.getLogger("bayesmf")
 
@@ -49,6 +49,7 @@ class BlockRounds(ABC):
         self._may_repair = True
         self.blocks: Sequence[HeldBlock] = ()
         self.held: Sequence[Held] = ()
+        self.recipes: Sequence[Recipe | None] = ()
         self.together: Sequence[Sequence[int]] = self.groups
 
     def _visit_rate(self, n_blocks: int) -> Array:

@@ -35,7 +35,12 @@ class Event:
 
 
 class Callback(Protocol):
-    """Called after every epoch of every chain; returning True ends that chain."""
+    """Called after every epoch of every chain; returning True ends that chain.
+
+    One that remembers something may have two more methods, so that a run that goes on from a
+    checkpoint finds it as it was: `state(chain)`, what it knows of a chain, in plain JSON; and
+    `restore(chain, state)`, which puts that in the place of what it knows now.
+    """
 
     def __call__(self, event: Event) -> bool | None: ...
 
@@ -48,6 +53,15 @@ class History:
 
     def __call__(self, event: Event) -> None:
         self.events.append(asdict(event))
+
+    def state(self, chain: int) -> list[dict[str, Any]]:
+        """The events of a chain."""
+        return [event for event in self.events if event["chain"] == chain]
+
+    def restore(self, chain: int, state: list[dict[str, Any]]) -> None:
+        """All events, in the order of time, those of a chain replaced."""
+        others = [event for event in self.events if event["chain"] != chain]
+        self.events[:] = sorted(others + state, key=lambda event: float(event["seconds"]))
 
 
 class Progress:
@@ -121,3 +135,13 @@ class EarlyStop:
             self._best[event.chain] = (event.rmse, event.epoch)
             return False
         return event.epoch - since >= self.patience
+
+    def state(self, chain: int) -> tuple[float, int] | None:
+        """The best of a chain, and when that was."""
+        return self._best.get(chain)
+
+    def restore(self, chain: int, state: tuple[float, int] | None) -> None:
+        """Compare with an earlier best from now on."""
+        self._best.pop(chain, None)
+        if state is not None:
+            self._best[chain] = (state[0], state[1])

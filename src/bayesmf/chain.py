@@ -7,7 +7,7 @@ depends on when it is resumed.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from bayesmf.callbacks import Event
@@ -110,8 +110,12 @@ class Chain:
         self.state, self.trace = start_chain(number, settings, shape), Trace()
         self.since_epoch, self.epoch = Errors(), 0
         self.t, self.until, self.kept = 0, self.n_rounds, 0
+        self.ratings_read = 0
         self.rmse: float | None = None
-        self.stopped = False
+        # Ended early; and whether that was the wish of someone who listens, not for want of time.
+        self.stopped = self.told_to_stop = False
+        # Called after every round; True lets the chain pause there.
+        self.round_done: Callable[[Chain], bool] = lambda chain: False
 
     @property
     def burning(self) -> bool:
@@ -125,6 +129,7 @@ class Chain:
             t = self.t
             self.keeping.before(self, t)
             yield from self.rounds.round(self.state, t)
+            self.ratings_read += self.state.count
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
             if every and (t + 1) % every == 0:
@@ -136,6 +141,8 @@ class Chain:
             if int((t + 1) / self.per_epoch + 1e-9) > self.epoch and self.since_epoch.count:
                 self.end_epoch(t)
             self.stopped = self.stopped or self.out_of_time()
+            if self.round_done(self):
+                return
 
     def out_of_time(self) -> bool:
         limit = self.settings.max_seconds
@@ -187,7 +194,7 @@ class Chain:
             self.rmse = monitor.state_rmse(state)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
         seconds = monitor.seconds()
-        self.stopped = monitor.tell(
+        self.stopped = self.told_to_stop = monitor.tell(
             Event(
                 chain=self.number,
                 epoch=self.epoch,

@@ -14,6 +14,7 @@ from bayesmf.gathering import regressors
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.phases import ChainState, Moments, Phases
 from bayesmf.rules import Array
+from bayesmf.sources import block_recipes
 from bayesmf.worker import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
 
 RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
@@ -43,6 +44,8 @@ class ClockRounds(BlockRounds):
             some_stripes(data.by_item, data.levels, ~self._moving[1], RARE_STRIPES),
         )
         self.held = [*self.blocks, *rare[0], *rare[1]]
+        of_blocks = block_recipes(data, self.blocks, rule.grid, seed)
+        self.recipes = [*of_blocks, *[None] * (len(self.held) - len(of_blocks))]
         first, second = len(self.blocks), len(self.blocks) + len(rare[0])
         self._places = range(first, second), range(second, len(self.held))
         self.together = [*self.groups, *self._places]

@@ -78,6 +78,26 @@ def count_blocks(starts, other, user_stripe, item_stripe, n_cols, n_blocks):
 
 
 @njit(**_JIT)
+def take_block(starts, other, value, users, item_position):
+    """Row lists of some users with those of their items that have a position, by that position."""
+    own = np.zeros(len(users) + 1, np.int64)
+    for r in range(len(users)):
+        n = 0
+        for k in range(starts[users[r]], starts[users[r] + 1]):
+            n += item_position[other[k]] >= 0
+        own[r + 1] = own[r] + n
+    item, rating = np.empty(own[-1], np.int32), np.empty(own[-1], value.dtype)
+    at = 0
+    for r in range(len(users)):
+        for k in range(starts[users[r]], starts[users[r] + 1]):
+            j = item_position[other[k]]
+            if j >= 0:
+                item[at], rating[at] = j, value[k]
+                at += 1
+    return own, item, rating
+
+
+@njit(**_JIT)
 def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
     """Users met in each mini-batch of each block."""
     n_blocks = len(sizes)

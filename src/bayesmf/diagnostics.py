@@ -321,3 +321,25 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
         return arviz.from_dict(posterior=posterior)
     return arviz.from_dict({"posterior": posterior})
+
+
+def mixing(x: Floats) -> dict[str, float]:
+    """Return the worst split R-hat and ESS of all quantities, and what is usual.
+
+    Parameters
+    ----------
+    x : ndarray of shape (chains, draws, ...)
+        Draws of the quantities.
+    """
+    x = x.reshape(x.shape[0], x.shape[1], -1)
+    rhat, ess = split_rhat(x), effective_sample_size(x)
+    return {
+        "rhat": _extreme(rhat, np.nanmax),
+        "rhat_95": _extreme(rhat, lambda values: np.nanquantile(values, 0.95)),
+        "ess_min": _extreme(ess, np.nanmin),
+        "ess_median": _extreme(ess, np.nanmedian),
+    }
+
+
+def _extreme(values: Floats, of: Any) -> float:
+    return float(of(values)) if np.isfinite(values).any() else float("nan")

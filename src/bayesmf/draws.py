@@ -75,6 +75,7 @@ class DrawStore:
         self.per_chain = per_chain
         self._rows: list[list[Rows]] = [[] for _ in range(n_chains)]
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
+        self._selections = [0] * n_chains
 
     def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
         """Make room for n draws of a chain."""
@@ -106,27 +107,50 @@ class DrawStore:
             for slot, source in enumerate(kept):
                 array[slot] = array[source]
         self._precisions[chain] = [self._precisions[chain][source] for source in kept]
+        self._selections[chain] += 1
 
     def __len__(self) -> int:
         return sum(map(len, self._precisions))
+
+    def selections(self, chain: int) -> int:
+        """How often draws of a chain were forgotten: in between they are only added to."""
+        return self._selections[chain]
+
+    def count(self, chain: int) -> int:
+        """Draws that a chain has."""
+        return len(self._precisions[chain])
+
+    def room(self, chain: int) -> int:
+        """Draws that a chain has room for, as was reserved."""
+        return len(self._rows[chain][0]) if self._rows[chain] else 0
+
+    def since(self, chain: int, first: int) -> Draws:
+        """A chain's draws from the `first` on, where they lie."""
+        kept = self._precisions[chain]
+        rows = [array[first : len(kept)] for array in self._rows[chain]]
+        return _draws(rows, kept[first:], np.full(len(kept) - first, chain))
+
+    def restore(self, chain: int, room: int, parts: Sequence[Draws]) -> None:
+        """Fill an empty store with a chain's draws from elsewhere."""
+        for part in parts:
+            given = [part.users, part.items, part.user_means, part.item_means]
+            rows = [array for array in given if array is not None]
+            if not self._rows[chain]:
+                self._rows[chain] = [allocate(room, array.shape[1:]) for array in rows]
+            first = self.count(chain)
+            for array, new in zip(self._rows[chain], rows, strict=True):
+                array[first : first + len(new)] = new
+                _let_go(array)
+            self._precisions[chain] += [
+                Precisions(*part.priors(t), float(part.tau[t])) for t in range(len(part))
+            ]
 
     def draws(self) -> Draws:
         """All that was kept."""
         kept = [p for chain in self._precisions for p in chain]
         counts = [len(chain) for chain in self._precisions]
         joined = [self._joined(part, counts) for part in range(len(self._rows[0]))]
-        return Draws(
-            users=joined[0],
-            items=joined[1],
-            user_mu=np.array([p.users.mu for p in kept]),
-            user_Lambda=np.array([p.users.Lambda for p in kept]),
-            item_mu=np.array([p.items.mu for p in kept]),
-            item_Lambda=np.array([p.items.Lambda for p in kept]),
-            tau=np.array([p.tau for p in kept]),
-            chain=np.repeat(np.arange(len(counts)), counts),
-            user_means=joined[2] if len(joined) > 2 else None,
-            item_means=joined[3] if len(joined) > 2 else None,
-        )
+        return _draws(joined, kept, np.repeat(np.arange(len(counts)), counts))
 
     def _joined(self, part: int, counts: list[int]) -> Rows:
         parts = [rows[part][:n] for rows, n in zip(self._rows, counts, strict=True)]
@@ -138,6 +162,22 @@ class DrawStore:
             out[at : at + len(one)] = one
             at += len(one)
         return out
+
+
+def _draws(rows: Sequence[Rows], kept: Sequence[Precisions], chain: NDArray[np.int64]) -> Draws:
+    """From the rows of users and items, and those of their means where there are any."""
+    return Draws(
+        users=rows[0],
+        items=rows[1],
+        user_mu=np.array([p.users.mu for p in kept]),
+        user_Lambda=np.array([p.users.Lambda for p in kept]),
+        item_mu=np.array([p.items.mu for p in kept]),
+        item_Lambda=np.array([p.items.Lambda for p in kept]),
+        tau=np.array([p.tau for p in kept]),
+        chain=chain,
+        user_means=rows[2] if len(rows) > 2 else None,
+        item_means=rows[3] if len(rows) > 2 else None,
+    )
 
 
 def _let_go(array: Rows) -> None:

@@ -1,5 +1,7 @@
 """The ways in which bayesmf says no: one sentence each, saying what, where and what to do."""
 
+import signal
+
 
 class BayesMFError(Exception):
     """Base of every error that bayesmf raises on purpose."""
@@ -14,7 +16,19 @@ class DivergenceError(BayesMFError, ArithmeticError):
 
 
 class EngineError(BayesMFError, RuntimeError):
-    """Machines failed more often than a run could bear; what was checkpointed can be gone on from."""
+    """Machines failed more often than a run can bear; it can go on from its last checkpoint."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that a signal has ended; `fit` can go on from its checkpoint.
+
+    `stopped` tells by what and where, `signum` is the signal, the message also tells how to go on.
+    """
+
+    def __init__(self, signum: int, where: str = "", how: str = "") -> None:
+        self.signum = signum
+        self.stopped = " ".join(filter(None, ("stopped by", signal.Signals(signum).name, where)))
+        super().__init__("; ".join(filter(None, (self.stopped, how))))
 
 
 class NotFittedError(BayesMFError, AttributeError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -16,6 +15,7 @@ import bayesmf
 from bayesmf import diagnostics, storage
 from bayesmf.calibration import Calibration, Calibrator
 from bayesmf.callbacks import Callback, History
+from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import whole
 from bayesmf.draws import Draws
 from bayesmf.engines.choice import make_engine
@@ -164,7 +164,12 @@ class BayesianMF:
 
     # -- learning -------------------------------------------------------------------------------
 
-    def fit(self, ratings: Any, validation: Any = None) -> Self:
+    def fit(
+        self,
+        ratings: Any,
+        validation: Any = None,
+        checkpoint: str | PathLike[str] | Checkpoint | None = None,
+    ) -> Self:
         """Draw from the posterior given ratings.
 
         Parameters
@@ -176,17 +181,25 @@ class BayesianMF:
         validation
             The same, optional. Its RMSE is followed while the chains run; nothing is learnt from
             it, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
+        checkpoint : path-like or Checkpoint, optional
+            Where the run is written down while it lasts, and whether to go on from there.
         """
+        params = self.get_params(deep=False)
+        if checkpoint is not None:
+            checkpoint = Checkpoint.of(checkpoint)
+            begun = noted_run(checkpoint)
+            if begun is not None and self.random_state is None:
+                params["random_state"] = begun["seed"]
         made = prepare(ratings, self.standardize)
         known = None if validation is None else Ratings.of(validation)
         data = made.data
-        settings = make_settings(self.get_params(deep=False), data, made.scale)
+        settings = make_settings(params, data, made.scale)
         engine = make_engine(self.engine, self.n_workers)
         pairs = None if known is None else prepare_validation(known, made)
         compile_seconds, rehearsal = compile_kernels(settings, data)
         history = History()
         listeners = (history, *(self.callbacks or ()))
-        run_report = run(data, settings, engine, pairs, listeners, rehearsal.tasks)
+        run_report = run(data, settings, engine, pairs, listeners, rehearsal.tasks, checkpoint)
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
         self.user_ids_, self.item_ids_ = made.user_ids, made.item_ids
         self.history_ = history.events
@@ -345,17 +358,9 @@ class BayesianMF:
         Of quantities with many values, the worst are given, and the R-hat that 95% of them stay
         below. `n_pairs` random pairs are looked at.
         """
-        out = {}
-        for name, x in self._traces(n_pairs, seed).items():
-            x = x.reshape(x.shape[0], x.shape[1], -1)
-            rhat, ess = diagnostics.split_rhat(x), diagnostics.effective_sample_size(x)
-            out[name] = {
-                "rhat": _extreme(rhat, np.nanmax),
-                "rhat_95": _extreme(rhat, lambda values: np.nanquantile(values, 0.95)),
-                "ess_min": _extreme(ess, np.nanmin),
-                "ess_median": _extreme(ess, np.nanmedian),
-            }
-        return out
+        return {
+            name: diagnostics.mixing(trace) for name, trace in self._traces(n_pairs, seed).items()
+        }
 
     def to_arviz(self, n_pairs: int = 200, seed: int = 0) -> Any:
         """Traces of predictions, precisions and tau as an ArviZ object."""
@@ -415,7 +420,3 @@ class BayesianMF:
 def _plain(value: Any) -> Any:
     """A NumPy scalar as Python's own, for JSON."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _extreme(values: NDArray[np.float64], of: Any) -> float:
-    return float(of(values)) if np.isfinite(values).any() else math.nan

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.storage import sync_folder
+from bayesmf.places import sync_folder
 
 _NAME = "journal"
 _LOCK = "lock"

@@ -5,7 +5,8 @@ Both are asked before and after every round; they see the chain, and nothing of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,12 @@ class Keeping(Protocol):
 
     def finish(self, chain: Chain) -> None:
         """The run is over."""
+
+    def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Where it is: arrays, and plain values."""
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
+        """Be where that was."""
 
 
 class Fixed:
@@ -70,6 +77,13 @@ class Fixed:
 
     def finish(self, chain: Chain) -> None:
         pass
+
+    def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        return {}, {"burning": self.burning, "first": self._first, **vars(self._thinning)}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
+        self.burning, self._first = plain["burning"], plain["first"]
+        self._thinning = Thinning(plain["n_rounds"], plain["n_draws"])
 
 
 class Growing:
@@ -124,6 +138,20 @@ class Growing:
         first = _after_burn_in(self._at)
         chain.store.select(chain.number, range(first, len(self._at)))
         chain.kept = len(self._at) - first
+
+    def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays: dict[str, NDArray[Any]] = {
+            "at": np.array(self._at, np.int64), "probed_at": np.array(self._probed_at, np.int64)
+        }  # fmt: skip
+        if self._expected:
+            arrays |= {"expected": np.array(self._expected), "drawn": np.array(self._drawn)}
+        return arrays, {"burning": self.burning, "every": self._every}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
+        self.burning, self._every = plain["burning"], plain["every"]
+        self._at, self._probed_at = arrays["at"].tolist(), arrays["probed_at"].tolist()
+        self._expected = [np.array(one) for one in arrays.get("expected", ())]
+        self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
 
 
 def _due(chain: Chain, t: int, every: int) -> bool:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
-from bayesmf.row_lists import MOST_LEVELS, RowLists
-from bayesmf.storage import DIGEST, MANIFEST, as_input_error, digest_line, sync_folder, write_chunks
+from bayesmf.places import as_input_error, sync_folder
+from bayesmf.row_lists import MOST_LEVELS, Origin, RowLists
+from bayesmf.storage import DIGEST, MANIFEST, digest_line, write_chunks
 
 FORMAT_NAME = "bayesmf-ratings"
 FORMAT_VERSION = 1
@@ -80,6 +81,11 @@ class PackedRatings:
             _check_files(folder, manifest["arrays"], verify)
             self._load(folder, manifest)
         return self
+
+    @property
+    def origin(self) -> Origin:
+        """Where they are, and which they are: for processes that open them again."""
+        return Origin(os.path.realpath(self.path), (self.path / DIGEST).read_text().strip())
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:

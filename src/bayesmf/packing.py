@@ -18,8 +18,9 @@ from bayesmf.errors import InputError
 from bayesmf.journal import Journal, only_one, read_notes, remove
 from bayesmf.pack_steps import Packing, Progress
 from bayesmf.packed import FORMAT_VERSION, PackedRatings, work_folder
+from bayesmf.places import as_input_error, made_parents, real_place, sync_folder
 from bayesmf.repeats import check_duplicates
-from bayesmf.storage import DIGEST, as_input_error, made_parents, real_place, sync_folder
+from bayesmf.storage import DIGEST
 from bayesmf.streams import RatingFile, Sources, rating_files
 from bayesmf.tables import Columns
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.params import Params, Precisions, Rows
-from bayesmf.worker import Held, Result, Task
+from bayesmf.worker import Held, Recipe, Result, Task
 
 
 class Safe(NamedTuple):
@@ -66,6 +66,10 @@ class Rounds(Protocol):
     @property
     def held(self) -> Sequence[Held]:
         """What the engine's workers keep, by place."""
+
+    @property
+    def recipes(self) -> Sequence[Recipe | None]:
+        """How workers can get these by themselves, where they can."""
 
     @property
     def together(self) -> Sequence[Sequence[int]]:

@@ -68,7 +68,9 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
         lists = tuple(replace(side, value=_scaled(side.value, center, scale)) for side in lists)  # type: ignore[assignment]
     else:
         levels = ((packed.levels - center) / scale).astype(np.float32)
-    data = TrainingData(lists[0], packed.n_items, levels, lists[1])
+    # Ratings that are no codes have been scaled, and are in no folder.
+    origin = None if packed.levels is None else packed.origin
+    data = TrainingData(lists[0], packed.n_items, levels, lists[1], origin)
     return Prepared(packed.user_ids, packed.item_ids, data, center, scale, packed.low, packed.high)
 
 

@@ -13,6 +13,7 @@ from bayesmf.phases import ChainState
 from bayesmf.rules import BatchRule
 from bayesmf.samplers import SGD, SGLD, Gibbs
 from bayesmf.schedules import StepSize
+from bayesmf.sources import block_recipes
 from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker import RoundTask
 
@@ -26,6 +27,7 @@ class GradientRounds(BlockRounds):
         super().__init__(data, rule, rule.n_chains, seed)
         self.blocks = hold_blocks(data, self._blocks, self.visit_rate, rule)
         self.held = self.blocks
+        self.recipes = block_recipes(data, self.blocks, rule.grid, seed)
         self._prior_weight = max(
             float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.blocks
         )

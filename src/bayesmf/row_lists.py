@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -16,6 +16,13 @@ MOST_LEVELS = 256
 _JIT: Any = {"nogil": True, "cache": True}
 # Four slots for each level that may come keep the chains of the hash table short.
 _SLOT_BITS = 10
+
+
+class Origin(NamedTuple):
+    """The folder of packed ratings that lists are mapped from, and its digest."""
+
+    folder: str
+    digest: str
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Settings
+from bayesmf.checkpoints import Checkpoint
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.keeping import FIRST_KEPT
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
+from bayesmf.saving import saving
 from bayesmf.tuning import N_PROBE, judge, stages, target_named
 from bayesmf.worker import Held, Result, Task
 
@@ -46,11 +48,53 @@ def run(
     validation: Validation | None = None,
     callbacks: Sequence[Callback] = (),
     rehearsal: Sequence[tuple[Held, Task]] = (),
+    checkpoint: Checkpoint | None = None,
 ) -> RunReport:
     """Run all chains to their end and return what they kept.
 
-    `rehearsal` are tasks that make a worker compile what it will need.
+    `rehearsal` are tasks that make a worker compile what it will need. With a checkpoint a signal
+    ends the run by Interrupted.
     """
+    sampler = settings.sampler
+    if sampler.burn_in_rule(data_shape(data)).needs_validation and validation is None:
+        raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
+    with saving(checkpoint, data, settings, validation) as saved:
+        chains, work = make_chains(data, settings, engine, validation, callbacks)
+        saved.begin(chains, chains[0].monitor)
+        engine.start(replace(work, rehearsal=rehearsal))
+        try:
+            if sampler.adaptive:
+                convergence = sample_enough(chains, settings, engine, saved.between)
+            else:
+                convergence = None
+                drive([chain.run(chain.n_rounds) for chain in chains], engine)
+                saved.between()
+            told = engine.report()
+        finally:
+            engine.close()
+        saved.finish()
+        for chain in chains:
+            chain.finish()
+    read = sum(chain.ratings_read for chain in chains)
+    return RunReport(
+        chains[0].store.draws(),
+        saved.before + told["seconds"],
+        read,
+        read / len(data) / sampler.n_chains,
+        convergence,
+        sum(chain.state.repairs for chain in chains),
+        told,
+    )
+
+
+def make_chains(
+    data: TrainingData,
+    settings: Settings,
+    engine: Engine,
+    validation: Validation | None,
+    callbacks: Sequence[Callback],
+) -> tuple[list[Chain], Work]:
+    """All chains before their first round, and what the engine is to hold for them."""
     sampler = settings.sampler
     shape = data_shape(data)
     monitor = Monitor(
@@ -62,44 +106,24 @@ def run(
         not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
     )
     rounds = make_rounds(data, sampler, settings.seed)
-    if sampler.burn_in_rule(shape).needs_validation and validation is None:
-        raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     store = DrawStore(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
     probe = probe_pairs(data, N_PROBE, settings.seed)
-    engine.start(Work(rounds.held, rounds.together, rehearsal=rehearsal))
-    try:
-        chains = [
-            Chain(number, shape, settings, rounds, store, monitor, probe)
-            for number in range(sampler.n_chains)
-        ]
-        if sampler.adaptive:
-            convergence = sample_enough(chains, settings, engine)
-        else:
-            convergence = None
-            drive([chain.run(chain.n_rounds) for chain in chains], engine)
-        told = engine.report()
-    finally:
-        engine.close()
-    for chain in chains:
-        chain.finish()
-    epochs = monitor.ratings_read / len(data) / sampler.n_chains
-    return RunReport(
-        store.draws(),
-        told["seconds"],
-        monitor.ratings_read,
-        epochs,
-        convergence,
-        sum(chain.state.repairs for chain in chains),
-        told,
-    )
+    chains = [
+        Chain(number, shape, settings, rounds, store, monitor, probe)
+        for number in range(sampler.n_chains)
+    ]
+    return chains, Work(rounds.held, rounds.together, rounds.recipes)
 
 
 def sample_enough(
-    chains: Sequence[Chain], settings: Settings, engine: Engine
+    chains: Sequence[Chain],
+    settings: Settings,
+    engine: Engine,
+    between: Callable[[], None] = lambda: None,
 ) -> dict[str, float | str | None]:
     """Run all chains until the target is reached, time is over, or they are as long as may be.
 
-    What cannot be known, of fewer than four draws, is None.
+    What cannot be known, of fewer than four draws, is None. `between` is called between stages.
     """
     target = target_named(settings.target)
     per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
@@ -107,6 +131,9 @@ def sample_enough(
     found, ended = None, "longest run"
     for end in stages(per_epoch, n_rounds):
         drive([chain.run(end) for chain in chains], engine)
+        between()
+        if any(chain.t > end for chain in chains):
+            continue  # resumed from a later stage: the judgement was to go on
         found = judge(chains)
         if all(chain.stopped for chain in chains):
             late = any(chain.out_of_time() for chain in chains)

@@ -13,7 +13,8 @@ from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.params import Params
 from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers import Gibbs
-from bayesmf.worker import RowsResult, RowsTask
+from bayesmf.sources import stripe_recipes
+from bayesmf.worker import Recipe, RowsResult, RowsTask
 
 # Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
 # a chain that begins far off would take tens of sweeps to warm up.
@@ -33,6 +34,10 @@ class GibbsRounds:
         self._rule = rule
         self.held: Sequence[Stripe] = users + items
         self._places = (range(len(users)), range(len(users), len(self.held)))
+        self.recipes: Sequence[Recipe | None] = [
+            *stripe_recipes(data, users, by_user=True),
+            *stripe_recipes(data, items, by_user=False),
+        ]
         self.together: Sequence[Sequence[int]] = self._places
 
     def step(self, state: ChainState, t: int) -> None:

@@ -7,7 +7,7 @@ changed. So a task may run anywhere, in any order, twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,13 @@ class ErrorsResult:
 Held = HeldBlock | Stripe
 Task = RoundTask | RowsTask | ErrorsTask
 Result = RoundResult | RowsResult | ErrorsResult
+
+
+class Recipe(Protocol):
+    """How a worker elsewhere gets the ratings of a place from storage that it can reach itself."""
+
+    def load(self) -> Held:
+        """The same as is held here, to the bit."""
 
 
 def run_task(held: Held, task: Task) -> Result:

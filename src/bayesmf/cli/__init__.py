@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from bayesmf import __version__
 from bayesmf.cli.options import Parser
-from bayesmf.errors import BayesMFError, InputError
+from bayesmf.errors import BayesMFError, InputError, Interrupted
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
@@ -34,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An id that the terminal cannot show is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
+    args = sys.argv[1:] if argv is None else list(argv)
     try:
-        _dispatch(sys.argv[1:] if argv is None else list(argv))
+        _dispatch(args)
         # Here, where a closed pipe can still be met in silence.
         sys.stdout.flush()
     except BayesMFError as error:
@@ -43,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return BROKEN_PIPE
+    except Interrupted as ended:
+        print(f"bayesmf: {ended.stopped}; go on with: {_again(args)}", file=sys.stderr)
+        return 128 + ended.signum
     except KeyboardInterrupt:
         print("bayesmf: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -53,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         about = f"{error.filename}: " if error.filename else ""
         return _fail(f"{about}{error.strerror or error}", 1)
     return 0
+
+
+def _again(args: list[str]) -> str:
+    """The command line that goes on from a checkpoint."""
+    if "--resume" not in args:
+        end = args.index("--") if "--" in args else len(args)
+        args = [*args[:end], "--resume", *args[end:]]
+    return shlex.join(["bayesmf", *args])
 
 
 def _fail(sentence: str, status: int) -> int:

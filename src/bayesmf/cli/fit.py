@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import fit_options, options
-from bayesmf.cli.output import count, peak_rss_mb, print_facts, print_json, short
+from bayesmf.cli.output import count, note, peak_rss_mb, print_facts, print_json, short
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
+    from bayesmf.checkpoints import Checkpoint
     from bayesmf.estimator import BayesianMF
     from bayesmf.packed import PackedRatings
 
@@ -55,6 +56,21 @@ def parser() -> options.Parser:
     run.add_argument(
         "--seed", type=options.whole(0), default=0, metavar="S", help="same seed, same bits (0)"
     )
+    checkpoints = out.add_argument_group("checkpoints")
+    checkpoints.add_argument(
+        "--checkpoint", metavar="DIR", help="folder in which the run is written down while it lasts"
+    )
+    checkpoints.add_argument(
+        "--checkpoint-every",
+        type=options.seconds,
+        metavar="SECONDS",
+        help="how often (60); 0 is after every round",
+    )
+    checkpoints.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from DIR to the same bits; from the beginning if there is nothing in it",
+    )
     files = out.add_argument_group("files")
     options.add_file_options(files)
     options.add_duplicates(files)
@@ -63,11 +79,23 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Fit, save, and tell."""
+    checkpoint = _checkpoint(args)
+    if checkpoint is None:
+        return _run(args, None)
+    from bayesmf.interruption import at_once
+
+    with at_once():  # SIGTERM too, whatever is under way: the run can go on
+        _run(args, checkpoint)
+
+
+def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.ratings import Ratings
     from bayesmf.storage import check_writable
 
     model = _model(args)
     check_writable(args.out)
+    if checkpoint is not None:
+        _look(checkpoint)
 
     def read(path: str | None) -> Ratings | None:
         if path is None:
@@ -82,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     if args.holdout is not None:
         assert ratings is not None
         ratings, test = ratings.split(args.holdout, seed=args.seed)
-    _fit(model, packed or ratings, validation)
+    _fit(model, packed or ratings, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out)
     scores = None
@@ -94,6 +122,37 @@ def run(args: argparse.Namespace) -> None:
         print_json(_result(args, model, scores))
     else:
         _tell(args, model, scores)
+
+
+def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
+    """What the options ask for, None for no checkpoints."""
+    if args.checkpoint is None:
+        for name, given in (
+            ("--checkpoint-every", args.checkpoint_every is not None),
+            ("--resume", args.resume),
+        ):
+            if given:
+                raise InputError(f"{name} needs --checkpoint DIR")
+        return None
+    from bayesmf.checkpoints import Checkpoint
+    from bayesmf.places import real_place
+
+    one, other = real_place(args.checkpoint), real_place(args.out)
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise InputError(
+            f"--checkpoint {args.checkpoint} and --out {args.out} must be two folders, neither of "
+            "them in the other"
+        )
+    every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
+    return Checkpoint(args.checkpoint, every=every, resume=args.resume)
+
+
+def _look(checkpoint: Checkpoint) -> None:
+    """Refuse a folder before the ratings are read; say so where there is nothing to go on from."""
+    from bayesmf.checkpoints import noted_run
+
+    if noted_run(checkpoint) is None and checkpoint.resume:
+        note(f"{checkpoint.folder} holds no checkpoint: starting from the beginning")
 
 
 def _packed(args: argparse.Namespace) -> PackedRatings | None:
@@ -115,13 +174,13 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
     return PackedRatings.open(args.ratings, verify=True)
 
 
-def _fit(model: BayesianMF, ratings: Any, validation: Any) -> None:
+def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoint | None) -> None:
     from bayesmf.callbacks import Progress
 
     progress = Progress()
     model.callbacks = (progress,)
     try:
-        model.fit(ratings, validation)
+        model.fit(ratings, validation, checkpoint)
     finally:
         progress.close()
 
@@ -185,7 +244,9 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     if result["validation_rmse"] and result["validation_rmse"][-1] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'][-1])}"))
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
-    print_facts([*facts, *(score_facts(scores) if scores else ()), ("saved", args.out)])
+    facts += score_facts(scores) if scores else []
+    facts += [("checkpoint", args.checkpoint)] if args.checkpoint else []
+    print_facts([*facts, ("saved", args.out)])
 
 
 def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -107,6 +107,11 @@ def positive(text: str) -> float:
     return number(text, lambda value: value > 0, "a positive number")
 
 
+def seconds(text: str) -> float:
+    """A time, or none."""
+    return number(text, lambda value: value >= 0, "a number of seconds, 0 or more")
+
+
 def unit(text: str) -> float:
     """A number from 0 to 1."""
     return number(text, lambda value: 0 <= value <= 1, "a number from 0 to 1")

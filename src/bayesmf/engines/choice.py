@@ -7,9 +7,10 @@ from dataclasses import replace
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.protocol import Engine
+from bayesmf.engines.simulated import Simulated
 from bayesmf.errors import InputError
 
-ENGINES = ("threads", "serial", "ray")
+ENGINES = ("threads", "serial", "ray", "simulated")
 
 
 def make_engine(engine: str | Engine | Cluster, n_workers: int | None) -> Engine:
@@ -26,6 +27,10 @@ def make_engine(engine: str | Engine | Cluster, n_workers: int | None) -> Engine
         return Serial()
     if engine == "threads":
         return Threads(n_workers)
+    if engine == "simulated":
+        if n_workers is None:
+            raise InputError("engine 'simulated' needs n_workers (--workers): how many to simulate")
+        return Simulated(n_workers)
     raise InputError(f"engine {engine!r} is none of {', '.join(map(repr, ENGINES))}")
 
 

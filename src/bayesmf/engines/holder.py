@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from bayesmf.engines.protocol import Recipe
-from bayesmf.engines.transport import contiguous, own
+from bayesmf.engines.transport import contiguous, own, own_task
 from bayesmf.errors import InputError
 from bayesmf.gathering import Regressors
-from bayesmf.worker import Held, Result, RowsTask, Task, run_task
+from bayesmf.worker import Held, Recipe, Result, RowsTask, Task, run_task
 
 PACKAGES = ("bayesmf", "numpy", "numba")
 
@@ -64,12 +63,13 @@ class Holder:
                 self._shared = number, own(shared)
             other = self._shared[1]
             assert other is not None
-            task = replace(own(replace(task, other=())), other=other)  # type: ignore[arg-type]
+            task = replace(own_task(replace(task, other=())), other=other)  # type: ignore[arg-type]
         else:
-            task = own(task)
+            task = own_task(task)
         begin = time.perf_counter()
         result = run_task(self._held[task.place], task)
-        return contiguous(result), time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        return contiguous(result), seconds
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bayesmf.worker import Held, Result, Task
+from bayesmf.worker import Held, Recipe, Result, Task
 
 
 class Handle(Protocol):
@@ -14,13 +14,6 @@ class Handle(Protocol):
 
     def result(self) -> Result:
         """What came of it; raises what the task raised."""
-
-
-class Recipe(Protocol):
-    """How a worker elsewhere gets the ratings of a place from storage that it can reach itself."""
-
-    def load(self) -> Held:
-        """The same as is held here, to the bit."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -33,6 +34,7 @@ from bayesmf.errors import EngineError, InputError
 from bayesmf.worker import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
+KNOCK = 10.0  # seconds for a cluster to answer at its address
 
 
 class Worker(Holder):
@@ -189,8 +191,9 @@ class Ray:
             if ready and len(watched) > 1:
                 ready, _ = ray.wait(watched, num_returns=len(watched), timeout=0)
             for ref in ready:
-                # A worker that was lost with one result is lost with all.
-                if ref in refs and refs[ref][1] in refs[ref][0].running:
+                # A worker that was lost with one result is lost with all: the others have been
+                # sent anew since, and what they are waited for by now is not there yet.
+                if ref in refs and refs[ref][1].ref == ref:
                     self._collect(*refs[ref])
             self._look_after()
 
@@ -333,8 +336,9 @@ def connect(cluster: Cluster) -> bool:
     quiet: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
     if cluster.address is not None:
         try:
+            _knock(cluster.address)
             ray.init(address=cluster.address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"no Ray cluster answers at {cluster.address!r} ({_first_line(error)}): start one "
                 "with `ray start --head`, or leave the address out"
@@ -343,6 +347,7 @@ def connect(cluster: Cluster) -> bool:
     n = cluster.n_workers
     try:
         ray.init(
+            address="local",  # whatever other clusters this machine runs
             num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
             resources={name: need * (n or 1) for name, need in cluster.resources.items()},
             include_dashboard=False,
@@ -354,6 +359,16 @@ def connect(cluster: Cluster) -> bool:
             "the temporary folder can be written to"
         ) from None
     return True
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    if host in ("localhost", "127.0.0.1", "[::1]"):
+        host = ray.util.get_node_ip_address()  # as Ray reads it
+    socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
 def room(cluster: Cluster) -> int:

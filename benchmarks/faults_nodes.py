@@ -1,0 +1,178 @@
+"""A cluster of this machine with nodes that can be lost: each is a raylet with its own workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+# Before Ray reads it: everything listens on the loopback alone, and drivers look for it there.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+# A node that is lost is noticed in about a second and a half, not sixteen.
+QUICK = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 4,
+}
+Process = tuple[int, str]  # number, and when it started: numbers are used again
+
+
+def descendants(pid: int) -> list[Process]:
+    """All processes that a process has started, and those that these have."""
+    children: dict[int, list[Process]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (found := _stat(int(entry))) is not None:
+            parent, process = found
+            children.setdefault(parent, []).append(process)
+    found_all: list[Process] = []
+    queue = [pid]
+    while queue:
+        for process in children.get(queue.pop(), []):
+            found_all.append(process)
+            queue.append(process[0])
+    return found_all
+
+
+def _stat(pid: int) -> tuple[int, Process] | None:
+    """Parent and start of a process; None if it is gone, or waits to be buried."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, parent, *rest = text.rpartition(")")[2].split()
+    return None if state == "Z" else (int(parent), (pid, rest[17]))
+
+
+def alive(process: Process) -> bool:
+    """Whether it is still there."""
+    found = _stat(process[0])
+    return found is not None and found[1] == process
+
+
+def title(pid: int) -> str:
+    """What a process calls itself."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def wait_for(what: Callable[[], Any], seconds: float, every: float = 0.01) -> Any:
+    """Ask until the answer is true, or for so long; the last answer."""
+    end = time.monotonic() + seconds
+    while not (answer := what()) and time.monotonic() < end:
+        time.sleep(every)
+    return answer
+
+
+class Nodes:
+    """A head without CPUs, where drivers join, and nodes with workers."""
+
+    def __init__(self, n_nodes: int = 2, cpus: int = 2) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cpus, self.n_nodes = cpus, n_nodes
+        self._seen: set[Process] = set()
+        # Of its own, so that nobody's `address="auto"` finds it; short, for the names of sockets.
+        self._folder = tempfile.mkdtemp(prefix="bmf")
+        head = {
+            "num_cpus": 0, "include_dashboard": False, "_system_config": QUICK,
+            "object_store_memory": 100 << 20,
+        }  # fmt: skip
+        with self._own_folder():
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address: str = self._cluster.address
+        self.nodes: list[Any] = []
+        try:
+            self.restore()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _own_folder(self) -> Iterator[None]:
+        """Where Ray notes that there is a cluster, and takes the note away."""
+        before = os.environ.get("RAY_TMPDIR")
+        os.environ["RAY_TMPDIR"] = self._folder
+        try:
+            yield
+        finally:
+            del os.environ["RAY_TMPDIR"]
+            if before is not None:
+                os.environ["RAY_TMPDIR"] = before
+
+    def add(self) -> Any:
+        """One more node; as large as the others."""
+        with self._own_folder():
+            node = self._cluster.add_node(num_cpus=self.cpus, object_store_memory=100 << 20)
+        self.nodes.append(node)
+        return node
+
+    def restore(self) -> None:
+        """As many nodes as there were."""
+        while len(self.nodes) < self.n_nodes:
+            self.add()
+
+    def _processes(self, node: Any) -> list[Process]:
+        """Raylet and workers, and whatever else belongs to a node."""
+        own = [info.process.pid for many in node.all_processes.values() for info in many]
+        found = [one for pid in own if (one := _stat(pid)) is not None]
+        everything = [one[1] for one in found] + [p for pid in own for p in descendants(pid)]
+        self._seen.update(everything)
+        return everything
+
+    def workers(self) -> list[Process]:
+        """Processes of actors of the engine, on all nodes."""
+        everyone = [p for node in self.nodes for p in self._processes(node)]
+        return [p for p in everyone if title(p[0]).startswith("ray::Worker")]
+
+    def lose(self, node: Any) -> list[Process]:
+        """SIGKILL a node, raylet first; its workers."""
+        everyone = self._processes(node)
+        workers = [p for p in everyone if title(p[0]).startswith("ray::Worker")]
+        for pid, _ in everyone:
+            kill_process(pid)
+        self.nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
+        return workers
+
+    def close(self) -> list[str]:
+        """End all; what had to be killed because it would not end, which should be nothing."""
+        for node in [*self.nodes, self._cluster.head_node]:
+            if node is not None:
+                self._processes(node)
+        with self._own_folder(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
+            self._cluster.shutdown()
+        wait_for(lambda: not any(map(alive, self._seen)), 10)
+        left = [f"{p[0]} {title(p[0])}" for p in self._seen if alive(p)]
+        for process in filter(alive, self._seen):
+            kill_process(process[0])
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return left
+
+
+@contextmanager
+def nodes(n_nodes: int = 2, cpus: int = 2) -> Iterator[Nodes]:
+    """A cluster for as long as it is needed."""
+    made = Nodes(n_nodes, cpus)
+    try:
+        yield made
+    finally:
+        left = made.close()
+    assert not left, f"Ray left processes behind: {left}"
+
+
+def kill_process(pid: int) -> None:
+    """SIGKILL, if it is still there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,94 @@
+"""Which run it is: all that its bits depend on, so that no other goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf import __version__
+from bayesmf.batches import TrainingData
+from bayesmf.chain import Settings
+from bayesmf.monitor import Validation
+from bayesmf.samplers import settings_dict
+
+CHUNK = 1 << 24  # elements hashed at a time
+
+
+def identity(
+    data: TrainingData, settings: Settings, validation: Validation | None
+) -> dict[str, Any]:
+    """In plain JSON. Engine, threads and the time allowed are no part of it.
+
+    What other things follow from comes first: that is what a difference is told by.
+    """
+    lists = data.by_user
+    ratings = {
+        "number": len(data),
+        "users": data.n_users,
+        "items": data.n_items,
+        "digest": _digest(lists.starts, lists.other, lists.value, data.levels),
+    }
+    known = None
+    if validation is not None:
+        pairs, bounds = validation.pairs, np.array([validation.low, validation.high])
+        known = {
+            "number": len(validation.value),
+            "digest": _digest(pairs.user, pairs.item, validation.value, bounds),
+        }
+    prior = {"name": type(settings.prior).__name__, **vars(settings.prior)}
+    found = {
+        "version": __version__,
+        "ratings": ratings,
+        "validation": known,
+        "seed": settings.seed,
+        "n_factors": settings.n_factors,
+        "target": settings.target,
+        "sampler": settings_dict(settings.sampler),
+        "prior": prior,
+        "tau": settings.tau,
+        "max_draws": settings.max_draws,
+        "scale": settings.scale,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """The first thing in which two runs differ, with both values; None if nothing does."""
+    one, other = _flat(there), _flat(here)
+    for name in dict.fromkeys((*other, *one)):
+        a, b = one.get(name), other.get(name)
+        if a != b:
+            return f"{name} {_told(a)} there, {_told(b)} here"
+    return None
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            out |= _flat(value, f"{before}{name} ")
+        else:
+            out[before + name] = value
+    return out
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, str) and len(value) == 64:  # a digest
+        return value[:12]
+    return "none" if value is None else str(value)
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    """Of types, shapes and bytes; arrays on disk need not fit in memory."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        for lo in range(0, len(array), CHUNK):
+            found.update(np.ascontiguousarray(array[lo : lo + CHUNK]).data)
+    return found.hexdigest()

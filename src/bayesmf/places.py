@@ -1,0 +1,85 @@
+"""Places on the disk: what the system refuses, in a sentence; parents, names, syncing."""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from bayesmf.errors import InputError
+
+PathLike = str | os.PathLike[str]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
+
+
+def real_place(path: PathLike) -> Path:
+    """Return the real place, so that a symlink to a model stays a symlink when it is replaced."""
+    folder = as_folder(path)
+    with as_input_error(path):
+        return Path(os.path.realpath(folder))
+
+
+def as_folder(path: PathLike) -> Path:
+    """Give a path that can be one."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")
+    return Path(text)
+
+
+def temporary_name(target: Path) -> Path:
+    """Give a name beside a place that nobody else has."""
+    return target.parent / f".bayesmf-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+@contextlib.contextmanager
+def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
+    """Say in a sentence what the system refused."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            reason = "the disk is full, free some space or choose another place"
+        elif error.errno in _DENIED:
+            reason = "permission is denied, choose another place or change its permissions"
+        elif error.errno in _NO_FOLDER:
+            reason = "a part of that path is a file and not a folder, choose another place"
+        else:
+            reason = f"the system says {error.strerror or error!s}, check the path and the disk"
+        raise InputError(f"{path} cannot be {verb}: {reason}.") from None
+
+
+@contextlib.contextmanager
+def made_parents(parent: Path, keep: bool) -> Iterator[None]:
+    """Make missing parents, and remove them again after a failure or if not to be kept."""
+    missing = []
+    folder = parent
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    stay = False
+    try:
+        if missing:
+            os.makedirs(parent, exist_ok=True)
+        yield
+        stay = keep
+    finally:
+        if not stay:
+            with contextlib.suppress(OSError):
+                for folder in missing:
+                    os.rmdir(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's list of names to the disk."""
+    # Some systems cannot open or sync a folder; the files themselves are synced already.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

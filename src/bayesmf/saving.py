@@ -1,0 +1,138 @@
+"""When chains are written down, and how they go on from there.
+
+Chains do not wait for each other, so each has checkpoints of its own, at the end of its own
+rounds: together they are the checkpoint of the run. Nothing that a chain computes depends on where
+the others are, but for the judgement between stages, which waits for all (server.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from bayesmf import snapshots
+from bayesmf.batches import TrainingData
+from bayesmf.chain import Chain, Settings
+from bayesmf.checkpoints import ChainFolder, Checkpoint, opened
+from bayesmf.errors import InputError, Interrupted
+from bayesmf.identity import identity
+from bayesmf.interruption import Interruption, awaited
+from bayesmf.monitor import Monitor, Validation
+
+log = logging.getLogger("bayesmf")
+
+# Times as long as writing took, until it is done again.
+REST = 10
+
+
+class Unsaved:
+    """A run that is not written down."""
+
+    before = 0.0
+
+    def begin(self, chains: Sequence[Chain], monitor: Monitor) -> None:
+        """The chains have been made."""
+
+    def between(self) -> None:
+        """No chain is under way: the place to end, if that was asked for."""
+
+    def finish(self) -> None:
+        """The chains have ended."""
+
+
+class Saving(Unsaved):
+    """The checkpoints of a run under way; `before` are its seconds before it was resumed."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, folders: Sequence[ChainFolder], asked: Interruption
+    ) -> None:
+        self._checkpoint, self._folders, self._asked = checkpoint, folders, asked
+        self._chains: Sequence[Chain] = ()
+        self._due = [time.monotonic() + checkpoint.every] * len(folders)
+
+    def begin(self, chains: Sequence[Chain], monitor: Monitor) -> None:
+        """Bring chains to where their checkpoints are, and follow them from there."""
+        self._chains = chains
+        for chain, folder in zip(chains, self._folders, strict=True):
+            chain.round_done = self._round_done
+            found = folder.load()
+            if found is None:
+                continue
+            snapshots.put_back(chain, found.arrays, found.plain)
+            chain.store.restore(chain.number, found.room, found.draws)
+            self.before = max(self.before, snapshots.seconds(found.plain))
+        clock = monitor.seconds
+        monitor.seconds = lambda: self.before + clock()
+        for chain in chains:
+            limit = chain.settings.max_seconds  # which may be another now
+            chain.stopped |= limit is not None and self.before >= limit
+
+    def _round_done(self, chain: Chain) -> bool:
+        asked = self._asked.signum is not None
+        if asked or time.monotonic() >= self._due[chain.number]:
+            self._write(chain)
+        return asked
+
+    def _write(self, chain: Chain) -> None:
+        """A disk that fails ends no run: there will be another try."""
+        begin, folder = time.monotonic(), self._folders[chain.number]
+        arrays, plain = snapshots.take(chain)
+        try:
+            folder.write(chain.t, arrays, plain, chain.store, chain.number)
+        except InputError as error:
+            log.warning(
+                "no checkpoint of chain %d after epoch %g, the run goes on, the last good one is "
+                "of epoch %g: %s",
+                chain.number, chain.t / chain.per_epoch, folder.newest / chain.per_epoch, error,
+            )  # fmt: skip
+        now, every = time.monotonic(), self._checkpoint.every
+        # All chains are written by one process.
+        rest = REST * len(self._folders) * (now - begin) if every else 0.0
+        self._due[chain.number] = now + max(every, rest)
+
+    def between(self) -> None:
+        if self._asked.signum is not None:
+            self.finish()
+            self.end_if_asked()
+
+    def end_if_asked(self) -> None:
+        """Raise Interrupted, if a signal came: it says from where the run can go on."""
+        if self._asked.signum is None:
+            return
+        newest, chain = min(folder.newest for folder in self._folders), self._chains[0]
+        of = "" if chain.sampler.adaptive else f" of {chain.n_rounds / chain.per_epoch:.0f}"
+        raise Interrupted(
+            self._asked.signum,
+            f"after epoch {int(newest / chain.per_epoch + 1e-9)}{of}",
+            f"go on with fit(..., checkpoint=Checkpoint({str(self._checkpoint.folder)!r}, "
+            "resume=True))",
+        )
+
+    def finish(self) -> None:
+        # Those that have gone on since their last checkpoint.
+        for chain, folder in zip(self._chains, self._folders, strict=True):
+            if chain.t > folder.newest:
+                self._write(chain)
+
+
+@contextlib.contextmanager
+def saving(
+    checkpoint: Checkpoint | None,
+    data: TrainingData,
+    settings: Settings,
+    validation: Validation | None,
+) -> Iterator[Unsaved]:
+    """The checkpoints of a run, if anyone asked for them.
+
+    Meanwhile SIGINT and SIGTERM let chains end at their next round; `between` then ends the run.
+    """
+    if checkpoint is None:
+        yield Unsaved()
+        return
+    checkpoint = Checkpoint.of(checkpoint)
+    with opened(checkpoint, identity(data, settings, validation)) as folders, awaited() as asked:
+        made = Saving(checkpoint, folders, asked)
+        yield made
+        made.end_if_asked()

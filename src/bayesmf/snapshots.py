@@ -1,0 +1,175 @@
+"""A chain between two rounds as arrays and plain values, and back, to the bit.
+
+Its draws are not part of it: they are many, and most of them are on the disk already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.callbacks import Callback
+from bayesmf.chain import Chain, Errors
+from bayesmf.errors import InputError
+from bayesmf.monitor import RunningMean
+from bayesmf.params import Params, Precisions, RowPrior, Rows
+from bayesmf.phases import ChainState, Moments, Safe
+
+Arrays = dict[str, NDArray[Any]]
+Plain = dict[str, Any]
+
+
+def take(chain: Chain) -> tuple[Arrays, Plain]:
+    """All that the rest of a chain depends on besides settings, data and draws."""
+    arrays, plain = _take_state(chain.state)
+    kept, how = chain.keeping.export()
+    arrays |= {f"keeping_{name}": array for name, array in kept.items()}
+    arrays["train_rmse"] = np.array(chain.trace.train_rmse, np.float64)
+    arrays["validation_rmse"] = np.array(chain.trace.validation_rmse, np.float64)
+    mean = chain.monitor.means.get(chain.number)
+    if mean is not None:
+        arrays["mean_totals"] = np.array(mean.totals)
+    return arrays, {
+        "state": plain,
+        "keeping": how,
+        "mean": None if mean is None else [mean.n_segments, mean.room, mean.counts],
+        "t": chain.t,
+        "epoch": chain.epoch,
+        "kept": chain.kept,
+        "rmse": _exact(chain.rmse),
+        "since_epoch": [_exact(chain.since_epoch.sse), int(chain.since_epoch.count)],
+        "ratings_read": int(chain.ratings_read),
+        "told_to_stop": bool(chain.told_to_stop),
+        "seconds": _exact(chain.monitor.seconds()),
+        "listeners": {
+            name: _as_text(name, listener.state(chain.number))
+            for name, listener in _remembering(chain.monitor.callbacks)
+        },
+    }
+
+
+def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
+    """Let a chain that has not begun be where another was. Of the time, see `seconds`."""
+    _put_back_state(chain.state, arrays, plain["state"])
+    prefix = "keeping_"
+    kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    chain.keeping.restore(kept, plain["keeping"])
+    chain.trace.train_rmse[:] = arrays["train_rmse"].tolist()
+    chain.trace.validation_rmse[:] = arrays["validation_rmse"].tolist()
+    if plain["mean"] is not None:
+        n_segments, room, counts = plain["mean"]
+        totals = [np.array(total) for total in arrays["mean_totals"]]
+        chain.monitor.means[chain.number] = RunningMean(n_segments, totals, counts, room)
+    chain.t, chain.epoch, chain.kept = plain["t"], plain["epoch"], plain["kept"]
+    chain.rmse = None if plain["rmse"] is None else float.fromhex(plain["rmse"])
+    sse, count = plain["since_epoch"]
+    chain.since_epoch = Errors(float.fromhex(sse), count)
+    chain.ratings_read = plain["ratings_read"]
+    chain.monitor.ratings_read += chain.ratings_read
+    chain.stopped = chain.told_to_stop = plain["told_to_stop"]
+    for name, listener in _remembering(chain.monitor.callbacks):
+        if name in plain["listeners"]:
+            listener.restore(chain.number, json.loads(plain["listeners"][name]))
+
+
+def seconds(plain: Plain) -> float:
+    """How long the run had taken."""
+    return float.fromhex(plain["seconds"])
+
+
+def _take_state(state: ChainState) -> tuple[Arrays, Plain]:
+    now, safe, moments = state.precisions, state.safe, state.moments
+    arrays = {**_rows("", state.params.users, state.params.items), **_priors("", now)}
+    plain = {
+        "tau": _exact(now.tau),
+        "sse": _exact(state.sse),
+        "count": int(state.count),
+        "visits": sorted(state.visits.items()),
+        "pace": _exact(state.pace),
+        "repairs": state.repairs,
+    }
+    if safe is not None:
+        arrays |= _rows("safe_", safe.users, safe.items)
+        if safe.precisions is not now:  # whether they are the same decides what is found anew
+            arrays |= _priors("safe_", safe.precisions)
+            plain["safe_tau"] = _exact(safe.precisions.tau)
+    if state.momenta is not None:
+        arrays |= _rows("momenta_", *state.momenta)
+    if moments is not None and moments.precisions is now:  # others would be found anew
+        arrays |= {"moments_users": moments.users, "moments_items": moments.items}
+    if state.means is not None:
+        arrays |= _rows("means_", state.means.users, state.means.items)
+    return arrays, plain
+
+
+def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
+    def rows(prefix: str) -> tuple[Rows, Rows]:
+        return np.array(arrays[f"{prefix}users"]), np.array(arrays[f"{prefix}items"])
+
+    n_factors = state.params.n_factors
+    state.params = Params(*rows(""), n_factors)
+    state.precisions = now = _precisions("", arrays, plain["tau"])
+    state.sse, state.count = float.fromhex(plain["sse"]), plain["count"]
+    state.visits = dict(plain["visits"])
+    state.pace, state.repairs = float.fromhex(plain["pace"]), plain["repairs"]
+    if "safe_users" in arrays:
+        own = "safe_tau" in plain
+        then = _precisions("safe_", arrays, plain["safe_tau"]) if own else now
+        state.safe = Safe(*rows("safe_"), then)
+    if "momenta_users" in arrays:
+        state.momenta = rows("momenta_")
+    if "moments_users" in arrays:
+        state.moments = Moments(*rows("moments_"), now)  # type: ignore[arg-type]
+    if "means_users" in arrays:
+        state.means = Params(*rows("means_"), n_factors)
+
+
+def _rows(prefix: str, users: NDArray[Any], items: NDArray[Any]) -> Arrays:
+    return {f"{prefix}users": users, f"{prefix}items": items}
+
+
+def _priors(prefix: str, precisions: Precisions) -> Arrays:
+    sides = (("user", precisions.users), ("item", precisions.items))
+    return {
+        f"{prefix}{side}_{name}": array
+        for side, prior in sides
+        for name, array in (("mu", prior.mu), ("lambda", prior.Lambda))
+    }
+
+
+def _precisions(prefix: str, arrays: Mapping[str, NDArray[Any]], tau: str) -> Precisions:
+    users, items = (
+        RowPrior(np.array(arrays[f"{prefix}{side}_mu"]), np.array(arrays[f"{prefix}{side}_lambda"]))
+        for side in ("user", "item")
+    )
+    return Precisions(users, items, float.fromhex(tau))
+
+
+def _exact(value: float | None) -> str | None:
+    """Every bit of a number, and numbers that JSON does not have."""
+    return None if value is None else float(value).hex()
+
+
+def _as_text(name: str, state: Any) -> str:
+    """JSON as text, because that of a manifest has no NaN."""
+    try:
+        return json.dumps(state)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the state of the callback {name!r} is not plain JSON ({error}): give numbers, "
+            "strings, lists and dicts only"
+        ) from None
+
+
+def _remembering(listeners: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
+    """Listeners that have something to remember, by names that are the same in another process."""
+    seen: dict[str, int] = {}
+    for listener in listeners:
+        if all(callable(getattr(listener, name, None)) for name in ("state", "restore")):
+            name = type(listener).__name__
+            seen[name] = seen.get(name, -1) + 1
+            yield f"{name} {seen[name]}", listener

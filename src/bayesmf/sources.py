@@ -1,0 +1,99 @@
+"""Where workers on other machines find their ratings: in the packed folder itself.
+
+A recipe is a few bytes, or the weights of a block's rows; the ratings, which are most of what a
+worker holds, are read by it from storage that all machines share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.batches import Block, Stripe, TrainingData, make_block
+from bayesmf.errors import InputError
+from bayesmf.grid import Grid
+from bayesmf.packed import PackedRatings
+from bayesmf.row_lists import Origin
+from bayesmf.worker import HeldBlock
+
+
+def open_origin(origin: Origin) -> PackedRatings:
+    """The folder as it is on this machine, which must be the one the driver has."""
+    packed = PackedRatings.open(origin.folder)
+    if packed.origin.digest != origin.digest:
+        raise InputError(f"{origin.folder} holds other ratings here than on the driver's machine")
+    return packed
+
+
+@dataclass(frozen=True)
+class StripeRecipe:
+    """Rows from `first` to `end` of one side."""
+
+    origin: Origin
+    by_user: bool
+    first: int
+    end: int
+    levels: NDArray[np.float32]
+
+    def load(self) -> Stripe:
+        """Mapped: pages come from storage when they are read."""
+        packed = open_origin(self.origin)
+        lists = packed.by_user if self.by_user else packed.by_item
+        starts = lists.starts[self.first : self.end + 1]
+        own = slice(int(starts[0]), int(starts[-1]))
+        rows = np.arange(self.first, self.end, dtype=np.int32)
+        return Stripe(rows, starts - starts[0], lists.other[own], lists.value[own], self.levels)
+
+
+@dataclass(frozen=True)
+class BlockRecipe:
+    """A block of a grid, dealt again by the worker; `frame` is all of it but the ratings."""
+
+    origin: Origin
+    grid: Grid
+    n_batches: int
+    seed: int
+    frame: HeldBlock
+
+    def load(self) -> HeldBlock:
+        """Dealt as the driver deals it: mini-batches are the same to the bit."""
+        packed, block = open_origin(self.origin), self.frame.block
+        data = TrainingData(packed.by_user, packed.n_items, block.levels, packed.by_item)
+        made = make_block(data, self.grid, self.n_batches, self.seed, block.number)
+        return replace(self.frame, block=made)
+
+
+def stripe_recipes(
+    data: TrainingData, stripes: Sequence[Stripe], by_user: bool
+) -> list[StripeRecipe | None]:
+    """Of stripes of consecutive rows; nothing where the ratings are in no folder."""
+    origin = data.origin
+    if origin is None:
+        return [None] * len(stripes)
+    return [StripeRecipe(origin, by_user, s.span.start, s.span.stop, s.levels) for s in stripes]
+
+
+def block_recipes(
+    data: TrainingData, held: Sequence[HeldBlock], grid: Grid, seed: int
+) -> list[BlockRecipe | None]:
+    """Of the blocks of a grid; nothing where the ratings are in no folder."""
+    origin = data.origin
+    if origin is None:
+        return [None] * len(held)
+    return [
+        BlockRecipe(
+            origin, grid, h.block.n_batches, seed, replace(h, block=_without_ratings(h.block))
+        )
+        for h in held
+    ]
+
+
+def _without_ratings(block: Block) -> Block:
+    nothing = np.empty(0, np.int32)
+    return replace(
+        block, user_rows=nothing, item_rows=nothing, run_user=nothing, item=nothing,
+        run_starts=np.empty(0, np.int64), value=np.empty(0, block.value.dtype),
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Engines that die in the middle of things, and runs that are resumed until they end."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from bayesmf.callbacks import History
+from bayesmf.checkpoints import Checkpoint
+from bayesmf.engines.local import Serial, Threads
+from bayesmf.server import run
+from perverse import Perverse
+
+# Fields of events that depend on the clock, or on how fast other chains were.
+TIMED = ("seconds", "ratings_per_second", "rmse_all_chains")
+
+
+class Killed(Exception):
+    """Stands for SIGKILL: nobody catches it, nothing is written after it."""
+
+
+class Dying:
+    """Another engine, which dies instead of beginning one more task than it may."""
+
+    def __init__(self, inner, tasks):
+        self.inner, self.left = inner, tasks
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def submit(self, task):
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+        return self.inner.submit(task)
+
+
+def killed_and_resumed(data, settings, folder, tasks, validation=None, callbacks=lambda: (), **how):
+    """Kill a run after so many tasks, again and again, on ever other engines, until it ends.
+
+    Returns its report, its history and how often it was killed. Each time there are listeners anew,
+    as there would be in a new process.
+    """
+    engines = itertools.cycle([Serial, lambda: Threads(3), lambda: Perverse(1)])
+    for deaths, engine in enumerate(engines):
+        history = History()
+        checkpoint = Checkpoint(folder, **{"every": 0, "resume": deaths > 0, **how})
+        engine = Dying(engine(), tasks)
+        try:
+            report = run(
+                data, settings, engine, validation, (history, *callbacks()), (), checkpoint
+            )
+        except Killed:
+            assert deaths < 200, "it makes no progress"
+        else:
+            return report, history, deaths
+
+
+def facts(report, history):
+    """All that must not depend on where a run was stopped."""
+    arrays = {name: np.array(array).tobytes() for name, array in report.draws.arrays().items()}
+    told = (report.ratings_read, report.epochs, report.convergence, report.repairs)
+    events = [{k: v for k, v in event.items() if k not in TIMED} for event in history.events]
+    return arrays, told, sorted(events, key=lambda event: (event["chain"], event["epoch"]))

@@ -1,0 +1,291 @@
+"""A run that was stopped anywhere goes on to the bits of the run that never was."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayesmf import (
+    SGD,
+    SGHMC,
+    SGLD,
+    SGNHT,
+    BayesianMF,
+    Checkpoint,
+    Gibbs,
+    InputError,
+    Interrupted,
+    RowClock,
+    server,
+)
+from bayesmf.block_rounds import BlockRounds
+from bayesmf.callbacks import EarlyStop, History
+from bayesmf.chain import Settings
+from bayesmf.engines.local import Serial, Threads
+from bayesmf.monitor import Pairs, Validation
+from bayesmf.priors import GammaPrior, WishartPrior
+from bayesmf.rounds import data_shape
+from bayesmf.server import run
+from contract import draws_digest
+from dying import Dying, Killed, facts, killed_and_resumed
+from perverse import Perverse
+from problems import planted, random_data
+
+DATA = random_data(40, 30, 500)
+SHAPE = data_shape(DATA)
+_TRIPLES = [part[:200] for part in DATA.triples()]
+KNOWN = Validation(Pairs(_TRIPLES[0], _TRIPLES[1], np.ones(200, bool)), _TRIPLES[2])
+SHORT = {"batch_size": 100, "round_length": 2}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """No test here pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def _settings(sampler, prior=None, **more):
+    base = Settings(sampler.resolve(SHAPE), prior or GammaPrior(), 2, None, 0, 50)
+    return replace(base, **more)
+
+
+def _never_stopped(settings, validation=None, callbacks=()):
+    history = History()
+    return facts(run(DATA, settings, Serial(), validation, (history, *callbacks)), history)
+
+
+CASES = {
+    "Gibbs, until it is enough": (_settings(Gibbs(), target="balanced"), KNOWN, 130),
+    "Gibbs, with draws forgotten": (
+        _settings(Gibbs(n_chains=2), WishartPrior(bias=True), target="fast", max_draws=8),
+        KNOWN,
+        110,
+    ),
+    "Gibbs, one draw": (_settings(Gibbs(), target="balanced", max_draws=1), KNOWN, 150),
+    "Gibbs": (_settings(Gibbs(n_chains=2, epochs=9, burn_in=3), WishartPrior(False)), KNOWN, 90),
+    "Gibbs, burn-in by RMSE": (_settings(Gibbs(epochs=40, burn_in="rmse:0.97")), KNOWN, 150),
+    "Gibbs, burn-in until stationary": (
+        _settings(Gibbs(epochs=60, burn_in="stationary"), max_draws=7), None, 300,
+    ),
+    "SGLD 3x3": (_settings(SGLD(grid=(3, 3), n_chains=3, epochs=4)), KNOWN, 70),
+    "SGLD 4x1": (_settings(SGLD(grid=(4, 1), n_chains=4, epochs=3)), None, 31),
+    "SGLD, short rounds": (
+        _settings(
+            SGLD(grid=(2, 2), epochs=6, thin=0.5, shuffle_groups=True, precisions_from="burn-in",
+                 **SHORT)
+        ), KNOWN, 7,
+    ),
+    "SGLD with replacement": (
+        _settings(SGLD(grid=(2, 1), n_chains=2, epochs=4, noise="paper"), tau=1.0), None, 5,
+    ),
+    "RowClock": (_settings(RowClock(epochs=8, exact_below=12, **SHORT)), KNOWN, 23),
+    "SGHMC 2x2": (
+        _settings(
+            SGHMC(epochs=6, grid=(2, 2), n_chains=2, exact_below=12, **SHORT), WishartPrior(False)
+        ), None, 41,
+    ),
+    "SGNHT": (_settings(SGNHT(epochs=8, n_chains=2, exact_below=12, **SHORT)), KNOWN, 37),
+    "SGD": (_settings(SGD(epochs=9)), KNOWN, 2),
+    "SGD 2x2, short rounds": (_settings(SGD(epochs=6, grid=(2, 2), **SHORT)), None, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_in_mid_round_again_and_again_on_any_engine(case, tmp_path):
+    settings, validation, tasks = CASES[case]
+    report, history, deaths = killed_and_resumed(DATA, settings, tmp_path / "c", tasks, validation)
+    assert deaths >= 3
+    assert facts(report, history) == _never_stopped(settings, validation)
+
+
+@pytest.mark.parametrize("rule", [RowClock, SGNHT, SGLD])
+def test_rounds_that_were_rolled_back(rule, tmp_path, monkeypatch):
+    """The state to fall back on, halved steps, and moments that are found anew only sometimes."""
+    sound = BlockRounds._sound
+
+    def unlucky(self, result):
+        bad = int(result.sse * 1e6) % 3 == 0  # by the result alone, so that it is repeated
+        return sound(self, result) and not bad
+
+    monkeypatch.setattr(BlockRounds, "_sound", unlucky)
+    # Precisions are drawn every sixth round only: in between a roll-back finds them as they were.
+    settings = _settings(rule(epochs=5, precision_every=6, **SHORT))
+    reference = _never_stopped(settings)
+    assert reference[1][-1] >= 3, "repairs"
+    for tasks in range(2, 14):
+        folder, history = tmp_path / str(tasks), History()
+        with pytest.raises(Killed):
+            run(DATA, settings, Dying(Serial(), tasks), None, [History()],
+                checkpoint=Checkpoint(folder, every=0))  # fmt: skip
+        again = Checkpoint(folder, resume=True)
+        report = run(DATA, settings, Serial(), None, [history], checkpoint=again)
+        assert facts(report, history) == reference
+
+
+@pytest.mark.parametrize(
+    ("tasks", "lost", "ages"), [(100, (), (0, 5)), (250, (), (3, 12)), (420, (0,), (0, 13))]
+)
+def test_resumed_from_checkpoints_of_different_ages(tasks, lost, ages, tmp_path, monkeypatch):
+    """One chain ahead of the other, even in another stage: what was judged before stays so."""
+    settings = _settings(Gibbs(n_chains=2), target="balanced", max_draws=20)
+    folder, history = tmp_path / "c", History()
+    engine = Dying(Perverse(0, stall=True), tasks)  # chain 0 is always the last to go on
+    with pytest.raises(Killed):
+        run(DATA, settings, engine, KNOWN, [History()], checkpoint=Checkpoint(folder, every=0))
+    for chain in lost:
+        shutil.rmtree(folder / f"chain-{chain}")
+    assert tuple(max(_rounds(folder / f"chain-{chain}"), default=0) for chain in (0, 1)) == ages
+    judged, judge = [], server.judge
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "judge", lambda chains: judged.append(chains) or judge(chains))
+        again = Checkpoint(folder, resume=True)
+        report = run(DATA, settings, Threads(2), KNOWN, [history], checkpoint=again)
+    assert facts(report, history) == _never_stopped(settings, KNOWN)
+    stages = [12, 15, 19, 24, 30, 38]
+    assert len(judged) == len([end for end in stages if max(ages) <= end <= report.epochs])
+
+
+def _rounds(folder):
+    return [int(path.name.removeprefix("round-")) for path in folder.glob("round-*")]
+
+
+def test_stopped_when_burn_in_was_just_over(tmp_path):
+    """The RMSE that ends burn-in is met at the end of one round and looked at before the next."""
+    settings, _, _ = CASES["Gibbs, burn-in by RMSE"]
+    reference = _never_stopped(settings, KNOWN)
+    last = max(event["epoch"] for event in reference[2] if event["burning"])
+    again, history = Checkpoint(tmp_path / "c", every=0, resume=True), History()
+    with pytest.raises(Killed):  # a sweep is two times eight tasks
+        run(DATA, settings, Dying(Serial(), 16 * last + 3), KNOWN, [History()], checkpoint=again)
+    report = run(DATA, settings, Serial(), KNOWN, [history], checkpoint=again)
+    assert facts(report, history) == reference
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    for settings in (CASES["Gibbs, with draws forgotten"][0], CASES["SGLD 3x3"][0]):
+        folder = tmp_path / settings.target / type(settings.sampler).__name__
+        one, two = History(), History()
+        first = run(DATA, settings, Serial(), KNOWN, [one], checkpoint=Checkpoint(folder))
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
+        again = run(DATA, settings, Dying(Serial(), 0), KNOWN, [two],
+                    checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
+        assert facts(again, two) == facts(first, one)
+        assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
+        assert again.seconds >= first.seconds * 0.9
+
+
+def test_listeners_remember(tmp_path):
+    """EarlyStop counts on from where it was, and a chain that it ended stays so."""
+    settings = _settings(SGD(epochs=80, step_size=0.01))
+    stop = EarlyStop(patience=4, least=0.001)
+    reference = _never_stopped(settings, KNOWN, [stop])
+    epochs = len(reference[2])
+    assert 6 < epochs < 80
+    for tasks in (1, 5):
+        report, history, deaths = killed_and_resumed(
+            DATA, settings, tmp_path / str(tasks), tasks, KNOWN,
+            lambda: [EarlyStop(patience=4, least=0.001)],
+        )  # fmt: skip
+        assert deaths == (epochs - 1) // tasks
+        assert facts(report, history) == reference
+    again = run(DATA, settings, Dying(Serial(), 0), KNOWN,
+                checkpoint=Checkpoint(tmp_path / "5", resume=True))  # fmt: skip
+    assert facts(again, history)[:2] == reference[:2]
+
+
+def test_a_listener_must_remember_in_plain_values(tmp_path):
+    class Odd:
+        def __call__(self, event):
+            return None
+
+        def state(self, chain):
+            return {1, 2}
+
+        def restore(self, chain, state):
+            raise AssertionError
+
+    with pytest.raises(InputError, match="state of the callback 'Odd 0' is not plain JSON"):
+        run(DATA, _settings(SGD(epochs=2)), Serial(), None, [Odd()],
+            checkpoint=Checkpoint(tmp_path / "c"))  # fmt: skip
+
+
+def test_one_chain_ended_by_a_listener(tmp_path):
+    def stop(event):
+        return event.chain == 0 and event.epoch == 20
+
+    settings = _settings(Gibbs(epochs=40, burn_in=5, n_chains=2))
+    reference = _never_stopped(settings, callbacks=[stop])
+    report, history, deaths = killed_and_resumed(
+        DATA, settings, tmp_path / "c", 250, callbacks=lambda: [stop]
+    )
+    assert deaths > 2
+    assert facts(report, history) == reference
+
+
+def test_time_goes_on_and_more_may_be_given(tmp_path):
+    sampler = Gibbs(n_chains=1)
+    short = _settings(sampler, target="accurate", max_seconds=0.05)
+    history = History()
+    first = run(DATA, short, Serial(), None, [history], checkpoint=Checkpoint(tmp_path / "c"))
+    assert first.convergence["ended_by"] == "max_seconds"
+    told = History()
+    again = run(DATA, short, Dying(Serial(), 0), None, [told],
+                checkpoint=Checkpoint(tmp_path / "c", resume=True))  # fmt: skip
+    assert facts(again, told) == facts(first, history)
+    assert again.convergence["ended_by"] == "max_seconds"
+    longer = replace(short, max_seconds=None, target="accurate")
+    told = History()
+    done = run(DATA, longer, Serial(), None, [told],
+               checkpoint=Checkpoint(tmp_path / "c", resume=True))  # fmt: skip
+    assert facts(done, told) == _never_stopped(longer)
+    seconds = [event["seconds"] for event in told.events]
+    assert seconds == sorted(seconds)
+
+
+def test_the_estimator_takes_up_its_seed(tmp_path):
+    user, item, value = planted()
+    train, test = (user[500:], item[500:], value[500:]), (user[:500], item[:500], value[:500])
+
+    def stop_at(epoch):
+        def listen(event):
+            if event.epoch == epoch:
+                raise Killed
+
+        return listen
+
+    sampler = Gibbs(epochs=16, n_chains=2)
+    model = BayesianMF(3, sampler=sampler, callbacks=[stop_at(7)])  # a seed that nobody knows
+    with pytest.raises(Killed):
+        model.fit(train, test, Checkpoint(tmp_path / "c", every=0))
+    assert not hasattr(model, "posterior_")
+    model.set_params(callbacks=(), engine="serial")
+    model.fit(train, test, checkpoint=Checkpoint(tmp_path / "c", resume=True))
+    assert [e["epoch"] for e in model.history_ if e["chain"] == 1] == list(range(1, 17))
+    seed = model.report_["seed"]
+    other = BayesianMF(3, sampler=sampler, random_state=seed).fit(train, test)
+    assert draws_digest(model) == draws_digest(other)
+    same = ("epochs", "draws", "tau", "step_size", "convergence")
+    assert [model.report_[name] for name in same] == [other.report_[name] for name in same]
+
+
+def test_a_path_will_do_and_a_missing_folder_starts_from_the_beginning(tmp_path, caplog):
+    settings = _settings(SGD(epochs=3))
+    reference = _never_stopped(settings)
+    history = History()
+    with caplog.at_level("INFO", logger="bayesmf"):
+        report = run(DATA, settings, Serial(), None, [history],
+                     checkpoint=Checkpoint(tmp_path / "a" / "b", resume=True))  # fmt: skip
+    assert "starting from the beginning" in caplog.text
+    assert facts(report, history) == reference
+    user, item, value = planted()
+    model = BayesianMF(2, sampler=SGD(epochs=2), random_state=0)
+    model.fit((user, item, value), checkpoint=tmp_path / "path")
+    assert (tmp_path / "path" / "run" / "manifest.json").exists()
+
+
+def test_interrupted_is_a_keyboard_interrupt_that_tells():
+    error = Interrupted(15, "after epoch 3 of 9", "go on so")
+    assert isinstance(error, KeyboardInterrupt)
+    assert (error.signum, str(error)) == (15, "stopped by SIGTERM after epoch 3 of 9; go on so")
