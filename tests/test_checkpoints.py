@@ -122,6 +122,13 @@ def test_draws_are_written_once_and_again_when_some_were_forgotten(tmp_path, mon
     assert len(batches) <= 12  # of two checkpoints
 
 
+def test_draws_are_not_written_again_after_a_resume(stopped, reference):
+    before = set(stopped.glob("chain-*/draws-*"))
+    assert len(before) >= 4
+    assert _run(stopped, resume=True) == reference
+    assert before < set(stopped.glob("chain-*/draws-*"))
+
+
 def test_how_often(tmp_path, monkeypatch):
     """Every minute; where writing takes six seconds for each of two chains, every two."""
 

@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
+    from bayesmf.engines.cluster import Cluster
+    from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
         BayesMFError,
         DivergenceError,
+        EngineError,
         InputError,
         Interrupted,
         NotFittedError,
@@ -31,15 +34,18 @@ _HOMES = {
     "BayesianMF": "estimator",
     "Calibration": "calibration",
     "Checkpoint": "checkpoints",
+    "Cluster": "engines.cluster",
     "DSGD": "samplers",
     "DSGLD": "samplers",
     "DivergenceError": "errors",
     "EarlyStop": "callbacks",
+    "EngineError": "errors",
     "Event": "callbacks",
     "Gibbs": "samplers",
     "History": "callbacks",
     "InputError": "errors",
     "Interrupted": "errors",
+    "Network": "engines.simulated",
     "NotFittedError": "errors",
     "PackedRatings": "packed",
     "Progress": "callbacks",
@@ -50,6 +56,7 @@ _HOMES = {
     "SGHMC": "clocks",
     "SGLD": "samplers",
     "SGNHT": "clocks",
+    "Simulated": "engines.simulated",
     "Synthetic": "synthetic",
     "pack": "packing",
 }
@@ -66,19 +73,23 @@ __all__ = [
     "BayesianMF",
     "Calibration",
     "Checkpoint",
+    "Cluster",
     "DivergenceError",
     "EarlyStop",
+    "EngineError",
     "Event",
     "Gibbs",
     "History",
     "InputError",
     "Interrupted",
+    "Network",
     "NotFittedError",
     "PackedRatings",
     "Progress",
     "Ratings",
     "Recommendation",
     "RowClock",
+    "Simulated",
     "Synthetic",
     "pack",
 ]

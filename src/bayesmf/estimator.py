@@ -19,6 +19,7 @@ from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import whole
 from bayesmf.draws import Draws
 from bayesmf.engines.choice import make_engine
+from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.errors import InputError, NotFittedError
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
@@ -75,10 +76,11 @@ class BayesianMF:
         Divide centred ratings by their standard deviation before anything else.
     max_draws : int, optional
         Draws kept, over all chains. The default is 400, fewer where they would pass 1 GB.
-    engine : "threads", "serial" or an engine object
-        Where tasks run. Results do not depend on it.
+    engine : "threads", "serial", "ray", "simulated", a `Cluster` or an engine object
+        Where tasks run: threads of this process, its own thread, Ray (`Cluster` has its settings),
+        or workers that are imagined, with clocks (`Simulated`). Results do not depend on it.
     n_workers : int, optional
-        Threads; one for each core by default.
+        Threads or workers; one for each core by default.
     callbacks : sequence of callables
         Called with an `Event` after every epoch of every chain.
     random_state : int, optional
@@ -107,7 +109,7 @@ class BayesianMF:
         beta_0: float = 1.0,
         standardize: bool = True,
         max_draws: int | None = None,
-        engine: str | Engine = "threads",
+        engine: str | Engine | Cluster = "threads",
         n_workers: int | None = None,
         callbacks: Sequence[Callback] = (),
         random_state: int | None = None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import sys
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli import fit_options, options
+from bayesmf.cli import engine_options, fit_options, options
 from bayesmf.cli.output import count, note, peak_rss_mb, print_facts, print_json, short
 from bayesmf.errors import InputError
 
@@ -49,10 +52,7 @@ def parser() -> options.Parser:
     fit_options.add_sampler_options(out.add_argument_group("sampler settings"))
     fit_options.add_gradient_options(out.add_argument_group("settings of mini-batch samplers"))
     run = out.add_argument_group("run")
-    run.add_argument(
-        "--engine", choices=("serial", "threads"), default="threads", help="where it runs (threads)"
-    )
-    run.add_argument("--workers", type=options.whole(1), metavar="W", help="threads (all cores)")
+    engine_options.add_engine_options(run)
     run.add_argument(
         "--seed", type=options.whole(0), default=0, metavar="S", help="same seed, same bits (0)"
     )
@@ -176,11 +176,15 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoint | None) -> None:
     from bayesmf.callbacks import Progress
+    from bayesmf.engines.cluster import Cluster
 
     progress = Progress()
     model.callbacks = (progress,)
+    # Ray tells of lost processes on stdout, at length; so does our log, in a sentence, on stderr.
+    silence = io.StringIO() if isinstance(model.engine, Cluster) else sys.stdout
     try:
-        model.fit(ratings, validation, checkpoint)
+        with contextlib.redirect_stdout(silence):
+            model.fit(ratings, validation, checkpoint)
     finally:
         progress.close()
 
@@ -189,8 +193,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     from bayesmf.estimator import BayesianMF
 
     sampler = fit_options.make_sampler(args)
-    if args.workers is not None and args.engine == "serial":
-        raise InputError("--workers is for --engine threads: serial has one")
+    engine = engine_options.make_engine(args)
     if args.sampler == "sgd" or args.prior != "gamma":
         # Then no Gamma precision is drawn, or none need be: these would be without effect.
         for name in ("alpha0", "beta0"):
@@ -211,7 +214,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         beta_0=1.0 if args.beta0 is None else args.beta0,
         standardize=not args.no_standardize,
         max_draws=args.max_draws,
-        engine=args.engine,
+        engine=engine,
         n_workers=args.workers,
         random_state=args.seed,
     )
@@ -220,7 +223,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
 def _result(
     args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None
 ) -> dict[str, Any]:
-    settings = ("tau", "alpha_0", "beta_0", "standardize", "max_draws", "engine", "n_workers")
+    settings = ("tau", "alpha_0", "beta_0", "standardize", "max_draws", "n_workers")
     last: dict[int, Mapping[str, Any]] = {event["chain"]: event for event in model.history_}
     events = [last[chain] for chain in sorted(last)]
     return {
@@ -229,7 +232,7 @@ def _result(
         "peak_rss_mb": peak_rss_mb(),
         "train_rmse": [event["train_rmse"] for event in events],
         "validation_rmse": [event["rmse"] for event in events],
-        "settings": {name: getattr(model, name) for name in settings},
+        "settings": {"engine": args.engine, **{name: getattr(model, name) for name in settings}},
         "test": scores,
         "model": args.out,
     }
@@ -243,6 +246,7 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     facts = [*fit_facts(result), ("train RMSE", short(rmse))]
     if result["validation_rmse"] and result["validation_rmse"][-1] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'][-1])}"))
+    facts += engine_options.engine_facts(result["engine"])
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
     facts += score_facts(scores) if scores else []
     facts += [("checkpoint", args.checkpoint)] if args.checkpoint else []

@@ -1,0 +1,95 @@
+"""Where a fit runs, as options of `bayesmf fit`, and what is told of it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bayesmf.cli import options
+from bayesmf.cli.output import count
+from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmf.engines.cluster import Cluster
+    from bayesmf.engines.protocol import Engine
+
+ENGINES = ("threads", "serial", "ray", "simulated")
+# Options that belong to one engine, by their name in the parsed arguments.
+OF_RAY = {"ray_address": "--ray-address", "task_timeout": "--task-timeout", "retries": "--retries"}
+OF_SIMULATED = {"latency": "--latency", "bandwidth": "--bandwidth"}
+
+
+def add_engine_options(group: argparse._ArgumentGroup) -> None:
+    """All of them."""
+    add = group.add_argument
+    add("--engine", choices=ENGINES, default="threads", help="where it runs (threads)")
+    add("--workers", type=options.whole(1), metavar="W", help="how many (all cores)")
+    add(
+        "--ray-address", metavar="A",
+        help="ray: a cluster to join, auto for this machine's (one is started)",
+    )  # fmt: skip
+    add("--task-timeout", type=options.positive, metavar="S",
+        help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
+    add("--retries", type=options.whole(0), metavar="N",
+        help="ray: tries of a task after its worker was lost (3)")  # fmt: skip
+    add("--latency", type=options.seconds, metavar="MS", help="simulated: one way (0.5)")
+    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: the server's (10)")
+
+
+def make_engine(args: argparse.Namespace) -> str | Cluster | Engine:
+    """The engine of the options; one sentence for those that it does not have."""
+    for engine, names in (("ray", OF_RAY), ("simulated", OF_SIMULATED)):
+        for name, option in names.items():
+            if args.engine != engine and getattr(args, name) is not None:
+                raise InputError(f"{option} is for --engine {engine}")
+    if args.workers is not None and args.engine == "serial":
+        raise InputError("--workers is for the other engines: serial has one")
+    if args.engine == "ray":
+        from bayesmf.engines.choice import make_engine
+        from bayesmf.engines.cluster import Cluster
+
+        names = {"ray_address": "address", "task_timeout": "task_timeout", "retries": "retries"}
+        given = {to: getattr(args, name) for name, to in names.items()}
+        cluster = Cluster(**{name: x for name, x in given.items() if x is not None})
+        make_engine(cluster, args.workers)  # without Ray, better now than after the reading
+        return cluster
+    if args.engine == "simulated":
+        from bayesmf.engines.simulated import Network, Simulated
+
+        if args.workers is None:
+            raise InputError("--engine simulated needs --workers: how many to simulate")
+        latency = 0.5 if args.latency is None else args.latency
+        bandwidth = 10.0 if args.bandwidth is None else args.bandwidth
+        return Simulated(args.workers, Network(latency * 1e-3, bandwidth * 1.25e8))
+    return str(args.engine)
+
+
+def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Who did the work, who waited, what travelled, and what went wrong."""
+    if not told or "idle" not in told:
+        return []
+    idle = [100 * share for share in told["idle"]]
+    where = f" on {count(told['nodes'], 'node')}" if "nodes" in told else ""
+    waited = f"{idle[0]:.0f}%" if len(idle) == 1 else f"{min(idle):.0f} to {max(idle):.0f}%"
+    line = f"{told['name']}, {count(told['workers'], 'worker')}{where}, idle {waited}"
+    moved = told["bytes_sent"] + told["bytes_received"]
+    if moved:
+        line += f", {moved / 1e6:,.0f} MB of parameters moved"
+    facts = [("engine", line)]
+    if told["name"] == "simulated":
+        facts[0] = ("engine", f"{line}; seconds are virtual")
+    slow = told["slowest_places"]
+    if len(told["idle"]) > 1 and slow:
+        median, worst = told["task_seconds"]["median"], max(slow, key=lambda one: one["mean"])
+        facts.append(
+            (
+                "blocks",
+                f"{1e3 * median:.3g} ms a task in the median, {1e3 * worst['mean']:.3g} ms in the "
+                f"slowest block ({worst['place']})",
+            )
+        )
+    if told["faults"]:
+        last = told["faults"][-1]
+        facts.append(("faults", f"{len(told['faults'])} dealt with; the last: {last}"))
+    return facts

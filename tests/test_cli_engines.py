@@ -1,0 +1,82 @@
+"""Where `bayesmf fit` runs: options that belong together, what is told, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bayesmf import BayesianMF
+from bayesmf.cli import main
+from bayesmf.cli.engine_options import engine_facts
+from contract import draws_digest
+
+
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    file = tmp_path_factory.mktemp("ratings") / "r.csv"
+    cells = rng.permutation(60 * 40)[:800]
+    lines = [f"{c // 40},{c % 40},{r}" for c, r in zip(cells, rng.integers(1, 6, 800), strict=True)]
+    file.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    return str(file)
+
+
+def _fit(ratings, out, *more):
+    return main(["fit", ratings, "--out", str(out), "--factors", "3", "--target", "fast", *more])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--ray-address", "auto"], "--ray-address is for --engine ray"),
+        (["--engine", "serial", "--retries", "2"], "--retries is for --engine ray"),
+        (["--engine", "ray", "--latency", "1"], "--latency is for --engine simulated"),
+        (["--engine", "simulated"], "needs --workers"),
+        (["--engine", "serial", "--workers", "2"], "serial has one"),
+        (["--engine", "simulated", "--workers", "2", "--latency", "-1"], "--latency"),
+    ],
+)
+def test_options_of_another_engine_are_refused(ratings, tmp_path, capsys, given, sentence):
+    try:
+        status = _fit(ratings, tmp_path / "m", *given)
+    except SystemExit as end:
+        status = end.code
+    told = capsys.readouterr().err
+    assert status == 2
+    assert sentence in told
+    assert len(told.strip().splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_simulated_workers_give_the_same_model_and_their_own_time(ratings, tmp_path, capsys):
+    assert _fit(ratings, tmp_path / "a") == 0
+    slow = ("--engine", "simulated", "--workers", "36", "--latency", "500", "--json")
+    capsys.readouterr()
+    assert _fit(ratings, tmp_path / "b", *slow) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"]["workers"] == 36
+    # Two phases a sweep, half a second there and back each.
+    assert told["seconds"] >= 2 * told["epochs"] * 0.99
+    same = [draws_digest(BayesianMF.load(tmp_path / name)) for name in "ab"]
+    assert same[0] == same[1]
+
+
+def test_people_are_told_who_waited(ratings, tmp_path, capsys):
+    assert _fit(ratings, tmp_path / "m", "--workers", "2") == 0
+    told = capsys.readouterr().out
+    assert "threads, 2 workers, idle" in told
+    assert "slowest block" in told
+
+
+def test_faults_are_told():
+    told = {
+        "name": "ray", "workers": 2, "nodes": 2, "idle": [0.1, 0.4], "bytes_sent": 3e6,
+        "bytes_received": 1e6, "task_seconds": {"median": 0.01}, "faults": ["one", "two"],
+        "slowest_places": [{"place": 3, "mean": 0.02}],
+    }  # fmt: skip
+    facts = dict(engine_facts(told))
+    assert facts["engine"] == (
+        "ray, 2 workers on 2 nodes, idle 10 to 40%, 4 MB of parameters moved"
+    )
+    assert facts["faults"] == "2 dealt with; the last: two"
+    assert engine_facts(None) == []
