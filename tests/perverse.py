@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -21,6 +22,9 @@ class Perverse:
 
     def seconds(self):
         return time.monotonic() - self.begin
+
+    def aside(self):
+        return nullcontext()
 
     def report(self):
         return {"name": "perverse", "seconds": self.seconds()}

@@ -39,6 +39,7 @@ class Settings:
     scale: float = 1.0  # of a rating in the user's units: for what is reported
     target: str = "balanced"
     max_seconds: float | None = None
+    last_draw_only: bool = False  # where errors alone are wanted
 
 
 @dataclass

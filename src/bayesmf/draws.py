@@ -164,6 +164,25 @@ class DrawStore:
         return out
 
 
+class LastDraw(DrawStore):
+    """Keeps the newest draw of each chain: for runs whose errors alone are wanted."""
+
+    def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
+        super().reserve(chain, 1, params, means)
+
+    def add(
+        self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
+    ) -> None:
+        self._precisions[chain].clear()
+        super().add(chain, params, precisions, means)
+
+    def full(self, chain: int) -> bool:
+        return False
+
+    def select(self, chain: int, kept: Sequence[int]) -> None:
+        pass
+
+
 def _draws(rows: Sequence[Rows], kept: Sequence[Precisions], chain: NDArray[np.int64]) -> Draws:
     """From the rows of users and items, and those of their means where there are any."""
     return Draws(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,6 +141,7 @@ class Monitor:
     callbacks: Sequence[Callback]
     scale: float
     seconds: Callable[[], float]  # since the run began, by the engine's clock
+    aside: Callable[[], AbstractContextManager[None]]  # the clock may stand still meanwhile
     growing: bool = False  # whether burn-in is a share of a run whose length is not known
     not_kept: int = 0  # passes before the first kept draw of such a run
     means: dict[int, RunningMean] = field(default_factory=dict)
@@ -149,19 +151,22 @@ class Monitor:
         """RMSE of one state."""
         if self.validation is None:
             return None
-        return self.scale * self.validation.rmse(self.validation.pairs.predict(state))
+        with self.aside():
+            return self.scale * self.validation.rmse(self.validation.pairs.predict(state))
 
     def averaged_rmse(self, state: ChainState) -> float | None:
         """RMSE of the average over a chain's draws, after adding one."""
         if self.validation is None:
             return None
         mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
-        mean.add(self.validation.pairs.predict(state))
-        return self._rmse([mean])
+        with self.aside():
+            mean.add(self.validation.pairs.predict(state))
+            return self._rmse([mean])
 
     def rmse_all_chains(self) -> float | None:
         """RMSE of the average over all draws of all chains so far."""
-        return self._rmse(list(self.means.values())) if self.means else None
+        with self.aside():
+            return self._rmse(list(self.means.values())) if self.means else None
 
     def _rmse(self, means: Sequence[RunningMean]) -> float:
         assert self.validation is not None
@@ -178,5 +183,6 @@ class Monitor:
 
     def tell(self, event: Event) -> bool:
         """Whether anyone who listens wants the chain to end."""
-        wishes = [callback(event) for callback in self.callbacks]  # all of them are to hear it
+        with self.aside():
+            wishes = [callback(event) for callback in self.callbacks]  # all are to hear it
         return any(wishes)

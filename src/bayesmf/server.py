@@ -11,7 +11,7 @@ from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
-from bayesmf.draws import Draws, DrawStore
+from bayesmf.draws import Draws, DrawStore, LastDraw
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.keeping import FIRST_KEPT
@@ -102,11 +102,13 @@ def make_chains(
         callbacks,
         settings.scale,
         engine.seconds,
+        engine.aside,
         growing=sampler.adaptive,
         not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
     )
     rounds = make_rounds(data, sampler, settings.seed)
-    store = DrawStore(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
+    make_store = LastDraw if settings.last_draw_only else DrawStore
+    store = make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
     probe = probe_pairs(data, N_PROBE, settings.seed)
     chains = [
         Chain(number, shape, settings, rounds, store, monitor, probe)

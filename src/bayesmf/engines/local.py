@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bayesmf.engines.ledger import Ledger
@@ -37,6 +38,9 @@ class _Local:
 
     def seconds(self) -> float:
         return self._ledger.clock()
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def report(self) -> dict[str, Any]:
         return self._ledger.report()

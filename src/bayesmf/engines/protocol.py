@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +51,10 @@ class Engine(Protocol):
 
     def seconds(self) -> float:
         """Since the start: of the clock on the wall, or of the one that is simulated."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Around work that is no part of the algorithm, such as telling how well it does: a
+        simulated clock stands still."""
 
     def report(self) -> dict[str, Any]:
         """Who did what, how long, and what travelled; see `Ledger`."""

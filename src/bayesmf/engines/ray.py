@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +97,9 @@ class Ray:
 
     def seconds(self) -> float:
         return self._ledger.clock()
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def report(self) -> dict[str, Any]:
         hosts = sorted({slot.about.host for slot in self._slots if slot.about})

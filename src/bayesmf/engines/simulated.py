@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -179,6 +180,12 @@ class Simulated:
     def seconds(self) -> float:
         self._catch_up()
         return self._now
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self._catch_up()
+        yield
+        self._mark = time.thread_time()
 
     def report(self) -> dict[str, Any]:
         self._catch_up()
