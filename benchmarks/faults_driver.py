@@ -44,6 +44,8 @@ CASES = {
     ),
 }  # fmt: skip
 
+PAUSE = 0.15  # seconds after an epoch, where a run waits for something to happen
+
 
 def digest(model: BayesianMF) -> str:
     """SHA-256 over all draws of all chains."""
@@ -66,14 +68,17 @@ class Told(logging.Handler):
 
 
 class Progress:
-    """A line for every epoch of every chain."""
+    """A line for every epoch of every chain; slow until the library has told of `linger`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path, linger: str | None) -> None:
+        self._folder, self._linger = folder, linger
 
     def __call__(self, event: Event) -> None:
-        with self._path.open("a") as file:
+        with (self._folder / "progress").open("a") as file:
             print(event.chain, event.epoch, file=file)
+        told = self._folder / "told"
+        if self._linger and not (told.exists() and self._linger in told.read_text()):
+            time.sleep(PAUSE)
 
 
 def make_engine(order: dict[str, Any]) -> str | Engine | Cluster:
@@ -89,7 +94,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     case = CASES[order["case"]]
     model = BayesianMF(
         case.factors, sampler=case.sampler, engine=make_engine(order),
-        callbacks=[Progress(folder / "progress")], random_state=0, **case.more,
+        callbacks=[Progress(folder, order.get("linger"))], random_state=0, **case.more,
     )  # fmt: skip
     more = {}
     if "checkpoint" in order:

@@ -48,6 +48,8 @@ class Trial:
             **({"task_timeout": TIMEOUT} if self.kind == "hang" else {}), **self.engine,
         }  # fmt: skip
         order: dict[str, Any] = {"case": self.case, "engine": settings}
+        if self.kind == "added":
+            order["linger"] = "has come"  # a worker needs seconds to start
         if self.kind == "disk" and self.disk is None:
             self.disk = Disk(self.folder / "disk")
         if self.kind in ("disk", "driver"):

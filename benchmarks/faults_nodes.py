@@ -157,8 +157,13 @@ class Nodes:
         left = [f"{p[0]} {title(p[0])}" for p in self._seen if alive(p)]
         for process in filter(alive, self._seen):
             kill_process(process[0])
-        shutil.rmtree(self._folder, ignore_errors=True)
+        wait_for(self._swept, 3, 0.3)
         return left
+
+    def _swept(self) -> bool:
+        """Take the folder away; the last of Ray's processes may still have written into it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return not os.path.exists(self._folder)
 
 
 @contextmanager

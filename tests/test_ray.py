@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for benchmarks
 
 from benchmarks import faults_nodes
 
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, InputError
 from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.local import Serial
 from bayesmf.engines.protocol import Work
 from bayesmf.errors import EngineError
 from bayesmf.worker import ErrorsTask
 from contract import draws_digest
 from problems import planted
+
+# After `faults_nodes`, which tells Ray to keep to the loopback before it is imported.
+pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 # Ray's own: of a variable that it will read otherwise one day, and of pipes that it leaves open.
 pytestmark = [
@@ -93,16 +96,10 @@ def held_blocks():
     class Stop(Exception):
         pass
 
-    class Catch:
+    class Catch(Serial):
         def start(self, work):
             self.work = work
             raise Stop
-
-        def seconds(self):
-            return 0.0
-
-        def close(self):
-            pass
 
     engine = Catch()
     with pytest.raises(Stop):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import faults, faults_nodes
@@ -23,6 +22,9 @@ from benchmarks.faults_kinds import (
     kill_worker,
     lose_and_add,
 )
+
+# After `faults_nodes`, which tells Ray to keep to the loopback before it is imported.
+pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's pipes
 CASE = "DSGLD-S 3x3"

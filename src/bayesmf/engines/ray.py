@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -21,9 +20,11 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from bayesmf.engines.addresses import first_line, knock
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
 from bayesmf.engines.ledger import Ledger, payload
@@ -35,7 +36,7 @@ from bayesmf.errors import EngineError, InputError
 from bayesmf.worker import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
-KNOCK = 10.0  # seconds for a cluster to answer at its address
+STAND_IN = 15.0  # seconds after which others do a lost worker's work: more than a start takes
 
 
 class Worker(Holder):
@@ -55,7 +56,7 @@ class Ray:
         self._slots: list[Slot] = []
         self._shared: dict[int, Shared] = {}
         self._number = 0
-        self._own_ray = False
+        self._own_ray = self._running = False
 
     # -- start and end --------------------------------------------------------------------------
 
@@ -84,13 +85,14 @@ class Ray:
             self.close()
             raise
         self._ledger.restart()
+        self._running = True
         for slot in self._slots:
             slot.since = time.monotonic()
 
     def close(self) -> None:
         for slot in self._slots:
             self._bury(slot)
-        self._slots, self._shared = [], {}
+        self._slots, self._shared, self._running = [], {}, False
         if self._own_ray:
             self._own_ray = False
             ray.shutdown()
@@ -249,13 +251,19 @@ class Ray:
             slot.about, slot.since = about, now
             if late:
                 self._take_back(slot)
-        elif not slot.absent and now - slot.since > self.cluster.start_timeout:
+        elif not slot.absent and now - slot.since > (limit := self._patience()):
             self._ledger.fault(
-                f"{slot} found no room in the cluster or did not start within "
-                f"{self.cluster.start_timeout:g} s: others do its work until it comes"
+                f"{slot} found no room in the cluster or did not start within {limit:g} s: others "
+                "do its work until it comes"
             )
             slot.absent = True
             self._move(slot)
+
+    def _patience(self) -> float:
+        """How long a worker is waited for: all the time at the start, then a little."""
+        whole = self.cluster.start_timeout
+        others = self._running and any(slot.ready for slot in self._slots)
+        return min(whole, STAND_IN) if others else whole
 
     def _start_failed(self, slot: Slot, error: RayError) -> None:
         slot.failures += 1
@@ -340,15 +348,18 @@ def connect(cluster: Cluster) -> bool:
     quiet: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
     if cluster.address is not None:
         try:
-            _knock(cluster.address)
+            knock(cluster.address, ray.util.get_node_ip_address())
             ray.init(address=cluster.address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError(
-                f"no Ray cluster answers at {cluster.address!r} ({_first_line(error)}): start one "
+                f"no Ray cluster answers at {cluster.address!r} ({first_line(error)}): start one "
                 "with `ray start --head`, or leave the address out"
             ) from None
         return True
     n = cluster.n_workers
+    # As on systems where Ray's servers listen to their own machine alone: nobody else is to reach
+    # a cluster that was not asked for.
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
         ray.init(
             address="local",  # whatever other clusters this machine runs
@@ -359,20 +370,12 @@ def connect(cluster: Cluster) -> bool:
         )
     except Exception as error:
         raise EngineError(
-            f"Ray could not be started on this machine ({_first_line(error)}): check that HOME and "
+            f"Ray could not be started on this machine ({first_line(error)}): check that HOME and "
             "the temporary folder can be written to"
         ) from None
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
     return True
-
-
-def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would try for many minutes."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or "/" in host:
-        return
-    if host in ("localhost", "127.0.0.1", "[::1]"):
-        host = ray.util.get_node_ip_address()  # as Ray reads it
-    socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
 def room(cluster: Cluster) -> int:
@@ -387,8 +390,3 @@ def room(cluster: Cluster) -> int:
             "resources, or add nodes"
         )
     return n
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
