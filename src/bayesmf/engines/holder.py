@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from bayesmf.engines.transport import contiguous, own, own_task
+from bayesmf.engines.transport import own, own_task, packed
 from bayesmf.errors import InputError
 from bayesmf.gathering import Regressors
 from bayesmf.worker import Held, Recipe, Result, RowsTask, Task, run_task
@@ -54,8 +54,13 @@ class Holder:
         """Forget ratings that another worker holds again."""
         self._held.pop(place, None)
 
-    def run(self, task: Task, number: int, shared: Regressors | None) -> tuple[Result, float]:
-        """Do a task; `shared` is the other side of rows, copied once for all with its number."""
+    def run(
+        self, tasks: Sequence[Task], number: int, shared: Regressors | None
+    ) -> list[tuple[Result, float]]:
+        """Results and seconds; `shared` is the other side of rows, copied once for a number."""
+        return [self._run(task, number, shared) for task in tasks]
+
+    def _run(self, task: Task, number: int, shared: Regressors | None) -> tuple[Result, float]:
         if task.place not in self._held:
             raise NotHeld(self._missing.get(task.place, "they were never sent"))
         if isinstance(task, RowsTask):
@@ -69,7 +74,7 @@ class Holder:
         begin = time.perf_counter()
         result = run_task(self._held[task.place], task)
         seconds = time.perf_counter() - begin
-        return contiguous(result), seconds
+        return packed(result), seconds
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ was killed, a node that is gone and a worker that hangs. A task may run twice: i
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Collection
@@ -19,6 +20,7 @@ from typing import Any
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+import numpy as np
 import ray
 from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
@@ -30,12 +32,14 @@ from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versi
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.protocol import Handle, Work
-from bayesmf.engines.slots import Pending, Shared, Slot
-from bayesmf.engines.transport import contiguous
+from bayesmf.engines.slots import Call, Pending, Shared, Slot
+from bayesmf.engines.transport import contiguous, unpacked
 from bayesmf.errors import EngineError, InputError
 from bayesmf.worker import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
+STORE = 512 << 20  # bytes for parameters on their way
+_NO_ROWS = np.empty((0, 0), np.float32)
 STAND_IN = 15.0  # seconds after which others do a lost worker's work: more than a start takes
 
 
@@ -61,7 +65,7 @@ class Ray:
     # -- start and end --------------------------------------------------------------------------
 
     def start(self, work: Work) -> None:
-        self._own_ray = connect(self.cluster)
+        self._own_ray = connect(self.cluster, store_bytes(work))
         try:
             self._work = work
             self._recipes = list(work.recipes) or [None] * len(work.held)
@@ -111,9 +115,9 @@ class Ray:
     # -- tasks ----------------------------------------------------------------------------------
 
     def submit(self, task: Task) -> Pending:
-        handle = Pending(task, self._share(task))
-        self._send(handle)
-        return handle
+        pending = Pending(task, self._share(task))
+        self._send(pending)
+        return pending
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         def done() -> set[Handle]:
@@ -133,24 +137,35 @@ class Ray:
             self._shared[task.chain] = known
         return known
 
-    def _send(self, handle: Pending) -> None:
+    def _send(self, pending: Pending) -> None:
         """To the worker that holds the ratings, or to one that stands in for it."""
-        task, shared, slot = handle.task, handle.shared, self._route(handle.task.place)
-        self._give(slot, task.place)
+        self._route(pending.task.place).outbox.append(pending)
+
+    def _flush(self) -> None:
+        """What goes to one worker for one chain goes in one call: each costs milliseconds."""
+        for slot in self._slots:
+            while slot.outbox:
+                chain = slot.outbox[0].task.chain
+                together = [one for one in slot.outbox if one.task.chain == chain]
+                slot.outbox = [one for one in slot.outbox if one.task.chain != chain]
+                self._call(slot, together)
+
+    def _call(self, slot: Slot, together: list[Pending]) -> None:
+        for one in together:
+            self._give(slot, one.task.place)
         if not slot.running:
             slot.since = time.monotonic()
-        slot.running.append(handle)
+        tasks, shared = [_bare(one.task) for one in together], together[0].shared
+        sent = sum(map(payload, tasks))
         if shared is None:
-            handle.ref = slot.actor.run.remote(task, 0, None)
-            self._ledger.moved(sent=payload(task))
-            return
-        assert isinstance(task, RowsTask)
-        bare = replace(task, other=())  # type: ignore[arg-type]
-        handle.ref = slot.actor.run.remote(bare, shared.number, shared.ref)
-        node = slot.about.node if slot.about else ""
-        again = node in shared.nodes
-        shared.nodes.add(node)
-        self._ledger.moved(sent=payload(bare) + (0 if again else payload(shared.value)))
+            ref = slot.actor.run.remote(tasks, 0, None)
+        else:
+            ref = slot.actor.run.remote(tasks, shared.number, shared.ref)
+            node = slot.about.node if slot.about else ""
+            sent += 0 if node in shared.nodes else payload(shared.value)
+            shared.nodes.add(node)
+        slot.running.append(Call(together, ref))
+        self._ledger.moved(sent=sent)
 
     def _route(self, place: int) -> Slot:
         home = self._slots[self._homes[place]]
@@ -162,7 +177,7 @@ class Ray:
         if not others:
             self._anyone()
         holding = [slot for slot in others if place in slot.holding]
-        return min(holding or others, key=lambda slot: (len(slot.running), slot.number))
+        return min(holding or others, key=lambda slot: (len(slot.tasks()), slot.number))
 
     def _anyone(self) -> None:
         if all(slot.absent for slot in self._slots):
@@ -190,45 +205,50 @@ class Ray:
     def _until(self, enough: Callable[[], bool]) -> None:
         """Collect results and look after workers until something is true."""
         while not enough():
-            refs = {h.ref: (slot, h) for slot in self._slots for h in slot.running}
+            self._flush()
+            refs = {call.ref: (slot, call) for slot in self._slots for call in slot.running}
             hellos = [slot.hello for slot in self._slots if not slot.ready]
             watched = [*refs, *hellos]
             ready, _ = ray.wait(watched, num_returns=1, timeout=TICK)
             if ready and len(watched) > 1:
                 ready, _ = ray.wait(watched, num_returns=len(watched), timeout=0)
             for ref in ready:
-                # A worker that was lost with one result is lost with all: the others have been
-                # sent anew since, and what they are waited for by now is not there yet.
-                if ref in refs and refs[ref][1].ref == ref:
+                # A worker that was lost with one call is lost with all: they are made anew.
+                if ref in refs and refs[ref][1] in refs[ref][0].running:
                     self._collect(*refs[ref])
             self._look_after()
 
-    def _collect(self, slot: Slot, handle: Pending) -> None:
+    def _collect(self, slot: Slot, call: Call) -> None:
         try:
-            value, seconds = ray.get(handle.ref, timeout=self.cluster.task_timeout)
+            found = ray.get(call.ref, timeout=self.cluster.task_timeout)
         except RayTaskError as error:
-            slot.running.remove(handle)
+            slot.running.remove(call)
             slot.since = time.monotonic()
-            self._failed(slot, handle, error)
+            self._failed(slot, call, error)
         except RayError as error:
             self._lost(slot, f"was lost ({type(error).__name__})")
         else:
-            slot.running.remove(handle)
+            slot.running.remove(call)
             slot.since = time.monotonic()
-            handle.value, handle.ref = value, None
-            self._ledger.done(slot.number, handle.task.place, seconds)
-            self._ledger.moved(received=payload(value))
+            for one, (value, seconds) in zip(call.pending, found, strict=True):
+                one.value = unpacked(value, getattr(one.task, "users", _NO_ROWS).shape[1])
+                self._ledger.done(slot.number, one.task.place, seconds)
+                self._ledger.moved(received=payload(value))
 
-    def _failed(self, slot: Slot, handle: Pending, error: RayTaskError) -> None:
-        """The task itself raised. Ratings that a worker could not load are sent to it."""
-        place, cause = handle.task.place, getattr(error, "cause", None) or error
-        if isinstance(cause, NotHeld) and self._recipes[place] is not None:
+    def _failed(self, slot: Slot, call: Call, error: RayTaskError) -> None:
+        """A task itself raised. Ratings that a worker could not load are sent to it."""
+        cause = getattr(error, "cause", None) or error
+        places = [one.task.place for one in call.pending]
+        if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in places):
             self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
-            self._recipes[place] = None
-            slot.holding.discard(place)
-            self._send(handle)
+            for place in places:
+                self._recipes[place] = None
+                slot.holding.discard(place)
+            for one in call.pending:
+                self._send(one)
             return
-        handle.error = cause
+        for one in call.pending:
+            one.error = cause
 
     def _look_after(self) -> None:
         """Greet workers that have come, replace those that hang."""
@@ -280,7 +300,7 @@ class Ray:
         self._ledger.fault(f"{slot} has come, and does its own work again")
         for place in (p for p, home in enumerate(self._homes) if home == slot.number):
             for other in self._slots:
-                busy = any(h.task.place == place for h in other.running)
+                busy = any(one.task.place == place for one in other.tasks())
                 if other is not slot and place in other.holding and other.ready and not busy:
                     other.holding.discard(place)
                     other.actor.drop.remote(place)
@@ -288,14 +308,13 @@ class Ray:
     def _lost(self, slot: Slot, why: str, hung: bool = False) -> None:
         """A new process for the worker; its tasks are run again, the first of them counted."""
         self._ledger.fault(f"{slot} {why}: replaced, and its tasks are run again")
-        if slot.running:
-            first = slot.running[0]
-            first.tries += 1
-            if first.tries > self.cluster.retries:
+        for one in slot.running[0].pending if slot.running else ():
+            one.tries += 1
+            if one.tries > self.cluster.retries:
                 raise EngineError(
-                    f"a task of block {first.task.place} was lost with its worker {first.tries} "
-                    f"times, the last time because {slot} {why}: look at the workers' logs and "
-                    "memory, then go on from the last checkpoint (--resume)"
+                    f"a task of block {one.task.place} was lost with its worker {one.tries} times, "
+                    f"the last time because {slot} {why}: look at the workers' logs and memory, "
+                    "then go on from the last checkpoint (--resume)"
                 )
         if hung and slot.about is not None:
             _end_process(slot.about)
@@ -305,9 +324,9 @@ class Ray:
         """A fresh actor for a slot, its tasks sent anew: to it, or to others while it is absent."""
         self._bury(slot)
         self._open(slot)
-        again, slot.running = slot.running, []
-        for handle in again:
-            self._send(handle)
+        again, slot.running, slot.outbox = slot.tasks(), [], []
+        for one in again:
+            self._send(one)
 
     def _open(self, slot: Slot) -> None:
         cluster = self.cluster
@@ -329,6 +348,11 @@ class Ray:
         slot.actor = None
 
 
+def _bare(task: Task) -> Task:
+    """A task without what all of its phase have in common."""
+    return replace(task, other=()) if isinstance(task, RowsTask) else task  # type: ignore[arg-type]
+
+
 def _end_process(about: About) -> None:
     """End a process that hangs too hard to hear Ray: by a task on its own node."""
 
@@ -341,7 +365,22 @@ def _end_process(about: About) -> None:
     ray.remote(end).options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(about.pid)
 
 
-def connect(cluster: Cluster) -> bool:
+def store_bytes(work: Work) -> int | None:
+    """Of a store for the ratings while they are sent, and for parameters; None: as Ray thinks fit.
+
+    A store of known size can be made at the start: a page that is written for the first time costs
+    as much as copying it several times.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        free = shutil.disk_usage("/dev/shm").free
+    except (OSError, ValueError):
+        return None
+    size = sum(payload(held) for held in work.held) + STORE
+    return size if size < min(0.3 * memory, 0.9 * free) else None
+
+
+def connect(cluster: Cluster, store: int | None = None) -> bool:
     """Join a cluster, or start one on this machine; whether it was started here."""
     if ray.is_initialized():
         return False
@@ -366,6 +405,8 @@ def connect(cluster: Cluster) -> bool:
             num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
             resources={name: need * (n or 1) for name, need in cluster.resources.items()},
             include_dashboard=False,
+            object_store_memory=store,
+            _system_config={} if store is None else {"preallocate_plasma_memory": True},
             **quiet,
         )
     except Exception as error:

@@ -26,7 +26,6 @@ class Pending:
 
     task: Task
     shared: Shared | None = None
-    ref: Any = None
     tries: int = 0
     value: Result | None = None
     error: BaseException | None = None
@@ -43,11 +42,20 @@ class Pending:
 
 
 @dataclass(eq=False)
+class Call:
+    """Tasks of one chain that went to a worker together, and where their results will be."""
+
+    pending: list[Pending]
+    ref: Any
+
+
+@dataclass(eq=False)
 class Slot:
     """One of the workers, whatever process it is at the moment.
 
-    `running` are its tasks in the order in which it does them; `since` is when it last gave a sign
-    of life, or was started. An `absent` worker has not come in time: others do its work until then.
+    `outbox` are tasks that go to it next, `running` its calls in the order in which it does them;
+    `since` is when it last gave a sign of life, or was started. An `absent` worker has not come in
+    time: others do its work until then.
     """
 
     number: int
@@ -55,7 +63,8 @@ class Slot:
     hello: Any = None
     about: About | None = None
     holding: set[int] = field(default_factory=set)
-    running: list[Pending] = field(default_factory=list)
+    outbox: list[Pending] = field(default_factory=list)
+    running: list[Call] = field(default_factory=list)
     since: float = 0.0
     absent: bool = False
     failures: int = 0
@@ -63,6 +72,10 @@ class Slot:
     @property
     def ready(self) -> bool:
         return self.about is not None
+
+    def tasks(self) -> list[Pending]:
+        """All that it has not answered for."""
+        return [one for call in self.running for one in call.pending] + self.outbox
 
     def __str__(self) -> str:
         where = f" (process {self.about.pid} on {self.about.host})" if self.about else ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from bayesmf.params import Rows
+from bayesmf.worker import Result, RoundResult
+
 T = TypeVar("T")
 
 LINE = 64  # bytes of a cache line
-
+MOST_PADDING = 1.04  # times as wide as rows are
+_NOTHING = np.empty((0, 0), np.float32)
 
 # Rows of a task, which `run_task` copies before it changes them.
 COPIED = frozenset({"users", "items", "rows"})
@@ -38,6 +42,36 @@ def own_task(task: T) -> T:
 def contiguous(value: T) -> T:
     """The same with arrays in one piece: views of padded rows would be pickled byte by byte."""
     return cast(T, _map(value, np.ascontiguousarray))
+
+
+def packed(result: Result) -> Result:
+    """A result as it travels: rows as wide as they are padded, where a copy would save little."""
+    if not isinstance(result, RoundResult):
+        return contiguous(result)
+    rest = contiguous(replace(result, users=_NOTHING, items=_NOTHING))
+    return replace(rest, users=_whole(result.users), items=_whole(result.items))
+
+
+def unpacked(result: Result, width: int) -> Result:
+    """The same with rows as wide as they should be."""
+    if not isinstance(result, RoundResult):
+        return result
+    return replace(result, users=result.users[:, :width], items=result.items[:, :width])
+
+
+def _whole(rows: Rows) -> Rows:
+    """The padded rows that these are a view of, if that is what they are."""
+    base = rows.base
+    if (
+        isinstance(base, np.ndarray)
+        and base.flags.c_contiguous
+        and base.ndim == rows.ndim
+        and len(base) == len(rows)
+        and base.ctypes.data == rows.ctypes.data
+        and base.shape[1] <= MOST_PADDING * rows.shape[1]
+    ):
+        return base
+    return np.ascontiguousarray(rows)
 
 
 def _map(value: Any, change: Any) -> Any:
