@@ -248,7 +248,7 @@ REFUSED = [
     ("--sampler sgd --alpha0 2", "--alpha0 is for --prior gamma"),
     ("--alpha0 2", "--alpha0 is for --prior gamma"),
     ("--prior wishart --tau 1 --beta0 2", "--beta0 is for --prior gamma"),
-    ("--engine serial --workers 2", "--workers is for --engine threads"),
+    ("--engine serial --workers 2", "--workers is for the other engines"),
     ("--workers 0", "--workers: '0'"),
     ("--seed -1", "--seed: '-1'"),
     ("--max-draws 0", "--max-draws: '0'"),

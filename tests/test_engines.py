@@ -17,8 +17,8 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.local import Serial
-from bayesmf.engines.transport import contiguous, own
-from bayesmf.worker import RoundTask, run_task
+from bayesmf.engines.transport import contiguous, own, packed, unpacked
+from bayesmf.worker import RoundResult, RoundTask, run_task
 from problems import planted
 
 
@@ -104,14 +104,32 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     holder = Holder(watched.work.rehearsal)
     for place, held in enumerate(watched.work.held):
         holder.hold(place, contiguous(held))
-    for task in watched.tasks[:6]:
-        result, seconds = holder.run(pickle.loads(pickle.dumps(task)), 0, None)
+    tasks = watched.tasks[:6]
+    found = holder.run(pickle.loads(pickle.dumps(tasks)), 0, None)
+    for task, (result, seconds) in zip(tasks, found, strict=True):
+        width = getattr(task, "users", np.empty((0, 0))).shape[1]
+        made = contiguous(unpacked(pickle.loads(pickle.dumps(result)), width))
         expected = contiguous(run_task(watched.work.held[task.place], task))
-        assert pickle.dumps(result) == pickle.dumps(expected)
+        assert pickle.dumps(made) == pickle.dumps(expected)
         assert seconds > 0
     holder.drop(0)
     with pytest.raises(NotHeld, match="never sent"):
-        holder.run(next(t for t in watched.tasks if t.place == 0), 0, None)
+        holder.run([next(t for t in watched.tasks if t.place == 0)], 0, None)
+
+
+@pytest.mark.parametrize(("width", "wide"), [(31, 32), (7, 8), (32, 32), (33, 40)])
+def test_rows_travel_padded_where_that_is_hardly_more(width, wide):
+    rng = np.random.default_rng(0)
+    whole = rng.random((5, wide)).astype(np.float32)
+    rows, momenta = whole[:, :width], rng.random((5, width + 1)).astype(np.float32)
+    result = RoundResult(rows, rows.copy(), 1.0, 2, (momenta, momenta))
+    sent = packed(result)
+    assert sent.users.flags.c_contiguous
+    assert (sent.users is whole) == (width < wide <= 1.04 * width)
+    back = unpacked(pickle.loads(pickle.dumps(sent)), width)
+    np.testing.assert_array_equal(back.users, rows)
+    np.testing.assert_array_equal(back.items, rows)
+    np.testing.assert_array_equal(back.momenta[0], momenta)  # one column more, of thermostats
 
 
 def test_a_ledger_adds_up():

@@ -125,6 +125,10 @@ ALLOWED = {
     "canvas": set(),
     "figures": {"canvas"},
     "plots": {"calibration", "canvas", "diagnostics"},
+    "paper": {
+        "callbacks", "canvas", "engines", "oracle", "preparing", "samplers", "server", "settings",
+        "storage", "synthetic", "timing",
+    },
     "demo": {"callbacks", "diagnostics", "estimator", "figures", "samplers", "synthetic"},
 }  # fmt: skip
 TOP = {"cli", "__init__", "__main__"}

@@ -124,11 +124,14 @@ class GradientRule(BatchRule):
         epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
         chosen from the numbers of ratings per row, follows tau as that is drawn, and is halved
         where a round diverges.
+    pace : float
+        Times the step that is chosen so.
     """
 
     step_size: float | None = None
     kappa: float | None = None
     decay: float = 0.51
+    pace: float = 1.0
 
     def resolve(self, shape: DataShape) -> Self:
         """The same with every default filled in from the size of the data."""
@@ -149,7 +152,7 @@ class GradientRule(BatchRule):
         """
         if self.step_size is not None:
             return self.step_size
-        return min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
+        return self.pace * min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
 
     def default_kappa(self, shape: DataShape) -> float:
         return max(1.0, float(self.rounds(shape)))
@@ -167,10 +170,10 @@ _WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripe
 _COUNTS = ("exact_below",)
 _POSITIVE = (
     "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization",
-    "delta_max", "rho", "friction", "gain",
+    "delta_max", "rho", "friction", "gain", "pace",
 )  # fmt: skip
 _NEEDED = (
-    "n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise",
+    "n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise", "pace",
     "delta_max", "rho", "friction", "gain",
 )  # fmt: skip
 # Beyond these a rule is not stable, whatever the data.

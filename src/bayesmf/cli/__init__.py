@@ -23,6 +23,7 @@ COMMANDS = {
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
     "bench": "measure the speed of this machine",
+    "paper": "run the experiments of the paper, with pictures",
 }
 # What the shell sees of a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141

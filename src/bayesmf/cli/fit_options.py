@@ -23,6 +23,7 @@ SETTINGS = {
     "round_length": "--round-length",
     "step_size": "--step-size",
     "kappa": "--kappa",
+    "pace": "--pace",
     "decay": "--decay",
     "noise": "--noise",
     "minibatch": "--minibatch",
@@ -120,6 +121,7 @@ def add_gradient_options(group: argparse._ArgumentGroup) -> None:
     add("--batch-size", type=whole(1), metavar="m", help="ratings in a mini-batch")
     add("--round-length", type=whole(1), metavar="g", help="mini-batch updates in a round")
     add("--step-size", type=positive, metavar="e", help="e (1 + t/k)^-y is the step of round t")
+    add("--pace", type=positive, metavar="p", help="times the step chosen without --step-size (1)")
     add("--kappa", type=positive, metavar="k", help="rounds before the step begins to fall (all)")
     add("--decay", type=options.unit, metavar="y", help="how fast it falls, from 0 to 1 (0.51)")
     add("--minibatch", choices=("shuffled", "replacement"), help="how mini-batches are made")

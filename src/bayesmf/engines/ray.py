@@ -8,12 +8,10 @@ was killed, a node that is gone and a worker that hangs. A task may run twice: i
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 # Before Ray reads them: no second environment under `uv run`, and nothing sent to its makers.
@@ -32,13 +30,13 @@ from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versi
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.protocol import Handle, Work
-from bayesmf.engines.slots import Call, Pending, Shared, Slot
+from bayesmf.engines.slots import Call, Pending, Shared, Slot, bare
+from bayesmf.engines.store import store_bytes
 from bayesmf.engines.transport import contiguous, unpacked
 from bayesmf.errors import EngineError, InputError
 from bayesmf.worker import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
-STORE = 512 << 20  # bytes for parameters on their way
 _NO_ROWS = np.empty((0, 0), np.float32)
 STAND_IN = 15.0  # seconds after which others do a lost worker's work: more than a start takes
 
@@ -155,7 +153,7 @@ class Ray:
             self._give(slot, one.task.place)
         if not slot.running:
             slot.since = time.monotonic()
-        tasks, shared = [_bare(one.task) for one in together], together[0].shared
+        tasks, shared = [bare(one.task) for one in together], together[0].shared
         sent = sum(map(payload, tasks))
         if shared is None:
             ref = slot.actor.run.remote(tasks, 0, None)
@@ -348,11 +346,6 @@ class Ray:
         slot.actor = None
 
 
-def _bare(task: Task) -> Task:
-    """A task without what all of its phase have in common."""
-    return replace(task, other=()) if isinstance(task, RowsTask) else task  # type: ignore[arg-type]
-
-
 def _end_process(about: About) -> None:
     """End a process that hangs too hard to hear Ray: by a task on its own node."""
 
@@ -363,21 +356,6 @@ def _end_process(about: About) -> None:
 
     node = NodeAffinitySchedulingStrategy(about.node, soft=False)
     ray.remote(end).options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(about.pid)
-
-
-def store_bytes(work: Work) -> int | None:
-    """Of a store for the ratings while they are sent, and for parameters; None: as Ray thinks fit.
-
-    A store of known size can be made at the start: a page that is written for the first time costs
-    as much as copying it several times.
-    """
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        free = shutil.disk_usage("/dev/shm").free
-    except (OSError, ValueError):
-        return None
-    size = sum(payload(held) for held in work.held) + STORE
-    return size if size < min(0.3 * memory, 0.9 * free) else None
 
 
 def connect(cluster: Cluster, store: int | None = None) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayesmf.engines.holder import About
 from bayesmf.gathering import Regressors
-from bayesmf.worker import Result, Task
+from bayesmf.worker import Result, RowsTask, Task
 
 
 @dataclass(eq=False)
@@ -80,3 +80,8 @@ class Slot:
     def __str__(self) -> str:
         where = f" (process {self.about.pid} on {self.about.host})" if self.about else ""
         return f"worker {self.number}{where}"
+
+
+def bare(task: Task) -> Task:
+    """A task without what all of its phase have in common."""
+    return replace(task, other=()) if isinstance(task, RowsTask) else task  # type: ignore[arg-type]

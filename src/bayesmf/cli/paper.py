@@ -1,0 +1,174 @@
+"""`bayesmf paper`: the experiments of the paper, with pictures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayesmf.cli import options
+from bayesmf.cli.output import note, print_facts, print_json
+from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmf.paper.experiments import Settings
+
+EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all", "search")
+
+
+def parser() -> options.Parser:
+    """The options of `paper`."""
+    out = options.command(
+        "paper",
+        "Run the experiments of the paper: figures, tables, and a verdict on each claim.\n"
+        "convergence: Figures 3 and 4. chains: Figure 5. dimension: Figure 6 a, b, and the table.\n"
+        "cost: Figure 6 c. all: the four. search: steps for --settings tuned, on a validation\n"
+        "split; the others make it where it is missing. Runs are kept in DIR and not made twice.",
+        "all --data synthetic:netflix --scale 0.02 --budget 60 --out report",
+        "convergence --data movielens:ml-1m --settings paper --out report",
+    )
+    add = out.add_argument
+    add("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
+    add("--data", default="synthetic:netflix", metavar="KIND:WHAT",
+        help="netflix, yahoo, movielens:PATH or synthetic:SHAPE (synthetic:netflix)")  # fmt: skip
+    add("--scale", type=options.positive, default=None, metavar="X",
+        help="part of the users (1; synthetic 0.02)")  # fmt: skip
+    add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
+        help="of each run's own clock at the most (60)")  # fmt: skip
+    add("--epochs", type=options.positive, metavar="E",
+        help="passes of each chain at the most (200)")  # fmt: skip
+    add("--workers", type=options.whole(1), default=9, metavar="S",
+        help="a square: of the distributed algorithms (9)")  # fmt: skip
+    add("--settings", choices=("tuned", "paper"), default="tuned",
+        help="steps found on a validation split, or those printed (tuned)")  # fmt: skip
+    add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
+        help="of dimension and cost (30 60 100)")  # fmt: skip
+    add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
+    add("--latency", type=options.seconds, default=0.5, metavar="MS",
+        help="of the simulated links, one way (0.5)")  # fmt: skip
+    add("--bandwidth", type=options.positive, default=10.0, metavar="GBIT",
+        help="of the simulated server's link (10)")  # fmt: skip
+    add("--jobs", type=options.whole(1), metavar="J", help="runs side by side (all cores)")
+    add("--seed", type=options.whole(0), default=0, metavar="S", help="(0)")
+    add("--out", type=Path, required=True, metavar="DIR", help="where all of it goes")
+    options.add_json(out)
+    return out
+
+
+def run(args: argparse.Namespace) -> None:
+    """Make what is missing, draw everything, tell the verdicts."""
+    from bayesmf.paper.experiments import EXPERIMENTS as MADE
+    from bayesmf.paper.experiments import perform_all, show_bar, specs_of
+    from bayesmf.paper.report import Found, write_all
+    from bayesmf.paper.studies import load_study
+
+    settings = _settings(args)
+    with _writable(args.out):
+        study = load_study(settings.source, settings.out / "data")
+        settings = _tuned(settings, study, args)
+        if args.experiment == "search":
+            return _tell_search(settings, args)
+        wanted = MADE if args.experiment == "all" else (args.experiment,)
+        specs = {name: specs_of(name, settings, study) for name in wanted}
+        every = [one for group in specs.values() for one in group]
+        records = perform_all(every, settings, study, show_bar)
+        found = Found(**{name: [records[one.key] for one in specs[name]] for name in wanted})
+        path = write_all(found, settings, study)
+    _tell(path, found, args)
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from bayesmf.paper.experiments import Settings
+    from bayesmf.paper.presets import EPOCHS, grid_and_chains
+    from bayesmf.paper.runs import Links
+    from bayesmf.paper.studies import Source
+
+    scale = args.scale or (0.02 if args.data.startswith("synthetic:") else 1.0)
+    grid_and_chains("DSGLD-S", args.workers)  # one sentence now for what is no square
+    jobs = args.jobs or len(os.sched_getaffinity(0))
+    if args.ray_address is not None:
+        jobs = 1  # one cluster, one clock
+    return Settings(
+        source=Source.parse(args.data, scale, args.seed),
+        out=args.out,
+        settings=args.settings,
+        budget=args.budget,
+        epochs=args.epochs or EPOCHS,
+        workers=args.workers,
+        links=Links(args.latency * 1e-3, args.bandwidth * 1.25e8, args.ray_address),
+        seed=args.seed,
+        jobs=jobs,
+        dimensions=tuple(args.dimensions),
+    )
+
+
+def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings:
+    """Steps from tuned.json, found now where there is none."""
+    from dataclasses import replace
+
+    from bayesmf.paper.experiments import show_bar
+    from bayesmf.paper.search import keep, search
+
+    if settings.settings == "paper" and args.experiment != "search":
+        return settings
+    path = settings.out / "tuned.json"
+    if path.exists() and args.experiment != "search":
+        try:
+            found: Mapping[str, Mapping[str, float]] = json.loads(path.read_bytes())
+        except ValueError:
+            raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
+        return replace(settings, tuned=found)
+    note("looking for steps on a validation split")
+    found, trials = search(settings, study, show_bar)
+    keep(found, settings)
+    from bayesmf.paper.tables import run_row, write_csv
+
+    write_csv(settings.out / "search.csv", [run_row(record) for record in trials])
+    return replace(settings, tuned=found)
+
+
+class _writable:
+    """One sentence for a folder that cannot be written to."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def __enter__(self) -> None:
+        try:
+            self._out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out {self._out} cannot be made: {error.strerror}") from None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, OSError):
+            raise InputError(f"--out {self._out} cannot be written: {error.strerror}") from None
+
+
+def _tell_search(settings: Settings, args: argparse.Namespace) -> None:
+    if args.json:
+        print_json({"tuned": settings.tuned})
+        return
+    facts = [
+        (name, ", ".join(f"{key} {value:.4g}" for key, value in found.items()) or "as by default")
+        for name, found in settings.tuned.items()
+    ]
+    print_facts([*facts, ("saved", str(settings.out / "tuned.json"))])
+
+
+def _tell(path: Path, found: Any, args: argparse.Namespace) -> None:
+    from bayesmf.paper.claims import judge
+    from bayesmf.paper.studies import Source
+
+    model = Source.parse(args.data, 1.0, 0).model
+    verdicts = judge(model, found.convergence, found.chains, found.dimension, found.cost)
+    if args.json:
+        told = [{"claim": v.claim, "verdict": v.verdict, **v.figures} for v in verdicts]
+        print_json({"claims": told, "report": str(path)})
+        return
+    for verdict in verdicts:
+        print(f"{verdict.verdict:>14}: {verdict.claim}")
+        print(f"{'':14}  {verdict.because}")
+    print_facts([("report", str(path))])

@@ -1,0 +1,159 @@
+"""Which runs make an experiment, and how they are made: side by side, kept, with a bar."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bayesmf.paper.presets import ALGORITHMS, EPOCHS, make_plan
+from bayesmf.paper.runs import Links, RunSpec, kept, perform
+from bayesmf.paper.studies import Source, Study, load_study
+
+DIMENSIONS = (30, 60, 100)
+CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
+COST_EPOCHS = 3.0
+EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user asked for."""
+
+    source: Source
+    out: Path
+    settings: str = "tuned"
+    budget: float = 60.0
+    epochs: float = EPOCHS
+    workers: int = 9
+    links: Links = field(default_factory=Links)
+    seed: int = 0
+    jobs: int = 1
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    dimensions: Sequence[int] = DIMENSIONS
+
+    @property
+    def runs(self) -> Path:
+        return self.out / "runs"
+
+
+def spec(
+    settings: Settings,
+    study: Study,
+    algorithm: str,
+    n_factors: int = DIMENSIONS[0],
+    workers: int | None = None,
+    epochs: float | None = None,
+) -> RunSpec:
+    """One algorithm of an experiment."""
+    epochs = epochs or settings.epochs
+    plan = make_plan(
+        algorithm,
+        workers or settings.workers,
+        n_factors,
+        settings.settings,
+        model=settings.source.model,
+        n_ratings=len(study),
+        share=study.share,
+        epochs=epochs,
+        tuned=settings.tuned,
+    )
+    short = epochs if algorithm == "bayesmf" and epochs < settings.epochs else None
+    return RunSpec(study.digest, plan, settings.links, settings.budget, settings.seed, epochs=short)
+
+
+def specs_of(experiment: str, settings: Settings, study: Study) -> list[RunSpec]:
+    """The runs of an experiment; runs that two experiments share are the same run."""
+    if experiment == "convergence":
+        return [spec(settings, study, name) for name in ALGORITHMS]
+    if experiment == "chains":
+        by_columns = [spec(settings, study, "DSGLD-C", workers=s) for s in CHAINS]
+        return by_columns + [spec(settings, study, "DSGLD-S", workers=s) for s in SQUARES]
+    if experiment == "dimension":
+        return [spec(settings, study, name, d) for d in settings.dimensions for name in ALGORITHMS]
+    names = ("SGLD", "DSGLD-S", "Gibbs", "coordinate Gibbs", "bayesmf")
+    return [
+        spec(settings, study, name, d, epochs=COST_EPOCHS)
+        for d in settings.dimensions
+        for name in names
+    ]
+
+
+def perform_all(
+    specs: Iterable[RunSpec], settings: Settings, study: Study, bar: Callable[..., Any]
+) -> dict[str, Record]:
+    """All runs by their keys, those that are kept and those that are made now."""
+    wanted = {one.key: one for one in specs}
+    found = {key: kept(one, settings.runs) for key, one in wanted.items()}
+    out = {key: record for key, record in found.items() if record is not None}
+    missing = [one for key, one in wanted.items() if key not in out]
+    # The longest first: the last one to end is then a short one.
+    missing.sort(key=lambda one: -_work(one))
+    progress = bar(total=sum(map(_work, missing)))
+    try:
+        for one, record in _made(missing, settings, study):
+            out[one.key] = record
+            progress.set_description_str(f"{one.plan.algorithm}, D = {one.plan.n_factors}")
+            progress.update(_work(one))
+    finally:
+        progress.close()
+    return out
+
+
+def _work(one: RunSpec) -> float:
+    """About how long a run is, in passes of 30 factors: chains, passes and factors."""
+    sampler = one.plan.sampler or {"n_chains": 2, "epochs": 60}
+    return float(
+        sampler.get("n_chains", 1) * (one.epochs or sampler["epochs"]) * one.plan.n_factors / 30
+    )
+
+
+def _made(
+    missing: Sequence[RunSpec], settings: Settings, study: Study
+) -> Iterable[tuple[RunSpec, Record]]:
+    if settings.jobs == 1 or len(missing) < 2:
+        for one in missing:
+            yield one, perform(one, study, settings.runs)
+        return
+    # Processes, so that one run's server does not wait for another's interpreter.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(settings.jobs, len(missing)), mp_context=context) as pool:
+        under_way = {pool.submit(_perform, one, settings): one for one in missing}
+        try:
+            for future in as_completed(under_way):
+                yield under_way[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_STUDY: dict[str, Study] = {}
+
+
+def _perform(one: RunSpec, settings: Settings) -> Record:
+    if one.study not in _STUDY:
+        _STUDY[one.study] = load_study(settings.source, settings.out / "data")
+    return perform(one, _STUDY[one.study], settings.runs)
+
+
+def with_settings(settings: Settings, **changes: Any) -> Settings:
+    """The same with some things changed."""
+    return replace(settings, **changes)
+
+
+def show_bar(total: float) -> Any:
+    """A bar on a terminal, nothing elsewhere."""
+    from tqdm import tqdm
+
+    return tqdm(
+        total=total,
+        bar_format="{percentage:3.0f}% |{bar}| {remaining} left, last: {desc}",
+        file=sys.stderr,
+        leave=False,
+        disable=not sys.stderr.isatty() or total == 0,
+    )

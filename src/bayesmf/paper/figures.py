@@ -1,0 +1,165 @@
+"""The figures of the experiments. An algorithm has one colour and one mark everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bayesmf.canvas import GREY, drawing, save
+from bayesmf.paper.runs import shown
+
+# Okabe and Ito's colours; dashes and marks tell the same for print without colour.
+LOOKS: dict[str, dict[str, Any]] = {
+    "SGD": {"color": "#999999", "linestyle": "--", "marker": "v"},
+    "DSGD": {"color": "#000000", "linestyle": "--", "marker": "^"},
+    "SGLD": {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
+    "DSGLD-S": {"color": "#0072B2", "linestyle": "-", "marker": "s"},
+    "DSGLD-C": {"color": "#009E73", "linestyle": "-", "marker": "D"},
+    "Gibbs": {"color": "#D55E00", "linestyle": "-.", "marker": "P"},
+    "coordinate Gibbs": {"color": "#E69F00", "linestyle": "-.", "marker": "X"},
+    "bayesmf": {"color": "#CC79A7", "linestyle": "-", "marker": "*"},
+}
+SHADES = ("#B0B0B0", "#56B4E9", "#0072B2", "#000000")
+Record = Mapping[str, Any]
+
+
+def label(record: Record) -> str:
+    """An algorithm with its split."""
+    plan = record["plan"]
+    name, sampler = plan["algorithm"], plan["sampler"] or {}
+    if name == "bayesmf":
+        return "bayesmf's default"
+    if "Gibbs" in name:
+        return f"{name} ({plan['workers']} cores)"
+    grid = sampler.get("grid", "1x1")
+    if isinstance(grid, list):
+        grid = "x".join(f"{int(n)}" for n in grid)
+    return name if grid == "1x1" else f"{name} {grid}"
+
+
+def save_both(figure: Any, path: Path) -> list[Path]:
+    """PNG to look at, SVG to print."""
+    return [save(figure, path.with_suffix(suffix)) for suffix in (".png", ".svg")]
+
+
+def draw_convergence(
+    records: Sequence[Record], floors: Mapping[str, float], title: str, clock: str, path: Path
+) -> list[Path]:
+    """Figures 3 and 4: RMSE against time, log and linear axis."""
+    with drawing(10.5, 4.4) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis in axes:
+            for record in records:
+                _curve(axis, record, LOOKS[record["plan"]["algorithm"]], label(record))
+            _floors(axis, floors)
+        axes[0].set_xscale("log")
+        axes[0].set_ylabel("RMSE on held-out ratings")
+        axes[0].set_title(f"{title}, D = {records[0]['plan']['n_factors']}")
+        axes[1].set_title("the same, linear axis")
+        _zoom(axes[0], [shown(record["trace"]) for record in records], floors)
+        _clock(figure, axes, clock)
+        axes[1].legend(loc="upper right", fontsize=8)
+        return save_both(figure, path)
+
+
+def draw_chains(
+    groups: Sequence[Sequence[Record]],
+    floors: Mapping[str, float],
+    title: str,
+    clock: str,
+    path: Path,
+) -> list[Path]:
+    """Figure 5: DSGLD-C by chains, DSGLD-S by workers."""
+    with drawing(10.5, 4.4) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        names = ("DSGLD-C: chains on a split of users", "DSGLD-S: workers on squares")
+        for axis, group, name in zip(axes, groups, names, strict=True):
+            for record, colour in zip(group, SHADES, strict=True):
+                chains = record["plan"]["sampler"].get("n_chains", 1)
+                workers = record["plan"]["workers"]
+                text = f"{workers} worker{'s' * (workers > 1)}, {chains} chain{'s' * (chains > 1)}"
+                _curve(axis, record, {"color": colour, "marker": "o"}, text)
+            _floors(axis, floors)
+            axis.set_xscale("log")
+            axis.set_title(name)
+            axis.legend(loc="upper right", fontsize=8)
+        axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
+        _zoom(axes[0], [shown(r["trace"]) for group in groups for r in group], floors)
+        _clock(figure, axes, clock)
+        return save_both(figure, path)
+
+
+def draw_dimension(
+    table: Mapping[str, Sequence[tuple[int, float | None]]],
+    floors: Mapping[str, float],
+    title: str,
+    path: Path,
+) -> list[Path]:
+    """Figure 6 (a, b): the final RMSE against D."""
+    with drawing(6.2, 4.4) as figure:
+        axis = figure.subplots()
+        for name, points in table.items():
+            known = [(d, rmse) for d, rmse in points if rmse is not None]
+            axis.plot(*zip(*known, strict=True), **LOOKS[name], label=name, markersize=6)
+        _floors(axis, floors)
+        axis.set_xticks([d for d, _ in next(iter(table.values()))])
+        axis.set_xlabel("latent features D")
+        axis.set_ylabel("RMSE at the end")
+        axis.set_title(title)
+        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return save_both(figure, path)
+
+
+def draw_cost(
+    table: Mapping[str, Sequence[tuple[int, float]]], title: str, path: Path
+) -> list[Path]:
+    """Figure 6 (c): seconds for a draw against D."""
+    with drawing(6.2, 4.4) as figure:
+        axis = figure.subplots()
+        for name, points in table.items():
+            axis.plot(*zip(*points, strict=True), **LOOKS[name], label=name, markersize=6)
+        axis.set_yscale("log")
+        axis.set_xticks([d for d, _ in next(iter(table.values()))])
+        axis.set_xlabel("latent features D")
+        axis.set_ylabel("seconds for a draw")
+        axis.set_title(title)
+        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return save_both(figure, path)
+
+
+def _curve(axis: Any, record: Record, look: Mapping[str, Any], text: str) -> None:
+    """A curve, and a mark where burn-in ends: from there on draws are averaged."""
+    points = shown(record["trace"])
+    if not points:
+        return
+    seconds, rmse, burning = zip(*points, strict=True)
+    line = {k: v for k, v in look.items() if k != "marker"}
+    axis.plot(seconds, rmse, **line, linewidth=1.5, label=text)
+    first = next((k for k, burns in enumerate(burning) if not burns), None)
+    if first is not None and any(burning):
+        axis.plot(seconds[first], rmse[first], look["marker"], color=look["color"], markersize=6)
+
+
+def _floors(axis: Any, floors: Mapping[str, float]) -> None:
+    names = {"noise": "noise of the ratings", "bound": "lowest in reach of anyone"}
+    for name, value in floors.items():
+        axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
+        axis.annotate(
+            names[name], (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+            fontsize=7.5, color=GREY,
+        )  # fmt: skip
+
+
+def _zoom(axis: Any, curves: Sequence[Any], floors: Mapping[str, float]) -> None:
+    """From the lowest to a little above where curves end: the start would hide the rest."""
+    ends = [curve[-1][1] for curve in curves if curve]
+    lowest = min([*ends, *floors.values()])
+    highest = max(ends)
+    room = max(highest - min(ends), 0.02 * lowest)
+    axis.set_ylim(lowest - 0.1 * room, highest + 1.2 * room)
+
+
+def _clock(figure: Any, axes: Any, clock: str) -> None:
+    for axis in axes:
+        axis.set_xlabel(f"seconds ({clock})", fontsize=8)

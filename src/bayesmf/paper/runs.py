@@ -1,0 +1,167 @@
+"""One run of an experiment: an algorithm on a study for so long, and what it found out.
+
+A run is kept under a hash of all that its result depends on, so that a figure that is drawn anew
+costs no new run, and an experiment that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bayesmf import __version__
+from bayesmf.callbacks import History
+from bayesmf.engines.choice import make_engine
+from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.protocol import Engine
+from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
+from bayesmf.errors import DivergenceError
+from bayesmf.paper.presets import Plan
+from bayesmf.paper.studies import Study
+from bayesmf.preparing import prepare, prepare_validation
+from bayesmf.samplers import Auto, sampler_from
+from bayesmf.server import run
+from bayesmf.settings import compile_kernels, make_settings
+
+FORMAT = 1  # of a kept run; another one is run again
+COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Between the server and the workers of a simulated cluster, or the address of a real one."""
+
+    latency: float = 0.5e-3
+    bandwidth: float = 1.25e9
+    address: str | None = None
+
+    @property
+    def clock(self) -> str:
+        """What an axis says of its seconds."""
+        if self.address is not None:
+            return "on a Ray cluster"
+        gbit = self.bandwidth / 1.25e8
+        return f"simulated: measured compute, {1e3 * self.latency:g} ms and {gbit:g} Gbit/s links"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that the result of a run depends on, but for the speed of the machine."""
+
+    study: str
+    plan: Plan
+    links: Links
+    seconds: float
+    seed: int
+    validating: bool = False  # errors are those on the validation split
+    epochs: float | None = None  # of `auto`, where no more are wanted
+
+    @property
+    def key(self) -> str:
+        """The name under which it is kept."""
+        about = json.dumps([FORMAT, __version__, asdict(self)], sort_keys=True)
+        return hashlib.sha256(about.encode()).hexdigest()[:16]
+
+
+def kept(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
+    """A run that was made before."""
+    try:
+        found: dict[str, Any] = json.loads((folder / f"{spec.key}.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def perform(spec: RunSpec, study: Study, folder: Path) -> dict[str, Any]:
+    """Run it unless it is kept, and keep it."""
+    found = kept(spec, folder)
+    if found is not None:
+        return found
+    record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{spec.key}.{os.getpid()}.part"
+    part.write_text(json.dumps(record))
+    os.replace(part, folder / f"{spec.key}.json")
+    return record
+
+
+def make_links_engine(spec: RunSpec) -> Engine:
+    """Where the plan's workers are."""
+    plan, links = spec.plan, spec.links
+    if plan.shared_memory:
+        return Simulated(plan.workers, SHARED_MEMORY)
+    if links.address is not None:
+        return make_engine(Cluster(address=links.address, n_workers=plan.workers), None)
+    return Simulated(plan.workers, Network(links.latency, links.bandwidth))
+
+
+def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
+    plan = spec.plan
+    sampler: Any = Auto(epochs=spec.epochs) if plan.sampler is None else sampler_from(plan.sampler)
+    params = {
+        "n_factors": plan.n_factors, "sampler": sampler, "target": "balanced",
+        "max_seconds": spec.seconds, "prior": plan.prior, "random_state": spec.seed,
+        "tau": "sample" if plan.tau is None else plan.tau, "alpha_0": 1.0, "beta_0": plan.beta_0,
+        "max_draws": 1_000_000,
+    }  # fmt: skip
+    made = prepare(study.train(spec.validating), plan.standardize)
+    settings = replace(make_settings(params, made.data, made.scale), last_draw_only=True)
+    pairs = prepare_validation(study.held_out(spec.validating), made)
+    compiled, rehearsal = compile_kernels(settings, made.data)
+    history, begin = History(), time.monotonic()
+    try:
+        done = run(made.data, settings, make_links_engine(spec), pairs, (history,), rehearsal.tasks)
+    except DivergenceError as error:
+        return {"trace": _trace(history), "diverged": str(error), "final": None}
+    trace = _trace(history)
+    return {
+        "trace": trace,
+        "diverged": None,
+        "final": final_rmse(trace),
+        "clock_seconds": done.seconds,
+        "real_seconds": time.monotonic() - begin,
+        "compile_seconds": compiled,
+        "epochs": done.epochs,
+        "n_draws": sum(trace["draws"][-settings.sampler.n_chains :]),
+        "first_step": history.events[0]["step_size"] if history.events else None,
+        "engine": {k: done.engine[k] for k in ("workers", "idle", "bytes_sent", "bytes_received")},
+    }
+
+
+def _trace(history: History) -> dict[str, list[Any]]:
+    events = sorted(history.events, key=lambda event: event["seconds"])
+    return {name: [event[name] for event in events] for name in (*COLUMNS, "draws")}
+
+
+def shown(trace: dict[str, list[Any]]) -> list[tuple[float, float, bool]]:
+    """(seconds, RMSE, burning) as the paper shows them: one chain while it burns, then all."""
+    out, over = [], False
+    names = ("seconds", "chain", "burning", "rmse", "rmse_all_chains")
+    for seconds, chain, burning, rmse, all_chains in zip(*(trace[n] for n in names), strict=True):
+        over = over or not burning
+        if not over and chain == 0 and rmse is not None:
+            out.append((seconds, rmse, True))
+        elif over and not burning and all_chains is not None:
+            out.append((seconds, all_chains, False))
+    return out
+
+
+def final_rmse(trace: dict[str, list[Any]]) -> float | None:
+    """Where the curve ends."""
+    curve = shown(trace)
+    return curve[-1][1] if curve else None
+
+
+def best_rmse(trace: dict[str, list[Any]]) -> float | None:
+    """The lowest of an optimiser's curve: what stopping at the right moment would have given."""
+    return min((rmse for _, rmse, _ in shown(trace)), default=None)
+
+
+def time_to(trace: dict[str, list[Any]], rmse: float) -> float | None:
+    """Seconds until an error is reached, if it is."""
+    return next((seconds for seconds, value, _ in shown(trace) if value <= rmse), None)
