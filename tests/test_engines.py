@@ -125,7 +125,7 @@ def test_rows_travel_padded_where_that_is_hardly_more(width, wide):
     result = RoundResult(rows, rows.copy(), 1.0, 2, (momenta, momenta))
     sent = packed(result)
     assert sent.users.flags.c_contiguous
-    assert (sent.users is whole) == (width < wide <= 1.04 * width)
+    assert (sent.users is whole) == (wide <= 1.04 * width)
     back = unpacked(pickle.loads(pickle.dumps(sent)), width)
     np.testing.assert_array_equal(back.users, rows)
     np.testing.assert_array_equal(back.items, rows)
