@@ -47,7 +47,7 @@ def draw_convergence(
     records: Sequence[Record], floors: Mapping[str, float], title: str, clock: str, path: Path
 ) -> list[Path]:
     """Figures 3 and 4: RMSE against time, log and linear axis."""
-    with drawing(10.5, 4.4) as figure:
+    with drawing(10.5, 5.0) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for axis in axes:
             for record in records:
@@ -59,7 +59,8 @@ def draw_convergence(
         axes[1].set_title("the same, linear axis")
         _zoom(axes[0], [shown(record["trace"]) for record in records], floors)
         _clock(figure, axes, clock)
-        axes[1].legend(loc="upper right", fontsize=8)
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8.5)
         return save_both(figure, path)
 
 
