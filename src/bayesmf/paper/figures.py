@@ -53,6 +53,7 @@ def draw_convergence(
             for record in records:
                 _curve(axis, record, LOOKS[record["plan"]["algorithm"]], label(record))
             _floors(axis, floors)
+            axis.plot([], [], "o", color=GREY, markersize=6, label="mark: burn-in ends")
         axes[0].set_xscale("log")
         axes[0].set_ylabel("RMSE on held-out ratings")
         axes[0].set_title(f"{title}, D = {records[0]['plan']['n_factors']}")
@@ -60,7 +61,7 @@ def draw_convergence(
         _zoom(axes[0], [shown(record["trace"]) for record in records], floors)
         _clock(figure, axes, clock)
         handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8.5)
+        figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8.5)
         return save_both(figure, path)
 
 
@@ -72,7 +73,7 @@ def draw_chains(
     path: Path,
 ) -> list[Path]:
     """Figure 5: DSGLD-C by chains, DSGLD-S by workers."""
-    with drawing(10.5, 4.4) as figure:
+    with drawing(10.5, 5.0) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         names = ("DSGLD-C: chains on a split of users", "DSGLD-S: workers on squares")
         for axis, group, name in zip(axes, groups, names, strict=True):
@@ -84,7 +85,7 @@ def draw_chains(
             _floors(axis, floors)
             axis.set_xscale("log")
             axis.set_title(name)
-            axis.legend(loc="upper right", fontsize=8)
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
         axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
         _zoom(axes[0], [shown(r["trace"]) for group in groups for r in group], floors)
         _clock(figure, axes, clock)
@@ -139,6 +140,8 @@ def _curve(axis: Any, record: Record, look: Mapping[str, Any], text: str) -> Non
     axis.plot(seconds, rmse, **line, linewidth=1.5, label=text)
     first = next((k for k, burns in enumerate(burning) if not burns), None)
     if first is not None and any(burning):
+        # The line that the paper draws, at each one's own moment: draws are averaged behind it.
+        axis.axvline(seconds[first], color=look["color"], linewidth=0.6, linestyle=":", alpha=0.7)
         axis.plot(seconds[first], rmse[first], look["marker"], color=look["color"], markersize=6)
 
 
