@@ -17,7 +17,7 @@ from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import RunSpec, shown
 from bayesmf.paper.studies import Study
 
-PACES = (0.5, 1.0, 2.0, 4.0)  # times the default step
+PACES = (1.0, 2.0, 4.0, 8.0, 16.0)  # times the default step, which is on the safe side
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0)
 SEARCH_EPOCHS = 60.0  # of the samplers; SGD has as many as it will have
 Found = dict[str, dict[str, float]]
