@@ -157,6 +157,7 @@ def test_on_synthetic_ratings(notebook, tmp_path, monkeypatch):
 
 @pytest.mark.data
 @pytest.mark.skipif(not MOVIELENS.exists(), reason="MovieLens 100K is not here")
+@pytest.mark.skipif("BAYESMF_LONG" not in os.environ, reason="long: set BAYESMF_LONG to run it")
 def test_on_movielens(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESMF_RATINGS", str(MOVIELENS))
     monkeypatch.chdir(tmp_path)

@@ -83,7 +83,7 @@ def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
 
 def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
     trial = trial_of(nodes, tmp_path, "added", epochs=5)
-    trial.engine["start_timeout"] = 10.0
+    trial.engine["start_timeout"] = 5.0
     found = attempt(trial)
     assert found["status"] == "done", found
     assert found["sha256"] == known["sha256"]

@@ -45,7 +45,7 @@ def parser() -> options.Parser:
     add("--settings", choices=("tuned", "paper"), default="tuned",
         help="steps found on a validation split, or those printed (tuned)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
-        help="of dimension and cost (30 60 100)")  # fmt: skip
+        help="of dimension and cost; the others take the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
     add("--latency", type=options.seconds, default=0.5, metavar="MS",
         help="of the simulated links, one way (0.5)")  # fmt: skip

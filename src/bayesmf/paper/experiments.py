@@ -46,7 +46,7 @@ def spec(
     settings: Settings,
     study: Study,
     algorithm: str,
-    n_factors: int = DIMENSIONS[0],
+    n_factors: int | None = None,
     workers: int | None = None,
     epochs: float | None = None,
 ) -> RunSpec:
@@ -55,7 +55,7 @@ def spec(
     plan = make_plan(
         algorithm,
         workers or settings.workers,
-        n_factors,
+        n_factors or settings.dimensions[0],
         settings.settings,
         model=settings.source.model,
         n_ratings=len(study),
