@@ -117,7 +117,9 @@ def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehe
     data = TrainingData.of(pair, pair, value, len(pair), len(pair))
     sampler = replace(settings.sampler, epochs=1)
     if isinstance(sampler, BatchRule):
-        sampler = replace(sampler, grid=(1, 1), batch_size=1, round_length=1, visits="equal")
+        sampler = replace(
+            sampler, grid=(1, 1), batch_size=len(pair), round_length=1, visits="equal"
+        )
     if isinstance(sampler, SGD | SGLD):
         sampler = replace(sampler, step_size=1e-6)
     if not isinstance(sampler, SGD):
