@@ -6,17 +6,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for benchmarks
 
 from benchmarks import faults_nodes
 
-from bayesmf import SGHMC, SGLD, Auto, BayesianMF, InputError
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.local import Serial
 from bayesmf.engines.protocol import Work
 from bayesmf.errors import EngineError
+from bayesmf.row_lists import Origin
 from bayesmf.worker import ErrorsTask
 from contract import draws_digest
 from problems import planted
@@ -63,6 +65,35 @@ def fit(case, engine):
     sampler, more = CASES[case]
     model = BayesianMF(D, sampler=sampler, prior="gamma", engine=engine, random_state=0, **more)
     return model.fit(RATINGS)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed")
+    user, item, rating = RATINGS
+    lines = [f"{u},{i},{r}" for u, i, r in zip(user, item, np.round(rating), strict=True)]
+    (folder / "r.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    pack(folder / "r.csv", folder / "packed")
+    return folder / "packed"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "broken"),
+    [(SGLD(grid=(2, 2), epochs=3), False), (Gibbs(epochs=3, burn_in=1), True)],
+)
+def test_workers_read_packed_ratings_themselves(address, packed, sampler, broken, monkeypatch):
+    """A worker that cannot is sent its ratings, and that is told."""
+    here = BayesianMF(D, sampler=sampler, engine="serial", random_state=0).fit(packed)
+    if broken:
+        elsewhere = property(lambda self: Origin(str(packed.parent / "gone"), "0" * 64))
+        monkeypatch.setattr(PackedRatings, "origin", elsewhere)
+    cluster = Cluster(address, n_workers=2)
+    there = BayesianMF(D, sampler=sampler, engine=cluster, random_state=0).fit(packed)
+    assert draws_digest(there) == draws_digest(here)
+    told = there.report_["engine"]
+    assert (told["ratings_bytes_sent"] > 0) == broken
+    assert all("could not load ratings itself" in fault for fault in told["faults"])
+    assert bool(told["faults"]) == broken
 
 
 @pytest.mark.parametrize("case", CASES)
