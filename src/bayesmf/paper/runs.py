@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,12 +85,25 @@ def perform(spec: RunSpec, study: Study, folder: Path) -> dict[str, Any]:
     found = kept(spec, folder)
     if found is not None:
         return found
-    record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
+    with _quiet():
+        record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{spec.key}.{os.getpid()}.part"
     part.write_text(json.dumps(record))
     os.replace(part, folder / f"{spec.key}.json")
     return record
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A step that is too long is rolled back and told; here that is what steps are tried for."""
+    log = logging.getLogger("bayesmf")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def make_links_engine(spec: RunSpec) -> Engine:
