@@ -22,5 +22,7 @@ def store_bytes(work: Work) -> int | None:
         free = shutil.disk_usage("/dev/shm").free
     except (OSError, ValueError):
         return None
-    size = sum(payload(held) for held in work.held) + STORE
+    recipes = work.recipes or [None] * len(work.held)
+    sent = [held for held, recipe in zip(work.held, recipes, strict=True) if recipe is None]
+    size = sum(map(payload, sent)) + STORE
     return size if size < min(0.3 * memory, 0.9 * free) else None

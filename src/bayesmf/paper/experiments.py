@@ -6,7 +6,7 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +139,6 @@ def _perform(one: RunSpec, settings: Settings) -> Record:
     if one.study not in _STUDY:
         _STUDY[one.study] = load_study(settings.source, settings.out / "data")
     return perform(one, _STUDY[one.study], settings.runs)
-
-
-def with_settings(settings: Settings, **changes: Any) -> Settings:
-    """The same with some things changed."""
-    return replace(settings, **changes)
 
 
 def show_bar(total: float) -> Any:

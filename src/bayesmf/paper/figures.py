@@ -100,34 +100,31 @@ def draw_dimension(
 ) -> list[Path]:
     """Figure 6 (a, b): the final RMSE against D."""
     with drawing(6.2, 4.4) as figure:
-        axis = figure.subplots()
-        for name, points in table.items():
-            known = [(d, rmse) for d, rmse in points if rmse is not None]
-            axis.plot(*zip(*known, strict=True), **LOOKS[name], label=name, markersize=6)
+        axis = _against_dimension(figure, table, "RMSE at the end", title)
         _floors(axis, floors)
-        axis.set_xticks([d for d, _ in next(iter(table.values()))])
-        axis.set_xlabel("latent features D")
-        axis.set_ylabel("RMSE at the end")
-        axis.set_title(title)
-        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return save_both(figure, path)
 
 
 def draw_cost(
-    table: Mapping[str, Sequence[tuple[int, float]]], title: str, path: Path
+    table: Mapping[str, Sequence[tuple[int, float | None]]], title: str, path: Path
 ) -> list[Path]:
     """Figure 6 (c): seconds for a draw against D."""
     with drawing(6.2, 4.4) as figure:
-        axis = figure.subplots()
-        for name, points in table.items():
-            axis.plot(*zip(*points, strict=True), **LOOKS[name], label=name, markersize=6)
-        axis.set_yscale("log")
-        axis.set_xticks([d for d, _ in next(iter(table.values()))])
-        axis.set_xlabel("latent features D")
-        axis.set_ylabel("seconds for a draw")
-        axis.set_title(title)
-        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        _against_dimension(figure, table, "seconds for a draw", title).set_yscale("log")
         return save_both(figure, path)
+
+
+def _against_dimension(figure: Any, table: Mapping[str, Any], what: str, title: str) -> Any:
+    axis = figure.subplots()
+    for name, points in table.items():
+        known = [(d, value) for d, value in points if value is not None]
+        axis.plot(*zip(*known, strict=True), **LOOKS[name], label=name, markersize=6)
+    axis.set_xticks([d for d, _ in next(iter(table.values()))])
+    axis.set_xlabel("latent features D")
+    axis.set_ylabel(what)
+    axis.set_title(title)
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return axis
 
 
 def _curve(axis: Any, record: Record, look: Mapping[str, Any], text: str) -> None:

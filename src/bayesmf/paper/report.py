@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bayesmf.paper import claims, figures, tables
 from bayesmf.paper.experiments import CHAINS, SQUARES, Settings
+from bayesmf.paper.presets import GIBBS_CORES
 from bayesmf.paper.studies import Study
 from bayesmf.timing import describe, machine
 
@@ -189,7 +190,6 @@ def _chains(records: Sequence[Record]) -> str:
 
 def _dimension(records: Sequence[Record]) -> str:
     rows = tables.dimension_rows(records)
-    names = list(dict.fromkeys(row["algorithm"] for row in rows))
     lines = [
         "## Latent features (Figure 6 a, b, and the table)",
         "",
@@ -198,25 +198,20 @@ def _dimension(records: Sequence[Record]) -> str:
         "RMSE, and below it the relative improvement RI(x) = (r_d - r_x) / r_d over the better "
         "DSGLD: [dimension.csv](dimension.csv).",
         "",
-        "| D | " + " | ".join(names) + " |",
-        "|--:|" + "--:|" * len(names),
     ]
-    for d in sorted({row["D"] for row in rows}):
-        own = {row["algorithm"]: row for row in rows if row["D"] == d}
-        best = min((r["rmse"] for r in own.values() if r["rmse"] is not None), default=None)
-        cells = []
-        for name in names:
-            rmse, gain = own[name]["rmse"], own[name]["relative_improvement"]
-            told = _number(rmse, ".4f")
-            cells.append(f"**{told}**" if rmse == best else told)
-            cells[-1] += "" if gain is None else f"<br>{gain:+.2%}"
-        lines.append(f"| {d} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+
+    def cell(row: tables.Row) -> str:
+        rmse, gain = row["rmse"], row["relative_improvement"]
+        same = [r["rmse"] for r in rows if r["D"] == row["D"] and r["rmse"] is not None]
+        told = _number(rmse, ".4f")
+        told = f"**{told}**" if same and rmse == min(same) else told
+        return told if gain is None else f"{told}<br>{gain:+.2%}"
+
+    return "\n".join([*lines, *_by_dimension(rows, cell)])
 
 
 def _cost(records: Sequence[Record]) -> str:
     rows = tables.cost_rows(records)
-    names = list(dict.fromkeys(row["algorithm"] for row in rows))
     lines = [
         "## Seconds for a draw (Figure 6 c)",
         "",
@@ -225,13 +220,19 @@ def _cost(records: Sequence[Record]) -> str:
         "A draw is one pass or sweep of any chain, ten rounds with the printed settings: "
         "[cost.csv](cost.csv).",
         "",
-        "| D | " + " | ".join(names) + " |",
-        "|--:|" + "--:|" * len(names),
     ]
+    cells = _by_dimension(rows, lambda row: f"{row['seconds_per_draw']:.3g}")
+    return "\n".join([*lines, *cells])
+
+
+def _by_dimension(rows: Sequence[tables.Row], cell: Callable[[tables.Row], str]) -> list[str]:
+    """A table with a line for each D and a column for each algorithm."""
+    names = list(dict.fromkeys(row["algorithm"] for row in rows))
+    lines = ["| D | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
     for d in sorted({row["D"] for row in rows}):
-        own = {row["algorithm"]: row["seconds_per_draw"] for row in rows if row["D"] == d}
-        lines.append(f"| {d} | " + " | ".join(f"{own[name]:.3g}" for name in names) + " |")
-    return "\n".join(lines)
+        own = {row["algorithm"]: cell(row) for row in rows if row["D"] == d}
+        lines.append(f"| {d} | " + " | ".join(own[name] for name in names) + " |")
+    return lines
 
 
 def _method(settings: Settings, study: Study) -> str:
@@ -244,20 +245,13 @@ def _method(settings: Settings, study: Study) -> str:
     }[settings.settings]
     return (
         "## How it was done\n\n"
-        f"{how} Gibbs is the paper's, with full covariances, on {claims_cores()} cores of one "
+        f"{how} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of one "
         "machine, from a random start (the paper starts it near a mode). Coordinate Gibbs draws "
         "one number at a time; `bayesmf` is what the library does when nothing is set. Each run "
         "ends with its budget or its passes, whichever comes first: see "
         "[settings.csv](settings.csv). Claims hold by these rules: accuracy from three quarters of "
         "the printed gain on, an order of magnitude from 5 times, two orders from 50 times."
     )
-
-
-def claims_cores() -> int:
-    """Cores of the machine that Gibbs has."""
-    from bayesmf.paper.presets import GIBBS_CORES
-
-    return GIBBS_CORES
 
 
 def _number(value: float | None, form: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import shown
 
 Record = Mapping[str, Any]
@@ -120,11 +119,6 @@ def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | 
         if plan["algorithm"] == algorithm and all(plan[k] == v for k, v in of_plan.items()):
             return record
     return None
-
-
-def sampled(records: Sequence[Record]) -> list[Record]:
-    """Those of SG-MCMC."""
-    return [record for record in records if record["plan"]["algorithm"] in MCMC]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
