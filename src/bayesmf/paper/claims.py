@@ -202,7 +202,13 @@ def cost_of_gibbs(records: Sequence[Record]) -> Verdict:
     figures |= {f"{name}_seconds": value for name, value in cost.items()}
     verdict = HOLDS if ratio >= 50 else PART if ratio >= 5 else NOT
     told = ", ".join(f"{name} {value:.3g} s" for name, value in cost.items())
-    because = f"at D = {d}, seconds for a draw: {told}; Gibbs over SGLD is {ratio:.2g}"
+    gibbs = pick(records, "Gibbs", n_factors=d)
+    assert gibbs is not None
+    cores = gibbs["plan"]["workers"]
+    because = (
+        f"at D = {d}, seconds for a draw: {told}; Gibbs on {cores} cores over SGLD on one is "
+        f"{ratio:.2g}"
+    )
     if verdict is not HOLDS:
         because += ". Today's Gibbs changes the verdict"
     return Verdict("cost", claim, verdict, because, figures)
