@@ -5,15 +5,11 @@ float32 rows, sums in float64, no allocation inside a loop, the interpreter's lo
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
+from bayesmf.compiling import APART, ENTRY, PART, njit
 from bayesmf.kernels import predict
-from bayesmf.keys import FAST
 
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 # Scores of which the largest is found before any is compared by itself: a vector register.
 _STRIDE = 8
 
@@ -21,7 +17,7 @@ _STRIDE = 8
 # -- pairs in any order ---------------------------------------------------------------------------
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def add_expected(user_means, item_means, users, user, item, rated, n_factors, out):
     """out[n] += expected prediction of pair n given a draw; nothing for rows nobody has seen.
 
@@ -37,7 +33,7 @@ def add_expected(user_means, item_means, users, user, item, rated, n_factors, ou
             out[n] += predict(user_means, i, item_means, j, n_factors)
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def find_rated(starts, items, user, item, marks, out):
     """out[n] = whether item[n] is among the items of user[n], which stand in ascending order.
 
@@ -57,7 +53,7 @@ def find_rated(starts, items, user, item, marks, out):
             lookup_bisected(items[starts[i] : starts[i + 1]], item[begin:n], out[begin:n])
 
 
-@njit(**_JIT)
+@njit(**APART)
 def lookup_marked(items, wanted, marks, out):
     """out[n] = whether wanted[n] is one of the items, through a table of marks."""
     for s in range(items.shape[0]):
@@ -68,7 +64,7 @@ def lookup_marked(items, wanted, marks, out):
         marks[items[s]] = False
 
 
-@njit(**_JIT)
+@njit(**APART)
 def lookup_bisected(items, wanted, out):
     """out[n] = whether wanted[n] is one of the items."""
     for n in range(wanted.shape[0]):
@@ -82,7 +78,7 @@ def lookup_bisected(items, wanted, out):
         out[n] = lo < items.shape[0] and items[lo] == wanted[n]
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def predict_components(X, Y, user, item, n_factors, user_prior, item_prior, noise, mu, var):
     """Mean and variance of a new rating of each pair under one draw.
 
@@ -112,7 +108,7 @@ def predict_components(X, Y, user, item, n_factors, user_prior, item_prior, nois
             var[n] = noise + total
 
 
-@njit(**_JIT)
+@njit(**PART)
 def spread_along(X, i, cov, n_factors):
     """r^T cov r where r = [features of row i, 1]: what an unseen partner adds to the variance."""
     total = 0.0
@@ -127,7 +123,7 @@ def spread_along(X, i, cov, n_factors):
 # -- pairs sorted by user, items packed -----------------------------------------------------------
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def sort_by_user(user, counts, order):
     """order = the stable order by user, by counting; `counts` is zero, one longer than users."""
     for n in range(user.shape[0]):
@@ -139,7 +135,7 @@ def sort_by_user(user, counts, order):
         counts[user[n]] += 1
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def pack_rows(rows, which, out):
     """Rows by number, one after the other, each filled up with the zeros that `out` has."""
     for k in range(which.shape[0]):
@@ -167,7 +163,7 @@ def packed_dot(x, k, Y, j):
     return total
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def start_moments(X, Y, user, slot, n_factors, x, first):
     """first[n] = prediction of pair n under the first draw; `slot` tells its item's row in Y."""
     last, bias = -1, np.float32(0.0)
@@ -178,7 +174,7 @@ def start_moments(X, Y, user, slot, n_factors, x, first):
         first[n] = bias + packed_dot(x, 0, Y, slot[n])
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def add_moments(X, Y, user, slot, n_factors, x, first, total, squares):
     """Sums of a later draw's predictions and of their squares, both from the first draw's on.
 
@@ -194,7 +190,7 @@ def add_moments(X, Y, user, slot, n_factors, x, first, total, squares):
         squares[n] += change * change
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def add_expected_sorted(user_means, Y, users, user, slot, rated, n_factors, x, out):
     """add_expected for pairs sorted by user; Y are the packed rows of the items' means.
 
@@ -213,7 +209,7 @@ def add_expected_sorted(user_means, Y, users, user, slot, rated, n_factors, x, o
 # -- the best items of users ----------------------------------------------------------------------
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def correct_rated(scores, user, starts, items, user_means, users, item_means, x, weight):
     """Rated pairs of a block of scores from the user's conditional mean over to its own row.
 
@@ -233,7 +229,7 @@ def correct_rated(scores, user, starts, items, user_means, users, item_means, x,
             scores[r, j] += total
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def add_block(found, bias, first, total, squares):
     """Moments of one draw's scores of a block of users, from the first draw's on."""
     for r in range(found.shape[0]):
@@ -243,7 +239,7 @@ def add_block(found, bias, first, total, squares):
             squares[r, j] += change * change
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def add_bonus(scores, total, squares, n_draws):
     """scores += the standard deviation of the draws' scores."""
     share = np.float32(1.0 / n_draws)
@@ -253,7 +249,7 @@ def add_bonus(scores, total, squares, n_draws):
             scores[r, j] += np.sqrt(max(squares[r, j] * share - mean * mean, np.float32(0.0)))
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def forbid(scores, user, starts, items):
     """scores = -inf where a user of the block has rated the item."""
     for r in range(user.shape[0]):
@@ -262,7 +258,7 @@ def forbid(scores, user, starts, items):
                 scores[r, items[s]] = -np.inf
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def select_top(scores, heap, out):
     """out[r] = the items of the best scores of row r, best first; of equals the lower number.
 
@@ -301,7 +297,7 @@ def worse(score, item, other_score, other_item):
     return score < other_score or (score == other_score and item > other_item)
 
 
-@njit(**_JIT)
+@njit(**APART)
 def push(heap, item, size, score, j):
     """Into the heap of the best, whose first is the worst of them and goes where it is full."""
     if size == heap.shape[0]:
@@ -318,7 +314,7 @@ def push(heap, item, size, score, j):
     return size + 1
 
 
-@njit(**_JIT)
+@njit(**APART)
 def sink(heap, item, size, score, j):
     """Put an entry in the first one's stead, and where it belongs."""
     k = 0
@@ -333,7 +329,7 @@ def sink(heap, item, size, score, j):
     heap[k], item[k] = score, j
 
 
-@njit(**_JIT)
+@njit(**APART)
 def empty_heap(heap, item, size):
     """A heap in place to a list, best first, followed by -1."""
     for left in range(size - 1, 0, -1):

@@ -14,20 +14,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bayesmf.compiling import APART, ENTRY, EXACT, PART, njit
 from bayesmf.gathering import padded
-from bayesmf.keys import FAST, STREAM_BATCH, philox, stream_word
+from bayesmf.keys import STREAM_BATCH, philox, stream_word
 from bayesmf.noise import draw_rows, make_noise_room
 from bayesmf.params import Rows
 from bayesmf.row_lists import rating_at
 from bayesmf.vectors import LANES, fma, load, prefetch, splat, store, total
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-_APART: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-# A call with a dozen arrays takes longer than what is done for a row.
-_INNER: Any = {**_APART, "forceinline": True}
 
 # Items' rows are asked for some ratings before they are read: as many as these bytes of rows, at
 # most so many. Measured: with 136K items of 30 factors that is 42 ns a rating against 70 without.
@@ -108,7 +103,7 @@ def make_work(n_items: int, columns: Columns) -> Work:
     )
 
 
-@njit(**_INNER)
+@njit(**PART)
 def open_run(X, at, x, gradient, features, bias, lanes):
     """The user's row with its bias replaced by one, and no gradient yet."""
     zero = splat(X.dtype.type(0.0))
@@ -118,7 +113,7 @@ def open_run(X, at, x, gradient, features, bias, lanes):
         store(gradient, c, zero)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def close_run(gradient, errors, features, bias, lanes):
     """The gradient of the user's bias is the sum of errors."""
     errors = splat(errors)
@@ -127,7 +122,7 @@ def close_run(gradient, errors, features, bias, lanes):
         store(gradient, c, fma(load(gradient, c), load(features, c), errors * load(bias, c)))
 
 
-@njit(**_INNER)
+@njit(**PART)
 def gather_run(
     item, value, levels, lo, hi, a, x, Y, gradient, item_gradients, touched, n_touched, seen, lanes
 ):
@@ -167,7 +162,7 @@ def gather_run(
     return n_touched, errors, squares
 
 
-@njit(**_INNER)
+@njit(**PART)
 def set_pull(pull, X, at, mu, Lambda, lanes):
     """pull = Lambda (x - mu), for a diagonal or a matrix."""
     wide = LANES * len(lanes)
@@ -185,7 +180,7 @@ def set_pull(pull, X, at, mu, Lambda, lanes):
                 store(pull, c, fma(away, load(Lambda, e * _U(wide) + c), load(pull, c)))
 
 
-@njit(**_APART)
+@njit(**APART)
 def draw_noise(
     positions, lo, hi, wanted, numbers, number, row, quad, planes, z, width, wide, place, key
 ):
@@ -199,7 +194,7 @@ def draw_noise(
         draw_rows(row, quad, planes, z, number, k, width, wide, place[0], place[1], key)
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def sum_squared_errors(data, X, Y, columns):
     """Sum of squared errors of all ratings of a block, at one state."""
     lanes, features, bias = columns.lanes, columns.features, columns.bias
@@ -243,7 +238,7 @@ def room_for(m: int, data: Batches) -> tuple[NDArray[np.int64], Batches]:
     return np.empty(m, np.int64), drawn
 
 
-@njit(**_JIT)
+@njit(**APART)
 def draw_batch(index, drawn, data, iteration, block, key):
     """Ratings drawn with replacement, as runs. Returns how many runs."""
     run_user, run_starts, item, value = drawn.run_user, drawn.run_starts, drawn.item, drawn.value
@@ -261,7 +256,7 @@ def draw_batch(index, drawn, data, iteration, block, key):
     return runs
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def draw_sorted(index, n, iteration, block, key):
     """len(index) uniform draws from range(n), with replacement, in ascending order.
 

@@ -15,10 +15,9 @@ this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. A plain twin is in test
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bayesmf.batch_kernels import (
@@ -29,15 +28,9 @@ from bayesmf.batch_kernels import (
     open_run,
     set_pull,
 )
-from bayesmf.keys import FAST
+from bayesmf.compiling import ENTRY, PART, njit
 from bayesmf.params import Rows
 from bayesmf.vectors import LANES, fma, larger, load, root, splat, store, total
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-# A call with a dozen arrays takes longer than what is done for a row.
-_INNER: Any = {
-    **_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True,
-}  # fmt: skip
 
 _U = np.uint64
 
@@ -62,7 +55,7 @@ class ClockSide(NamedTuple):
     stream: np.uint32
 
 
-@njit(**_INNER)
+@njit(**PART)
 def step_row(
     X, M, heat, i, at, gradient, from_, z, noise, row, mu, Lambda, diagonal, stiffness, gain, pull,
     features, bias, width, lanes,
@@ -106,7 +99,7 @@ def step_row(
         heat[i] += gain * pace * min(hotter, kind(4.0))
 
 
-@njit(**_JIT)
+@njit(**PART)
 def update_batch(data, lo, hi, users, items, columns, iteration, key, work):
     """One mini-batch, the runs from lo to hi: gradients at the old state, then updates.
 
@@ -154,7 +147,7 @@ def update_batch(data, lo, hi, users, items, columns, iteration, key, work):
     return sse
 
 
-@njit(**_JIT)
+@njit(**PART)
 def update_items(Y, n_touched, items, columns, iteration, key, work):
     """Items that a mini-batch has touched, by the gradients they have gathered."""
     lanes, features, bias = columns.lanes, columns.features, columns.bias
@@ -195,7 +188,7 @@ def column_arrays(side):
     return side.mu, side.Lambda, side.diagonal, side.stiffness
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def run_clock_dealt(data, order, users, items, columns, first, key, work):
     """A round over dealt mini-batches, in the given order. Returns (sse, ratings read)."""
     sse, count = 0.0, 0
@@ -206,7 +199,7 @@ def run_clock_dealt(data, order, users, items, columns, first, key, work):
     return sse, count
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def run_clock_replacement(data, room, length, block, users, items, columns, first, key, work):
     """A round of mini-batches drawn with replacement."""
     index, drawn = room

@@ -10,22 +10,14 @@ eight groups at once, and their noise. What is left in the chain of groups is sh
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bayesmf.compiling import ENTRY, PART, njit
 from bayesmf.gathering import gather, padded
-from bayesmf.keys import FAST, fill_normals
+from bayesmf.keys import fill_normals
 from bayesmf.params import Rows
 from bayesmf.vectors import LANES, fma, load, root, splat, store, total
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-# Inlined: a call would pass several arrays, seven words each, dozens of times for a row.
-_INNER: Any = {
-    **_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True,
-}  # fmt: skip
 
 GROUP = 4  # columns
 PARTS = 10  # of the lower half of a group's matrix, row by row
@@ -45,21 +37,21 @@ def longest_row(n_factors: int) -> int:
     return BUFFER // padded(n_factors + 1 + GROUP) - 2 * LANES
 
 
-@njit(**_INNER)
+@njit(**PART)
 def clear(array):
     # Not a slice: assignments to slices take long to compile.
     for k in range(_U(array.shape[0])):
         array[k] = np.float32(0.0)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def fill_ones(x, first, n, up):
     """n ones, and zeros up to `up`: the regressor of a bias; without ones a column of no effect."""
     for k in range(up):
         x[first + k] = np.float32(1.0) if k < n else np.float32(0.0)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def add_group(P, g, groups, x, stride, column, n):
     """Products of the four columns with each other, added to part g of P."""
     p = column * stride
@@ -91,7 +83,7 @@ def add_group(P, g, groups, x, stride, column, n):
         P[g + _U(9) * groups] += total(a33)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def read_parts(P, prior, scale, g, groups):
     """The lower half of A = scale P + prior of eight groups from g."""
     return (
@@ -108,7 +100,7 @@ def read_parts(P, prior, scale, g, groups):
     )
 
 
-@njit(**_INNER)
+@njit(**PART)
 def factor_groups(P, prior, tau, z, groups):
     """For eight groups at a time: P becomes the inverse of A = L L^T, z becomes L^-T z.
 
@@ -158,7 +150,7 @@ def factor_groups(P, prior, tau, z, groups):
     return least > LOST_PIVOT
 
 
-@njit(**_INNER)
+@njit(**PART)
 def lowest(scratch, g, vector, least):
     """The least of a number and the lanes of a vector; NaN if one of them is."""
     store(scratch, g, vector)
@@ -167,7 +159,7 @@ def lowest(scratch, g, vector, least):
     return least
 
 
-@njit(**_INNER)
+@njit(**PART)
 def scale_columns(P, prior, tau, z, groups):
     """For columns drawn one by one: A's diagonal becomes its inverse, z is divided by its root."""
     one = splat(np.float32(1.0))
@@ -192,7 +184,7 @@ def scale_columns(P, prior, tau, z, groups):
         store(P, g + _U(9) * groups, i3)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def move(x, stride, e, column, n, delta):
     """e -= (four columns of x) . delta. Returns the sum of squares of what is left."""
     d0, d1, d2, d3 = splat(-delta[0]), splat(-delta[1]), splat(-delta[2]), splat(-delta[3])
@@ -210,7 +202,7 @@ def move(x, stride, e, column, n, delta):
     return squares
 
 
-@njit(**_INNER)
+@njit(**PART)
 def move_and_project(x, stride, e, column, n, delta, target):
     """The same for the group before `column`; then target = (four columns from there) . e."""
     d0, d1, d2, d3 = splat(-delta[0]), splat(-delta[1]), splat(-delta[2]), splat(-delta[3])
@@ -235,7 +227,7 @@ def move_and_project(x, stride, e, column, n, delta, target):
         target[3] += total(t3)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def step_joint(P, z, g, groups, target, more, fresh, mean, delta):
     """How far to the group's conditional mean, and how far the draw is: beyond it, with noise."""
     t0, t1, t2, t3 = target[0], target[1], target[2], target[3]
@@ -249,7 +241,7 @@ def step_joint(P, z, g, groups, target, more, fresh, mean, delta):
         delta[c] = more * mean[c] + fresh * z[g + c * groups]
 
 
-@njit(**_INNER)
+@njit(**PART)
 def step_single(P, z, g, groups, target, more, fresh, mean, delta):
     """The same, one column after the other."""
     at = g
@@ -262,7 +254,7 @@ def step_single(P, z, g, groups, target, more, fresh, mean, delta):
         delta[c] = more * mean[c] + fresh * z[g + c * groups]
 
 
-@njit(**_INNER)
+@njit(**PART)
 def add_pull(pull, Lambda, width, column, delta, at):
     """pull += Lambda[:, four columns] . delta, which stands from `at` on."""
     d0, d1 = splat(delta[at]), splat(delta[at + _U(1)])
@@ -275,7 +267,7 @@ def add_pull(pull, Lambda, width, column, delta, at):
         store(pull, d, fma(d3, load(Lambda, p + _U(3) * width + d), new))
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def draw_columns(
     out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, single, place, key,
     lost,

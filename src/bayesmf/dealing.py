@@ -8,13 +8,9 @@ these sizes are equally likely. The draw is repeatable, so it is made twice, onc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-_JIT: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
-_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+from bayesmf.compiling import APART, EXACT, njit
 
 _U = np.uint64
 _S32, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -29,7 +25,7 @@ def mix(x):
     return x ^ (x >> _U(31))
 
 
-@njit(**_INNER)
+@njit(**APART)
 def draw_batch(left, most, tries, block, n_batches, seed):
     """A mini-batch of the block, with probability in proportion to the places `left` in it.
 
@@ -45,7 +41,7 @@ def draw_batch(left, most, tries, block, n_batches, seed):
             return b
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def places(sizes, n_batches):
     """Places in each mini-batch: equal shares of the blocks' sizes, to one rating."""
     left = np.empty(len(sizes) * n_batches, np.uint64)
@@ -55,7 +51,7 @@ def places(sizes, n_batches):
     return left
 
 
-@njit(**_INNER)
+@njit(**APART)
 def keep_most(left, most, dealt, block, n_batches):
     """Bring the bound on the places left up to date, now and then."""
     if dealt[block] == 0:
@@ -66,7 +62,7 @@ def keep_most(left, most, dealt, block, n_batches):
     dealt[block] -= 1
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def count_blocks(starts, other, user_stripe, item_stripe, n_cols, n_blocks):
     """Ratings of each block."""
     sizes = np.zeros(n_blocks, np.int64)
@@ -77,7 +73,7 @@ def count_blocks(starts, other, user_stripe, item_stripe, n_cols, n_blocks):
     return sizes
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def take_block(starts, other, value, users, item_position):
     """Row lists of some users with those of their items that have a position, by that position."""
     own = np.zeros(len(users) + 1, np.int64)
@@ -97,7 +93,7 @@ def take_block(starts, other, value, users, item_position):
     return own, item, rating
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
     """Users met in each mini-batch of each block."""
     n_blocks = len(sizes)
@@ -116,7 +112,7 @@ def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches
     return runs
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def deal(
     starts, other, value, user_stripe, item_stripe, user_position, item_position, n_cols, sizes,
     n_batches, seed, runs, run_user, run_starts, item_out, value_out,
@@ -158,7 +154,7 @@ def deal(
                 next_run[b] += 1
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def count_users(run_user, run_starts, visits, counts):
     """Mini-batches that hold each user, and ratings of each: a run is a user in a mini-batch."""
     for r in range(len(run_user)):
@@ -166,7 +162,7 @@ def count_users(run_user, run_starts, visits, counts):
         counts[run_user[r]] += run_starts[r + 1] - run_starts[r]
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def count_items(item, rating_starts, visits, counts):
     """The same for items."""
     last = np.full(len(visits), -1, np.int64)

@@ -6,22 +6,14 @@ memory. They are made once, here; all arithmetic that follows goes straight thro
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from bayesmf.keys import FAST
+from bayesmf.compiling import APART, njit
 from bayesmf.params import Rows
 from bayesmf.row_lists import rating_at
 from bayesmf.vectors import LANES, fma, load, prefetch, splat, store, transpose
-
-_INNER: Any = {
-    "nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy",
-    "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
-}  # fmt: skip
-# A call would pass a dozen arrays, seven words each.
-_INLINE: Any = {**_INNER, "forceinline": True}
 
 # Numbers that fit the second-level cache. Of larger tables rows are asked for ahead of time.
 NEAR = 1 << 18
@@ -63,7 +55,7 @@ def regressors(rows: Rows, n_factors: int) -> Regressors:
     return Regressors(features, bias)
 
 
-@njit(**_INNER)
+@njit(**APART)
 def gather(x, stride, e, at, ratings, width, lo, n, u, own_bias):
     """Columns of x, one every `stride`: features of the n ratings' partners from lo on.
 
@@ -85,7 +77,7 @@ def gather(x, stride, e, at, ratings, width, lo, n, u, own_bias):
         turn_rows(x, stride, e, R, width, at, k, u)
 
 
-@njit(**_INLINE)
+@njit(**APART, forceinline=True)
 def turn_rows(x, stride, e, R, width, at, k, u):
     """Eight rows of R become eight entries of each column, and of e."""
     zero = splat(np.float32(0.0))

@@ -9,19 +9,15 @@ A row with many ratings is drawn from its precision matrix A = Lambda + tau sum 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bayesmf.compiling import ENTRY, PART, njit
 from bayesmf.gathering import gather, padded
-from bayesmf.keys import FAST, fill_normals
+from bayesmf.keys import fill_normals
 from bayesmf.row_lists import rating_at
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-# What is called from compiled code alone needs no entry from Python: half of the compile time.
-_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 # Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
 # they leave the second-level cache.
@@ -76,7 +72,7 @@ def make_work(width: int, n_factors: int) -> Work:
     )
 
 
-@njit(**_INNER)
+@njit(**PART)
 def add_products(P, x, corner, last, right, n, sign):
     """P += sign * x[:, :n] @ x[:, :n].T, lower half: rows corner..last, columns corner..right.
 
@@ -107,7 +103,7 @@ def add_products(P, x, corner, last, right, n, sign):
             P[d + 3, e + 1] += sign * s31
 
 
-@njit(**_INNER)
+@njit(**PART)
 def accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, exactly):
     """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row."""
     # Not a literal 0: functions are compiled apart for those.
@@ -133,7 +129,7 @@ def accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, exactly
             add_products(A, x, corner, rows, rows, n, 1.0)
 
 
-@njit(**_INNER)
+@njit(**PART)
 def clear(A, n):
     # Not a slice: assignments to slices take long to compile.
     for i in range(n):
@@ -141,7 +137,7 @@ def clear(A, n):
             A[i, k] = 0.0
 
 
-@njit(**_INNER)
+@njit(**PART)
 def factor_block(A, inverse, j, lost):
     """The four pivots from j, whose block has been reduced. False if one has lost its digits."""
     sound = True
@@ -160,7 +156,7 @@ def factor_block(A, inverse, j, lost):
     return sound
 
 
-@njit(**_INNER)
+@njit(**PART)
 def solve_panel(A, inverse, j, last):
     """Four columns from j of the factor, for the rows below its block of pivots."""
     i0, i1, i2, i3 = inverse[j], inverse[j + 1], inverse[j + 2], inverse[j + 3]
@@ -174,7 +170,7 @@ def solve_panel(A, inverse, j, last):
         A[i, j], A[i, j + 1], A[i, j + 2], A[i, j + 3] = a0, a1, a2, a3
 
 
-@njit(**_INNER)
+@njit(**PART)
 def cholesky(A, inverse, size, lost):
     """Factor A = L L^T in place (lower half), `size` a multiple of four.
 
@@ -192,7 +188,7 @@ def cholesky(A, inverse, size, lost):
     return True
 
 
-@njit(**_INNER)
+@njit(**PART)
 def solve_back(A, inverse, solution, z, b, n, noise):
     """solution = L^-T (row b of A + noise * z), n of them. Returns |right-hand side|^2."""
     length = 0.0
@@ -207,7 +203,7 @@ def solve_back(A, inverse, solution, z, b, n, noise):
     return length
 
 
-@njit(**_INNER)
+@njit(**PART)
 def lean(A, inverse, z, old, solution, b, relax):
     """Make z such that row b of A + z leads beyond the mean: over-relaxation (Adler 1981).
 
@@ -225,7 +221,7 @@ def lean(A, inverse, z, old, solution, b, relax):
         z[d] = fresh * np.float64(z[d]) - relax * (solution[d] - A[b, d])
 
 
-@njit(**_INNER)
+@njit(**PART)
 def lean_dual(new, mean, old, y, roots, errors, n, relax):
     """The same for a plain draw `new`, in place. Returns the sum of squared errors that it leaves.
 
@@ -244,7 +240,7 @@ def lean_dual(new, mean, old, y, roots, errors, n, relax):
     return sse
 
 
-@njit(**_INNER)
+@njit(**PART)
 def set_system(A, target, shift, Lambda, tau):
     """From the sums of `accumulate` to the system Lambda + tau P, its right-hand side below.
 
@@ -265,7 +261,7 @@ def set_system(A, target, shift, Lambda, tau):
     return squares
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def draw_primal(
     out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
 ):
@@ -295,7 +291,7 @@ def draw_primal(
     return sse
 
 
-@njit(**_INNER)
+@njit(**PART)
 def errors_left(squares, length, x, target, Lambda, tau):
     """The sum of squared errors at x, where x^T (Lambda + tau P) x = length."""
     fit, pull = 0.0, 0.0
@@ -307,7 +303,7 @@ def errors_left(squares, length, x, target, Lambda, tau):
     return 0.0 if sse < 0.0 else sse
 
 
-@njit(**_INNER)
+@njit(**PART)
 def whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors):
     """Rows of y: regressors of the ratings from lo on, in units of the prior's deviations.
 
@@ -333,7 +329,7 @@ def whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors):
         A[size, k] = left - noise - spread * np.float64(z[width + k])
 
 
-@njit(**_INNER)
+@njit(**PART)
 def correct(out, row, y, z, solution, total, n, mu, roots, tau, noise):
     """out[row] = mu + roots * (noise * z + tau y^T solution)."""
     for d in range(mu.shape[0]):
@@ -346,7 +342,7 @@ def correct(out, row, y, z, solution, total, n, mu, roots, tau, noise):
         out[row, d] = mu[d] + roots[d] * total[d]
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def draw_dual(
     out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
 ):

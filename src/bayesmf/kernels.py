@@ -6,10 +6,9 @@ compute in float64: so are they checked to the last digit.) Plain twins are in t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bayesmf.batch_kernels import (
@@ -20,15 +19,9 @@ from bayesmf.batch_kernels import (
     open_run,
     set_pull,
 )
-from bayesmf.keys import FAST
+from bayesmf.compiling import ENTRY, EXACT, PART, njit
 from bayesmf.params import Rows
 from bayesmf.vectors import LANES, fma, load, splat, store
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-# A call with a dozen arrays takes longer than what is done for a row.
-_INNER: Any = {
-    **_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True,
-}  # fmt: skip
 
 _U = np.uint64
 
@@ -46,7 +39,7 @@ class Side(NamedTuple):
     stream: np.uint32
 
 
-@njit(**_INNER)
+@njit(**PART)
 def step_row(
     X, at, gradient, from_, z, noise, scale, half_step, weight, spread, mu, Lambda, pull, features,
     bias, lanes,
@@ -63,7 +56,7 @@ def step_row(
         store(X, at + c, fma(spread * own, load(z, noise + c), new))
 
 
-@njit(**_JIT)
+@njit(**ENTRY, forceinline=True)
 def update_batch(data, lo, hi, users, items, columns, scale, iteration, key, work):
     """One mini-batch, the runs from lo to hi: gradients at the old state, then updates.
 
@@ -112,7 +105,7 @@ def update_batch(data, lo, hi, users, items, columns, scale, iteration, key, wor
     return sse
 
 
-@njit(**_JIT)
+@njit(**PART)
 def update_items(Y, n_touched, items, columns, scale, iteration, key, work):
     """Items that a mini-batch has touched, by the gradients they have gathered."""
     lanes, features, bias = columns.lanes, columns.features, columns.bias
@@ -143,7 +136,7 @@ def update_items(Y, n_touched, items, columns, scale, iteration, key, work):
                 store(gradients, at + _U(LANES * v), splat(Y.dtype.type(0.0)))
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def run_dealt(data, order, users, items, columns, scale, first, key, work):
     """A round over dealt mini-batches, in the given order. Returns (sse, ratings read)."""
     sse, count = 0.0, 0
@@ -154,7 +147,7 @@ def run_dealt(data, order, users, items, columns, scale, first, key, work):
     return sse, count
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def run_replacement(data, room, length, block, users, items, columns, scale, first, key, work):
     """A round of mini-batches drawn with replacement, as the paper samples them."""
     index, drawn = room
@@ -178,14 +171,14 @@ def predict(X, i, Y, j, n_factors):
     return total
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def predict_pairs(user_rows, item_rows, user, item, n_factors, out):
     """out[n] = prediction of the pair (user[n], item[n]), for known rows."""
     for n in range(user.shape[0]):
         out[n] = predict(user_rows, user[n], item_rows, item[n], n_factors)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def column_squares(rows):
     """Sum of squares of each column, in float64."""
     out = np.zeros(rows.shape[1], np.float64)

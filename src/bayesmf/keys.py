@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from bayesmf.compiling import EXACT, njit
+from bayesmf.vectors import fma
 
 # Streams keep uses of the same (round, row) apart. They are the top byte of the last counter
 # word; the block number has the 24 bits below.
@@ -33,9 +35,6 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _U32 = np.uint32
 _MASK = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
-
-# nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def make_key(seed: int, chain: int = 0) -> np.ndarray:
@@ -97,11 +96,11 @@ def log32(x):
     z = s * s
     # 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...), |s| < 0.172
     series = np.float32(2.0 / 9.0)
-    series = series * z + np.float32(2.0 / 7.0)
-    series = series * z + np.float32(2.0 / 5.0)
-    series = series * z + np.float32(2.0 / 3.0)
-    series = series * z + np.float32(2.0)
-    return s * series + np.float32(exponent) * np.float32(0.6931471805599453)
+    series = fma(series, z, np.float32(2.0 / 7.0))
+    series = fma(series, z, np.float32(2.0 / 5.0))
+    series = fma(series, z, np.float32(2.0 / 3.0))
+    series = fma(series, z, np.float32(2.0))
+    return fma(s, series, np.float32(exponent) * np.float32(0.6931471805599453))
 
 
 @njit(inline="always")
@@ -115,25 +114,25 @@ def sincos_turn(word):
     x = t * np.float32(math.pi / 2 / 16777216.0)
     z = x * x
     sin = np.float32(-1.9515295891e-4)
-    sin = sin * z + np.float32(8.3321608736e-3)
-    sin = sin * z + np.float32(-1.6666654611e-1)
-    sin = x + x * z * sin
+    sin = fma(sin, z, np.float32(8.3321608736e-3))
+    sin = fma(sin, z, np.float32(-1.6666654611e-1))
+    sin = fma(x * z, sin, x)
     cos = np.float32(2.443315711809948e-5)
-    cos = cos * z + np.float32(-1.388731625493765e-3)
-    cos = cos * z + np.float32(4.166664568298827e-2)
-    cos = np.float32(1.0) - np.float32(0.5) * z + z * z * cos
+    cos = fma(cos, z, np.float32(-1.388731625493765e-3))
+    cos = fma(cos, z, np.float32(4.166664568298827e-2))
+    cos = fma(z * z, cos, fma(np.float32(-0.5), z, np.float32(1.0)))
     flip = (word & _U32(1)) != _U32(0)
     s, c = (cos, sin) if flip else (sin, cos)
     return signed(s, word & _U32(2)), signed(c, _U32(word + _U32(1)) & _U32(2))
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def signed(x, two):
     """-x if `two` is 2, x if it is 0."""
     return _U32(np.float32(x).view(np.uint32) ^ _U32(_U32(two) << _U32(30))).view(np.float32)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(**EXACT)
 def fill_normals(out, n_quads, row, round_, word3, k0, k1):
     """Standard normals for one row: out[: 4 * n_quads], float32, by Box-Muller.
 
@@ -148,7 +147,7 @@ def fill_normals(out, n_quads, row, round_, word3, k0, k1):
         out[3 * n_quads + q] = d
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(**EXACT)
 def fill_counters(out, room, n, row, quad, round_, word3, k0, k1):
     """The same for a list of n counters (quad, row), planes `room` apart."""
     for t in range(n):

@@ -6,20 +6,15 @@ LAPACK would do it, on threads of its own: while ours are busy these wait for ea
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-from bayesmf.keys import FAST
+from bayesmf.compiling import ENTRY, njit
 from bayesmf.vectors import LANES, fma, load, splat, store
 
 FEW_ROWS = 128
 
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 
-
-@njit(**_JIT)
+@njit(**ENTRY)
 def cholesky(A):
     """Lower L with L L^T = A; NaN where A is not positive."""
     n = A.shape[0]
@@ -33,7 +28,7 @@ def cholesky(A):
     return L
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def solve_upper(L, B):
     """X with L^T X = B, column by column of B at once."""
     n = L.shape[0]
@@ -47,7 +42,7 @@ def solve_upper(L, B):
     return X
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def outer_square(X):
     """X X^T."""
     n = X.shape[0]
@@ -62,7 +57,7 @@ def outer_square(X):
     return out
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def multiply(L, x):
     """L x for lower L."""
     out = np.zeros(x.shape[0])
@@ -72,7 +67,7 @@ def multiply(L, x):
     return out
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def second_moments(rows):
     """Sum of rows and sum of their outer products, without BLAS and its threads.
 

@@ -12,8 +12,8 @@ and is treated as the smallest normal number.
 import math
 
 import numpy as np
-from numba import njit
 
+from bayesmf.compiling import EXACT, njit
 from bayesmf.errors import InputError
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -29,14 +29,14 @@ _BLOCK = 16
 _MAX_STEPS = 400
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _sd(variance):
     """Return the standard deviation; zero is lifted to stay a divisor, negative gives NaN."""
     v = np.float64(variance)
     return math.sqrt(_TINY if 0.0 <= v < _TINY else v)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _check_components(mu, var):
     if mu.shape != var.shape:
         raise InputError("mu and var differ in shape: give both as (draws, pairs).")
@@ -44,14 +44,14 @@ def _check_components(mu, var):
         raise InputError("mu and var hold no draws: a mixture needs at least one.")
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _check_ratings(y, mu, var):
     _check_components(mu, var)
     if y.shape[0] != mu.shape[1]:
         raise InputError("y does not fit mu and var: give one rating for each of their columns.")
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def mixture_moments(mu, var):
     """Return mean and variance of each pair's mixture.
 
@@ -84,7 +84,7 @@ def mixture_moments(mu, var):
     return mean, variance
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def mixture_cdf(y, mu, var):
     """Return the probability of a rating of at most `y` (the PIT, if `y` is the rating).
 
@@ -111,7 +111,7 @@ def mixture_cdf(y, mu, var):
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def mixture_log_pdf(y, mu, var):
     """Return the log density of each pair's mixture at `y`.
 
@@ -148,14 +148,14 @@ def mixture_log_pdf(y, mu, var):
     return top
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _mean_abs(m, sd):
     """Return E|X| for X ~ N(m, sd^2)."""
     z = m / sd
     return m * math.erf(z * _SQRT_HALF) + 2.0 * _INV_SQRT_2PI * sd * math.exp(-0.5 * z * z)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def mixture_crps(y, mu, var):
     """Return the continuous ranked probability score of each pair, E|X - y| - E|X - X'| / 2.
 
@@ -195,7 +195,7 @@ def mixture_crps(y, mu, var):
     return near
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _normal_quantile(p):
     """Return the standard normal quantile for 0 < p <= 1/2, by bisection (once per call)."""
     lo = -40.0
@@ -210,7 +210,7 @@ def _normal_quantile(p):
             hi = mid
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _cdf_pdf(x, m, s):
     """Return distribution function and density of the mixture of one pair at `x`."""
     below = 0.0
@@ -222,7 +222,7 @@ def _cdf_pdf(x, m, s):
     return 0.5 * below / m.shape[0], _INV_SQRT_2PI * density / m.shape[0]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _bracket(z, m, s):
     """Return bounds and a first guess of the quantile, and the smallest standard deviation.
 
@@ -248,7 +248,7 @@ def _bracket(z, m, s):
     return lo, hi, guess, narrowest
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def _lower_quantile(p, z, m, s):
     """Return the p-quantile, p <= 1/2, of one pair by Newton on log F inside a bracket.
 
@@ -288,7 +288,7 @@ def _lower_quantile(p, z, m, s):
     return 0.5 * lo + 0.5 * hi
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**EXACT)
 def mixture_quantile(p, mu, var):
     """Return the `p`-quantile of each pair's mixture.
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesmf.keys import FAST, fill_counters
+from bayesmf.compiling import APART, njit
+from bayesmf.keys import fill_counters
 from bayesmf.vectors import LANES, load, store
-
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
-_INNER: Any = {**_JIT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 # Counters that are drawn at once, about: what they give stays in the first-level cache.
 COUNTERS = 288
@@ -50,7 +47,7 @@ def make_noise_room(width: int, wide: int, dtype: Any) -> NoiseRoom:
     )
 
 
-@njit(**_INNER)
+@njit(**APART)
 def draw_rows(row, quad, planes, z, number, n_rows, width, wide, round_, word3, key):
     """Noise of the rows with the first n_rows numbers: z[s * wide :], of which `width` count."""
     n_quads = _U((width + 3) // 4)

@@ -12,14 +12,11 @@ The algebra is plain and its own: what judges a sampler shares no code with it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 
-from bayesmf.keys import FAST
+from bayesmf.compiling import ENTRY, EXACT, PART, njit
 
-_JIT: Any = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
 _MOST_STEPS = 50
 _CHUNK = 64  # ratings whose regressors are at hand before their squares are added up
 _CLOSE = 1e-3  # steps end when none is longer than this part of the prior's deviations
@@ -38,7 +35,7 @@ def _density(x):
     return _INVERSE_ROOT * math.exp(-0.5 * x * x)
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def expected_star(centre, deviation):
     """Mean and mean square of a star: a normal number that was rounded and clipped to 1..5."""
     # Sums of the chances to reach a star: E[s] = 1 + sum P(s >= k), E[s^2] = 1 + sum (2k-1) P.
@@ -50,7 +47,7 @@ def expected_star(centre, deviation):
     return mean, square
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def pull_of_star(star, centre, noise):
     """Logarithm of a star's chance: its value, slope and negative curvature in `centre`."""
     low = -np.inf if star <= _LOWEST else (star - 0.5 - centre) / noise
@@ -83,7 +80,7 @@ def _pull(rating, centre, noise, stars):
     return -0.5 * error * error, error / noise, 1.0 / (noise * noise)
 
 
-@njit(**_JIT)
+@njit(**PART)
 def _add_squares(A, x, n):
     """A += sum of x[k] x[k]^T over k < n, lower half; zeros follow up to a multiple of four."""
     for k in range(0, n, 4):
@@ -94,7 +91,7 @@ def _add_squares(A, x, n):
                 a[e] += c0 * x0[e] + c1 * x1[e] + c2 * x2[e] + c3 * x3[e]
 
 
-@njit(**_JIT)
+@njit(**PART)
 def _factor(A):
     """A = L L^T in place, lower half; of L's diagonal the inverse."""
     for d in range(A.shape[0]):
@@ -105,7 +102,7 @@ def _factor(A):
             A[d, e] = left * A[e, e] if e < d else 1.0 / math.sqrt(left)
 
 
-@njit(**_JIT)
+@njit(**PART)
 def _forward(A, right, out):
     """out = L^-1 right. Returns |out|^2: the variance of right . row if L L^T is its precision."""
     total = 0.0
@@ -118,7 +115,7 @@ def _forward(A, right, out):
     return total
 
 
-@njit(**_JIT)
+@njit(**PART)
 def _solve(A, right, out):
     """out = L^-T L^-1 right."""
     _forward(A, right, out)
@@ -128,7 +125,7 @@ def _solve(A, right, out):
             out[e] -= A[d, e] * out[d]
 
 
-@njit(**_JIT)
+@njit(**PART)
 def _sum_up(work, row, side, ratings, lo, hi, noise, stars):
     """A = I + curvature, slope and, returned, height of a row's log posterior at `row`."""
     A, slope, _, x = work
@@ -158,7 +155,7 @@ def _sum_up(work, row, side, ratings, lo, hi, noise, stars):
     return height
 
 
-@njit(**_JIT)
+@njit(**PART)
 def find_peak(work, row, side, ratings, lo, hi, noise, stars):
     """Climb from zero to the peak of a row's posterior; A becomes the factor of its curvature.
 
@@ -192,7 +189,7 @@ def find_peak(work, row, side, ratings, lo, hi, noise, stars):
     return -1
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def predict_rows(out, starts, ratings, side, test_starts, test, noise, stars):
     """Predict the test pairs of every row from the row's posterior given its own ratings.
 
@@ -220,7 +217,7 @@ def predict_rows(out, starts, ratings, side, test_starts, test, noise, stars):
     return lost
 
 
-@njit(**_JIT)
+@njit(**ENTRY)
 def score_truth(U, V, a, b, user, item, rating, mean, noise, stars):
     """Sums over pairs of a rating's variance given the truth, and of the squared error of its mean.
 
@@ -242,7 +239,7 @@ def score_truth(U, V, a, b, user, item, rating, mean, noise, stars):
     return variance, errors
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def turn(starts, other, value, first, place, index, kept):
     """Lists by row -> lists of the other side's rows from `first` on, as many as `place` has.
 
@@ -259,7 +256,7 @@ def turn(starts, other, value, first, place, index, kept):
                 place[j - first] = at + 1
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def deal(row, other, value, place, index, kept):
     """Ratings in any order -> lists by row; `place` as for `turn`."""
     for k in range(row.size):

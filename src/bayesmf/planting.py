@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from bayesmf.keys import FAST, STREAM_SYNTHETIC, fill_normals, log32, philox, unit
+from bayesmf.compiling import ENTRY, EXACT, njit
+from bayesmf.keys import STREAM_SYNTHETIC, fill_normals, log32, philox, unit
 
 # One last counter word for each use, so that no two uses share a number.
 USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE, HOLD = np.arange(7, dtype=np.uint32) + np.uint32(
@@ -18,7 +18,7 @@ _HEAVY = 0.1  # from this part of the items on, a key for each costs less than r
 _U32 = np.uint32
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def plant(X, x, start, each, bias, use, k0, k1):
     """Rows of planted factors X and biases x; a row depends on its own number only."""
     D = X.shape[1]
@@ -31,7 +31,7 @@ def plant(X, x, start, each, bias, use, k0, k1):
             X[r, d] = each * z[d]
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def alias_table(chance):
     """Walker's table by Vose: column j keeps itself with chance keep[j], else gives other[j]."""
     n = chance.size
@@ -69,7 +69,7 @@ def _pick(column, chance, keep, other):
     return j if unit(chance) <= keep[j] else other[j]
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def _draw_light(out, user, seen, keep, other, k0, k1):
     """Items without replacement by drawing again what was drawn before."""
     n, q = 0, 0
@@ -84,7 +84,7 @@ def _draw_light(out, user, seen, keep, other, k0, k1):
                 n += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def _nth_smallest(keys, n):
     """The n-th smallest of positive keys by bisection of its value.
 
@@ -104,7 +104,7 @@ def _nth_smallest(keys, n):
             low = middle
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(**EXACT)
 def _draw_heavy(out, user, keys, inverse, k0, k1):
     """Items without replacement by Efraimidis and Spirakis: the smallest exponential / weight."""
     m = inverse.size
@@ -126,7 +126,7 @@ def _draw_heavy(out, user, keys, inverse, k0, k1):
             n += 1
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(**ENTRY)
 def fill(out, first, bounds, rows, tables, scalars, key):
     """Ratings of users first, first + 1, ... ; bounds are their places in the output."""
     users, items, ratings = out
@@ -158,7 +158,7 @@ def fill(out, first, bounds, rows, tables, scalars, key):
             ratings[start + k] = rating
 
 
-@njit(nogil=True, cache=True)
+@njit(**EXACT)
 def hold(out, first, bounds, wanted, k0, k1):
     """Mark so many of the ratings of users first, first + 1, ..., all choices equally likely.
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
+
+from bayesmf.compiling import EXACT, njit
 
 MOST_LEVELS = 256
 """With no more distinct ratings than this, a rating is kept as a code of one byte."""
 
-_JIT: Any = {"nogil": True, "cache": True}
 # Four slots for each level that may come keep the chains of the hash table short.
 _SLOT_BITS = 10
 
@@ -145,7 +146,7 @@ def _rating_at(value, levels, n):
     return lambda value, levels, n: value[n]
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def _count(row, starts):
     """Turn zeros into the first position of every row."""
     for k in range(len(row)):
@@ -154,7 +155,7 @@ def _count(row, starts):
         starts[i] += starts[i - 1]
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def _deal(row, other, value, free, other_out, value_out):
     """Put each rating at its row's first free position."""
     for k in range(len(row)):
@@ -165,7 +166,7 @@ def _deal(row, other, value, free, other_out, value_out):
         value_out[at] = value[k]
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def _turn(starts, other, value, free, other_out, value_out):
     """As `_deal`, where the rows of one side are the other side of the result."""
     for i in range(len(starts) - 1):
@@ -177,7 +178,7 @@ def _turn(starts, other, value, free, other_out, value_out):
             value_out[at] = value[k]
 
 
-@njit(**_JIT)
+@njit(**EXACT)
 def _code(bits, codes, levels):
     """Code ratings, given by their bits, in the order in which levels appear; count the levels."""
     slots = np.full(1 << _SLOT_BITS, -1, dtype=np.int16)

@@ -107,11 +107,12 @@ def splat(typingctx, x):
 
 @intrinsic
 def fma(typingctx, a, b, c):
-    """a * b + c, in one instruction where the machine has it."""
+    """a * b + c, in one instruction where the machine has it; of vectors or of single numbers."""
 
     def codegen(context, builder, sig, args):
-        kind = _ir_vector(sig.return_type)
-        name = f"llvm.fmuladd.{_SUFFIX[sig.return_type.dtype]}"
+        kind = context.get_value_type(sig.return_type)
+        suffix = _SUFFIX[a.dtype] if isinstance(a, Vector) else f"f{a.bitwidth}"
+        name = f"llvm.fmuladd.{suffix}"
         function = ir.FunctionType(kind, [kind] * 3)
         return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
 

@@ -1,0 +1,69 @@
+"""How kernels are compiled: `njit` with a safer cache, and its options.
+
+The compiler may reorder and fuse sums (FAST), which loops over ratings need to become vector code.
+What it makes of a function then depends on what surrounds it. numba compiles a function for itself
+and once more inside each function that calls it, and which of the copies runs depends on what the
+process compiled, or found in numba's cache, before. Copies that differ in a last bit would make a
+first run differ from a second. So what compiled code calls is one of two things:
+
+| | |
+|---|---|
+| PART | always becomes part of its caller, so there is no copy to call |
+| APART | stays a function, for which every copy gives the same bits: nothing is reordered |
+
+tests/test_compiling.py holds all kernels to this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.caching import IndexDataCacheFile
+
+# nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+# What is called from compiled code alone needs no entry from Python: half of the compile time.
+_INSIDE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+EXACT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+ENTRY: dict[str, Any] = {**EXACT, "fastmath": FAST}
+PART: dict[str, Any] = {**ENTRY, **_INSIDE, "forceinline": True}
+APART: dict[str, Any] = {**EXACT, **_INSIDE}
+
+
+class CacheFile(IndexDataCacheFile):
+    """numba's file of a function's compiled versions, for several processes at once.
+
+    numba numbers the versions, and two processes that compile two of them at the same time may
+    choose the same number: the one would be loaded as the other. Here a version has a name of its
+    own. What an older bayesmf left behind may name a class that is gone, which is no error here.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the version first, then say where it is."""
+        digest = hashlib.sha256(self._dump((self._source_stamp, key))).hexdigest()
+        name = self._data_name_pattern.format(number=int(digest[:16], 16))
+        self._save_data(name, data)
+        self._save_index({**self._load_index(), key: name})
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return dict(super()._load_index())
+        except (AttributeError, ImportError):
+            return {}
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """numba's decorator of that name."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        kernel = numba.njit(**options)(function)
+        if options.get("cache"):
+            kernel._cache._cache_file.__class__ = CacheFile
+        return kernel
+
+    return compiled
