@@ -3,14 +3,17 @@
 import csv
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bayesmf.errors import InputError
 from bayesmf.paper import claims, runs, search
+from bayesmf.paper import report as report_text
+from bayesmf.paper.experiments import Settings, spec
 from bayesmf.paper.presets import STEPS, grid_and_chains, make_plan
-from bayesmf.paper.runs import Links, RunSpec, best_rmse, shown, time_to
+from bayesmf.paper.runs import Links, RunSpec, best_rmse, perform, shown, time_to
 from bayesmf.paper.studies import Source, load_study
 from cli_tools import run as command
 
@@ -127,6 +130,20 @@ def test_parts_do_not_overlap(tmp_path):
     assert study.floors["noise"] < study.floors["bound"]
 
 
+def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
+    """On the paper's own data burn-in ends at its RMSE, which a short run may not reach."""
+    study = load_study(Source("synthetic", "ml-100k", 0.05), tmp_path)
+    settings = Settings(Source("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
+    one = spec(settings, study, "SGLD")
+    assert one.plan.sampler["burn_in"] == "rmse:0.85"
+    assert spec(settings, study, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)
+    hard = replace(one, plan=replace(one.plan, sampler={**one.plan.sampler, "burn_in": "rmse:0.1"}))
+    record = perform(hard, study, tmp_path / "runs")
+    assert record["final"] is None and "never ended" in record["failed"]
+    told = report_text._convergence([record], settings, study)
+    assert "| none |" in told and "has no result: burn-in of chain 0 never ended" in told
+
+
 def test_settings_are_those_of_the_appendix():
     for model, batch in (("netflix", 50_000), ("yahoo", 100_000)):
         for name, (step, kappa) in STEPS[model].items():
@@ -187,7 +204,7 @@ def _record(name, curve, workers=1, d=30, **more):
     plan = {"algorithm": name, "workers": workers, "n_factors": d, "sampler": {"n_chains": 1}}
     return {
         "key": name, "plan": plan, "trace": trace, "final": curve[-1][1], "seed": 0,
-        "diverged": None, "clock_seconds": curve[-1][0], "epochs": float(len(curve)), **more,
+        "failed": None, "clock_seconds": curve[-1][0], "epochs": float(len(curve)), **more,
     }  # fmt: skip
 
 

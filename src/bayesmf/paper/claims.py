@@ -63,7 +63,7 @@ def accuracy(model: str, records: Sequence[Record]) -> Verdict:
     claim = "DSGLD's RMSE is 4.1% (Netflix) and 1.8% (Yahoo) below DSGD's"
     best, dsgd = _best(records, DISTRIBUTED), pick(records, "DSGD")
     if best is None or dsgd is None or dsgd["final"] is None:
-        return Verdict("accuracy", claim, NOT, "a run diverged, there is nothing to compare", {})
+        return Verdict("accuracy", claim, NOT, "a run has no result", {})
     gain = (dsgd["final"] - best["final"]) / best["final"]
     verdict = HOLDS if gain >= 0.75 * printed else PART if gain > 0.002 else NOT
     name = best["plan"]["algorithm"]

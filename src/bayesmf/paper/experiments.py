@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bayesmf.paper.presets import ALGORITHMS, EPOCHS, make_plan
+from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, make_plan
 from bayesmf.paper.runs import Links, RunSpec, kept, perform
 from bayesmf.paper.studies import Source, Study, load_study
 
@@ -51,6 +51,8 @@ def spec(
     epochs: float | None = None,
 ) -> RunSpec:
     """One algorithm of an experiment."""
+    # What is only timed needs no end of burn-in.
+    until = BURN_IN.get(settings.source.kind) if epochs is None else None
     epochs = epochs or settings.epochs
     plan = make_plan(
         algorithm,
@@ -61,6 +63,7 @@ def spec(
         n_ratings=len(study),
         share=study.share,
         epochs=epochs,
+        burn_in=None if until is None else f"rmse:{until}",
         tuned=settings.tuned,
     )
     short = epochs if algorithm == "bayesmf" and epochs < settings.epochs else None

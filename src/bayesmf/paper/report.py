@@ -10,7 +10,7 @@ from typing import Any
 
 from bayesmf.paper import claims, figures, tables
 from bayesmf.paper.experiments import CHAINS, SQUARES, Settings
-from bayesmf.paper.presets import GIBBS_CORES
+from bayesmf.paper.presets import BURN_IN, GIBBS_CORES
 from bayesmf.paper.studies import Study
 from bayesmf.timing import describe, machine
 
@@ -164,6 +164,11 @@ def _convergence(records: Sequence[Record], settings: Settings, study: Study) ->
             f"{_number(row['rmse'], '.4f')} | {_number(row['clock_seconds'], '.2f')} | "
             f"{_number(row['epochs'], '.0f')} | {_number(row['draws'], '.0f')} |"
         )
+    lines += [
+        f"\n{figures.label(record)} has no result: {record['failed']}."
+        for record in records
+        if record["failed"]
+    ]
     return "\n".join(lines)
 
 
@@ -236,9 +241,12 @@ def _by_dimension(rows: Sequence[tables.Row], cell: Callable[[tables.Row], str])
 
 
 def _method(settings: Settings, study: Study) -> str:
+    until = BURN_IN.get(settings.source.kind)
+    end = f"at an RMSE of {until}" if until else "with a fifth of the run"
     how = {
         "paper": "Steps, tau, hyper-priors, mini-batches (in proportion to the ratings), rounds "
-        "and thinning are the paper's (Section 4.2, Appendix A); burn-in is a fifth of the run.",
+        "and thinning are the paper's (Section 4.2, Appendix A); burn-in ends "
+        f"{end}.",
         "tuned": "Steps and SGD's regularisation and number of passes were found on a validation "
         "split of the training ratings ([tuned.json](tuned.json)); ratings are scaled to variance "
         "one, tau is drawn, and the noise of a visit is matched to its probability.",
@@ -255,4 +263,4 @@ def _method(settings: Settings, study: Study) -> str:
 
 
 def _number(value: float | None, form: str) -> str:
-    return "diverged" if value is None else format(value, form)
+    return "none" if value is None else format(value, form)

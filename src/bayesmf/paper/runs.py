@@ -23,15 +23,16 @@ from bayesmf.engines.choice import make_engine
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
-from bayesmf.errors import DivergenceError
+from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
 from bayesmf.samplers import Auto, sampler_from
+from bayesmf.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
 
-FORMAT = 1  # of a kept run; another one is run again
+FORMAT = 2  # of a kept run; another one is run again
 COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")
 
 
@@ -132,12 +133,14 @@ def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
     history, begin = History(), time.monotonic()
     try:
         done = run(made.data, settings, make_links_engine(spec), pairs, (history,), rehearsal.tasks)
-    except DivergenceError as error:
-        return {"trace": _trace(history), "diverged": str(error), "final": None}
+    except (DivergenceError, InputError) as error:
+        if isinstance(error, InputError) and not _burns_until(sampler):
+            raise
+        return {"trace": _trace(history), "failed": str(error), "final": None}
     trace = _trace(history)
     return {
         "trace": trace,
-        "diverged": None,
+        "failed": None,
         "final": final_rmse(trace),
         "clock_seconds": done.seconds,
         "real_seconds": time.monotonic() - begin,
@@ -147,6 +150,12 @@ def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
         "first_step": history.events[0]["step_size"] if history.events else None,
         "engine": {k: done.engine[k] for k in ("workers", "idle", "bytes_sent", "bytes_received")},
     }
+
+
+def _burns_until(sampler: Any) -> bool:
+    """Burn-in ends at an error, which may never be reached."""
+    rule = getattr(sampler, "burn_in", None)
+    return rule is not None and isinstance(burn_in_rule(rule), UntilRMSE)
 
 
 def _trace(history: History) -> dict[str, list[Any]]:

@@ -40,7 +40,7 @@ def run_row(record: Record) -> Row:
         "idle": None if idle[0] is None else sum(idle) / len(idle),
         "megabytes_moved": record.get("engine")
         and (record["engine"]["bytes_sent"] + record["engine"]["bytes_received"]) / 1e6,
-        "diverged": record["diverged"] or "",
+        "failed": record["failed"] or "",
     }
 
 
