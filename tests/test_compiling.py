@@ -1,6 +1,5 @@
 """Kernels give the same bits whatever else the process compiled: see bayesmf/compiling.py."""
 
-import gc
 import importlib
 import pkgutil
 import sys
@@ -15,14 +14,13 @@ SKIPPED = ("bayesmf.__main__", "bayesmf.engines.ray")  # the one runs, the other
 
 
 def load_kernels() -> list[Dispatcher]:
-    for module in pkgutil.walk_packages(bayesmf.__path__, "bayesmf."):
-        if module.name not in SKIPPED:
-            importlib.import_module(module.name)
-    return [
-        one
-        for one in gc.get_objects()
-        if isinstance(one, Dispatcher) and one.py_func.__module__.startswith("bayesmf.")
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(bayesmf.__path__, "bayesmf.")
+        if module.name not in SKIPPED
     ]
+    named = {id(one): one for module in modules for one in vars(module).values()}
+    return [one for one in named.values() if isinstance(one, Dispatcher)]
 
 
 def called_by(kernel: Dispatcher) -> list[Dispatcher]:

@@ -128,7 +128,7 @@ def _too_cold(draw_rows):
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_row_draw_at_the_wrong_temperature_is_caught(name, monkeypatch):
     monkeypatch.setattr(bayesmf.worker, "draw_rows", _too_cold(bayesmf.worker.draw_rows))
-    assert np.nanmax(_z_scores(name, 6000)[0]) > 6
+    assert np.nanmax(_z_scores(name, 2000)[0]) > 6
 
 
 def test_a_wrong_gamma_shape_is_caught(monkeypatch):
@@ -138,7 +138,7 @@ def test_a_wrong_gamma_shape_is_caught(monkeypatch):
         return right(dataclasses.replace(self, alpha_0=self.alpha_0 + 0.5), rows, rng)
 
     monkeypatch.setattr(GammaPrior, "draw", mutant)
-    assert np.nanmax(_z_scores("gamma", 6000)[0]) > 6
+    assert np.nanmax(_z_scores("gamma", 2000)[0]) > 6
 
 
 def test_a_wrong_wishart_mean_is_caught(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_wrong_wishart_mean_is_caught(monkeypatch):
         return right(dataclasses.replace(self, kappa_0=self.kappa_0 + 3), rows, rng)
 
     monkeypatch.setattr(WishartPrior, "draw", mutant)
-    assert np.nanmax(_z_scores("wishart", 6000)[0]) > 6
+    assert np.nanmax(_z_scores("wishart", 3500)[0]) > 6
 
 
 def test_a_wrong_jacobian_of_the_scales_is_caught(monkeypatch):

@@ -43,7 +43,9 @@ def known(tmp_path_factory):
 
 
 def trial_of(nodes, folder, kind, epochs=0):
-    return Trial(kind, CASE, nodes, random.Random(0), folder, epochs, n_workers=2)
+    trial = Trial(kind, CASE, nodes, random.Random(0), folder, epochs, n_workers=2)
+    trial.engine["start_timeout"] = 60.0  # on a busy machine, with all to compile
+    return trial
 
 
 def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
@@ -83,7 +85,7 @@ def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
 
 def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
     trial = trial_of(nodes, tmp_path, "added", epochs=5)
-    trial.engine["start_timeout"] = 5.0
+    trial.engine["start_timeout"] = 12.0
     found = attempt(trial)
     assert found["status"] == "done", found
     assert found["sha256"] == known["sha256"]
