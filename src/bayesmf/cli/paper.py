@@ -39,7 +39,7 @@ def parser() -> options.Parser:
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
         help="of each run's own clock at the most (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="passes of each chain at the most (200)")  # fmt: skip
+        help="passes of each chain at the most (120)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="a square: of the distributed algorithms (9)")  # fmt: skip
     add("--settings", choices=("tuned", "paper"), default="tuned",

@@ -21,7 +21,7 @@ ALGORITHMS = (
 )  # fmt: skip
 MCMC = ("SGLD", "DSGLD-S", "DSGLD-C")
 GIBBS_CORES = 12  # of the one machine that Gibbs had
-EPOCHS = 200.0
+EPOCHS = 120.0
 
 # Appendix A: (epsilon_0, kappa) with 30 factors.
 STEPS: dict[str, dict[str, tuple[float, float]]] = {
@@ -109,10 +109,14 @@ def make_plan(
         beta_0 = 1.0 if isinstance(rule, SGD) else BETA_0_SGLD
         return replace(base, beta_0=beta_0, sampler=settings_dict(rule))
     found: dict[str, Any] = dict((tuned or {}).get(algorithm, {}))
+    if parts := found.pop("mini_batches", None):
+        found["batch_size"] = max(1, round(n_ratings / parts))
     if algorithm in ("SGD", "DSGD"):
         rule = SGD(grid=grid, **{"epochs": epochs, **found})
     else:
-        rule = SGLD(grid=grid, n_chains=chains, epochs=epochs, burn_in=epochs / 5, **found)
+        rule = SGLD(
+            grid=grid, n_chains=chains, **{"epochs": epochs, "burn_in": epochs / 10, **found}
+        )
     return replace(base, sampler=settings_dict(rule))
 
 

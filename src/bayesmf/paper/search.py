@@ -1,7 +1,9 @@
-"""Steps (and SGD's regularisation) found on a validation split, for `--settings tuned`.
+"""Settings found on a validation split, for `--settings tuned`.
 
-One thing after the other, around the default: the step, then the regularisation of SGD, and for SGD
-the number of passes after which the validation error is lowest. The test ratings are not looked at.
+One thing after the other, around the default. For the optimisers: the regularisation, the step,
+then smaller mini-batches with a step that decays, and the number of passes after which the
+validation error is lowest. For the samplers: how many mini-batches a pass has, and the step. The
+test ratings are not looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bayesmf.paper.experiments import Record, Settings, perform_all, spec
@@ -17,56 +20,57 @@ from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import RunSpec, shown
 from bayesmf.paper.studies import Study
 
-PACES = (1.0, 2.0, 4.0, 8.0, 16.0)  # times the default step, which is on the safe side
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0)
-SEARCH_EPOCHS = 60.0  # of the samplers; SGD has as many as it will have
-Found = dict[str, dict[str, float]]
+CLOSER = (0.75, 1.25)  # times the best of them
+PACES = (2.0, 4.0, 8.0)  # times the default step, which is on the safe side
+DECAYING = {"mini_batches": 48.0, "decay": 1.0, "kappa": 20.0}
+# (mini-batches of a pass, pace): the default step shrinks with the mini-batch.
+SAMPLERS = ((32.0, 2.0), (64.0, 4.0), (64.0, 8.0), (256.0, 4.0), (256.0, 8.0), (256.0, 16.0))
+SEARCH_EPOCHS = 40.0  # of the samplers; SGD has as many as it will have
+Options = dict[str, float]
+Found = dict[str, Options]
+Best = tuple[Options, Record]
 
 
 def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[Found, list[Record]]:
     """Settings by algorithm, and the runs that they come from."""
     trials: list[Record] = []
+    plain = replace(settings, settings="tuned", tuned={})
 
-    def make(specs: list[RunSpec]) -> list[Record]:
+    def best_of(name: str, options: list[Options], epochs: float | None = None) -> Best:
+        """Those of the options that give the lowest error, and their run."""
+        specs = [_trial(plain, study, name, one, epochs) for one in options]
         records = perform_all(specs, settings, study, bar)
         found = [records[one.key] for one in specs]
         trials.extend(found)
-        return found
+        errors = [_error(record) for record in found]
+        best = errors.index(min(errors))
+        return options[best], found[best]
 
-    plain = replace(settings, settings="tuned", tuned={})
-    found: Found = {}
-    for name in ("SGD", "DSGD"):
-        found[name] = _search_optimiser(name, plain, study, make)
+    found = {name: _search_optimiser(partial(best_of, name)) for name in ("SGD", "DSGD")}
     for name in MCMC:
-        records = make([_trial(plain, study, name, {"pace": k}, SEARCH_EPOCHS) for k in PACES])
-        found[name] = {"pace": min(records, key=_error)["plan"]["sampler"]["pace"]}
+        options = [
+            {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4} for n, pace in SAMPLERS
+        ]
+        best, _ = best_of(name, options, SEARCH_EPOCHS)
+        found[name] = {key: best[key] for key in ("mini_batches", "pace")}
     return found, trials
 
 
-def _search_optimiser(
-    name: str,
-    settings: Settings,
-    study: Study,
-    make: Callable[[list[RunSpec]], list[Record]],
-) -> dict[str, float]:
-    by_strength = make(
-        [_trial(settings, study, name, {"regularization": r}) for r in REGULARIZATIONS]
-    )
-    best = min(by_strength, key=_lowest)
-    strength = best["plan"]["sampler"]["regularization"]
-    records = make(
-        [_trial(settings, study, name, {"regularization": strength, "pace": k}) for k in PACES]
-    )
-    best = min(records, key=_lowest)
-    pace = best["plan"]["sampler"]["pace"]
-    return {"regularization": strength, "pace": pace, "epochs": _best_epoch(best)}
+def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
+    best, _ = best_of([{"regularization": strength} for strength in REGULARIZATIONS])
+    strength = best["regularization"]
+    best, _ = best_of([best, *({"regularization": strength * part} for part in CLOSER)])
+    best, _ = best_of([best, *({**best, "pace": pace} for pace in PACES)])
+    best, record = best_of([best, {**best, **DECAYING}])
+    return {**best, "epochs": _best_epoch(record)}
 
 
 def _trial(
     settings: Settings,
     study: Study,
     name: str,
-    changes: dict[str, float],
+    changes: Options,
     epochs: float | None = None,
 ) -> RunSpec:
     one = spec(replace(settings, tuned={name: changes}), study, name, epochs=epochs)
@@ -74,13 +78,11 @@ def _trial(
 
 
 def _error(record: Record) -> float:
-    return float("inf") if record["final"] is None else float(record["final"])
-
-
-def _lowest(record: Record) -> float:
-    """An optimiser may be stopped where it is best."""
+    """Of a sampler at its end; an optimiser may be stopped where it is best."""
     if record["final"] is None:
         return float("inf")
+    if record["plan"]["algorithm"] in MCMC:
+        return float(record["final"])
     return min(rmse for _, rmse, _ in shown(record["trace"]))
 
 

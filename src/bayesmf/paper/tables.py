@@ -30,6 +30,7 @@ def run_row(record: Record) -> Row:
         "chains": sampler.get("n_chains", 1 if sampler else 2),
         "step_size": sampler.get("step_size"),
         "pace": sampler.get("pace"),
+        "batch_size": sampler.get("batch_size"),
         "regularization": sampler.get("regularization"),
         "seed": record["seed"],
         "rmse": record["final"],
