@@ -18,6 +18,9 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.local import Serial
 from bayesmf.engines.protocol import Work
 from bayesmf.errors import EngineError
+from bayesmf.paper.experiments import Settings, spec
+from bayesmf.paper.runs import Links, perform
+from bayesmf.paper.studies import Source, load_study
 from bayesmf.row_lists import Origin
 from bayesmf.worker import ErrorsTask
 from contract import draws_digest
@@ -113,6 +116,21 @@ def test_the_same_bits_as_serial_and_threads(case, address):
         numbers = (L + M if S == 3 else L + S * M) * (D + 1)
         for moved in (told["bytes_sent"], told["bytes_received"]):
             assert moved / told["tasks"] * S == pytest.approx(4 * numbers, rel=0.05)
+
+
+def test_experiments_of_the_paper(address, tmp_path):
+    """On a cluster the clock is a real one, and the errors are those of the simulated one."""
+    source = Source("synthetic", "ml-100k", 0.05)
+    study = load_study(source, tmp_path)
+    curves = []
+    for links in (Links(address=address), Links()):
+        settings = Settings(source, tmp_path, "paper", epochs=2, workers=4, links=links)
+        one = spec(settings, study, "DSGLD-S", 2)
+        record = perform(one, study, tmp_path / "runs")
+        assert record["failed"] is None and record["engine"]["workers"] == 4
+        names = ("chain", "epoch", "train_rmse")
+        curves.append(sorted(zip(*(record["trace"][name] for name in names), strict=True)))
+    assert curves[0] == curves[1] and len(curves[0]) >= 4
 
 
 def engine_of(cluster):
