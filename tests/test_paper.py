@@ -113,13 +113,13 @@ def test_the_search_looks_at_validation_ratings_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "REGULARIZATIONS", (4.0, 8.0))
     monkeypatch.setattr(search, "SAMPLERS", ((4.0, 1.0), (8.0, 2.0)))
     monkeypatch.setattr(search, "SEARCH_EPOCHS", 3.0)
-    small = [*SMALL[:4], "--epochs", "3", "--workers", "4", "--jobs", "1"]
+    small = [*SMALL[:4], "--epochs", "3", "--dimensions", "2", "4", "--workers", "4", "--jobs", "1"]
     ran = command("paper", "search", *small, "--out", tmp_path / "s", "--json")
     found = ran.json["tuned"]
     assert set(found) == {"SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C"}
     assert all(spec.validating for spec in seen)
-    assert found["SGD"]["epochs"] <= 3
-    assert found["SGLD"] in ({"mini_batches": 4, "pace": 1}, {"mini_batches": 8, "pace": 2})
+    assert set(found["SGD"]) == {"2", "4"} and found["SGD"]["4"]["epochs"] <= 3
+    assert found["SGLD"]["2"] in ({"mini_batches": 4, "pace": 1}, {"mini_batches": 8, "pace": 2})
     assert json.loads((tmp_path / "s" / "tuned.json").read_text()) == found
 
 

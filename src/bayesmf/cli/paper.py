@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.paper.experiments import Settings
+    from bayesmf.paper.presets import Tuned
 
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all", "search")
 
@@ -117,7 +117,7 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
     path = settings.out / "tuned.json"
     if path.exists() and args.experiment != "search":
         try:
-            found: Mapping[str, Mapping[str, float]] = json.loads(path.read_bytes())
+            found: Tuned = json.loads(path.read_bytes())
         except ValueError:
             raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
         return replace(settings, tuned=found)
@@ -152,8 +152,9 @@ def _tell_search(settings: Settings, args: argparse.Namespace) -> None:
         print_json({"tuned": settings.tuned})
         return
     facts = [
-        (name, ", ".join(f"{key} {value:.4g}" for key, value in found.items()) or "as by default")
-        for name, found in settings.tuned.items()
+        (f"{name}, D = {d}", ", ".join(f"{key} {value:.4g}" for key, value in found.items()))
+        for name, by_dimension in settings.tuned.items()
+        for d, found in by_dimension.items()
     ]
     print_facts([*facts, ("saved", str(settings.out / "tuned.json"))])
 

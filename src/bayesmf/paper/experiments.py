@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, make_plan
+from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from bayesmf.paper.runs import Links, RunSpec, kept, perform
 from bayesmf.paper.studies import Source, Study, load_study
 
@@ -34,7 +34,7 @@ class Settings:
     links: Links = field(default_factory=Links)
     seed: int = 0
     jobs: int = 1
-    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tuned: Tuned = field(default_factory=dict)
     dimensions: Sequence[int] = DIMENSIONS
 
     @property

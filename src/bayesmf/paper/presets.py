@@ -40,6 +40,10 @@ ROUND, THIN_ROUNDS, PRECISION_ROUNDS = 50, 10, 50
 TAU, BETA_0_SGLD, INITIAL_PRECISION, DECAY = 2.0, 300.0, 2.0, 0.51
 
 
+# By algorithm and number of factors.
+Tuned = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
 @dataclass(frozen=True)
 class Plan:
     """One algorithm as it is to be run: plain values, all that its result depends on."""
@@ -82,7 +86,7 @@ def make_plan(
     share: float,
     epochs: float = EPOCHS,
     burn_in: float | str | None = None,
-    tuned: Mapping[str, Mapping[str, float]] | None = None,
+    tuned: Tuned | None = None,
 ) -> Plan:
     """The plan of an algorithm under the settings of a name."""
     if algorithm == "bayesmf":
@@ -108,7 +112,7 @@ def make_plan(
         rule = _printed(algorithm, grid, chains, model, share, n_ratings, epochs, burn_in)
         beta_0 = 1.0 if isinstance(rule, SGD) else BETA_0_SGLD
         return replace(base, beta_0=beta_0, sampler=settings_dict(rule))
-    found: dict[str, Any] = dict((tuned or {}).get(algorithm, {}))
+    found: dict[str, Any] = dict(_for_dimension((tuned or {}).get(algorithm, {}), n_factors))
     if parts := found.pop("mini_batches", None):
         found["batch_size"] = max(1, round(n_ratings / parts))
     if algorithm in ("SGD", "DSGD"):
@@ -118,6 +122,11 @@ def make_plan(
             grid=grid, n_chains=chains, **{"epochs": epochs, "burn_in": epochs / 10, **found}
         )
     return replace(base, sampler=settings_dict(rule))
+
+
+def _for_dimension(found: Mapping[str, Mapping[str, float]], n_factors: int) -> Mapping[str, float]:
+    """What was found for so many factors, or for the fewest."""
+    return found.get(str(n_factors)) or next(iter(found.values()), {})
 
 
 def _printed(

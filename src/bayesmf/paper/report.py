@@ -248,8 +248,11 @@ def _method(settings: Settings, study: Study) -> str:
         "and thinning are the paper's (Section 4.2, Appendix A); burn-in ends "
         f"{end}.",
         "tuned": "Steps and SGD's regularisation and number of passes were found on a validation "
-        "split of the training ratings ([tuned.json](tuned.json)); ratings are scaled to variance "
-        "one, tau is drawn, and the noise of a visit is matched to its probability.",
+        "split of the training ratings ([tuned.json](tuned.json), trials in "
+        "[search.csv](search.csv)); ratings are scaled to variance one, tau is drawn, and the "
+        "noise of a visit is matched to its probability. Samplers were judged by their error "
+        "alone, by which long steps win: what they draw can be hotter than the posterior, fit for "
+        "an average and not for intervals.",
     }[settings.settings]
     return (
         "## How it was done\n\n"

@@ -146,6 +146,7 @@ def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
         "real_seconds": time.monotonic() - begin,
         "compile_seconds": compiled,
         "epochs": done.epochs,
+        "repairs": done.repairs,
         "n_draws": sum(trace["draws"][-settings.sampler.n_chains :]),
         "first_step": history.events[0]["step_size"] if history.events else None,
         "engine": {k: done.engine[k] for k in ("workers", "idle", "bytes_sent", "bytes_received")},

@@ -2,8 +2,9 @@
 
 One thing after the other, around the default. For the optimisers: the regularisation, the step,
 then smaller mini-batches with a step that decays, and the number of passes after which the
-validation error is lowest. For the samplers: how many mini-batches a pass has, and the step. The
-test ratings are not looked at.
+validation error is lowest; with more factors the regularisation and the passes again. For the
+samplers: how many mini-batches a pass has, and the step, for all numbers of factors. The test
+ratings are not looked at.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ CLOSER = (0.75, 1.25)  # times the best of them
 PACES = (2.0, 4.0, 8.0)  # times the default step, which is on the safe side
 DECAYING = {"mini_batches": 48.0, "decay": 1.0, "kappa": 20.0}
 # (mini-batches of a pass, pace): the default step shrinks with the mini-batch.
-SAMPLERS = ((32.0, 2.0), (64.0, 4.0), (64.0, 8.0), (256.0, 4.0), (256.0, 8.0), (256.0, 16.0))
+SAMPLERS = ((64.0, 6.0), (64.0, 12.0), (256.0, 6.0), (256.0, 12.0), (256.0, 24.0))
 SEARCH_EPOCHS = 40.0  # of the samplers; SGD has as many as it will have
 Options = dict[str, float]
-Found = dict[str, Options]
+Found = dict[str, dict[str, Options]]  # by algorithm and number of factors
 Best = tuple[Options, Record]
 
 
@@ -37,9 +38,9 @@ def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[F
     trials: list[Record] = []
     plain = replace(settings, settings="tuned", tuned={})
 
-    def best_of(name: str, options: list[Options], epochs: float | None = None) -> Best:
+    def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
         """Those of the options that give the lowest error, and their run."""
-        specs = [_trial(plain, study, name, one, epochs) for one in options]
+        specs = [_trial(plain, study, name, d, one, epochs) for one in options]
         records = perform_all(specs, settings, study, bar)
         found = [records[one.key] for one in specs]
         trials.extend(found)
@@ -47,13 +48,20 @@ def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[F
         best = errors.index(min(errors))
         return options[best], found[best]
 
-    found = {name: _search_optimiser(partial(best_of, name)) for name in ("SGD", "DSGD")}
+    found: Found = {}
+    fewest, *more = settings.dimensions
+    for name in ("SGD", "DSGD"):
+        best = _search_optimiser(partial(best_of, name, fewest))
+        found[name] = {str(fewest): best}
+        for d in more:
+            best = _search_near(best, partial(best_of, name, d))
+            found[name][str(d)] = best
     for name in MCMC:
         options = [
             {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4} for n, pace in SAMPLERS
         ]
-        best, _ = best_of(name, options, SEARCH_EPOCHS)
-        found[name] = {key: best[key] for key in ("mini_batches", "pace")}
+        best, _ = best_of(name, fewest, options, SEARCH_EPOCHS)
+        found[name] = {str(fewest): {key: best[key] for key in ("mini_batches", "pace")}}
     return found, trials
 
 
@@ -66,14 +74,24 @@ def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
     return {**best, "epochs": _best_epoch(record)}
 
 
+def _search_near(known: Options, best_of: Callable[[list[Options]], Best]) -> Options:
+    """More factors want another regularisation, and fewer passes."""
+    base = {key: value for key, value in known.items() if key != "epochs"}
+    strength = base["regularization"]
+    best, record = best_of([{**base, "regularization": strength * k} for k in (1.0, *CLOSER)])
+    return {**best, "epochs": _best_epoch(record)}
+
+
 def _trial(
     settings: Settings,
     study: Study,
     name: str,
+    d: int,
     changes: Options,
     epochs: float | None = None,
 ) -> RunSpec:
-    one = spec(replace(settings, tuned={name: changes}), study, name, epochs=epochs)
+    tuned = {name: {str(d): changes}}
+    one = spec(replace(settings, tuned=tuned), study, name, n_factors=d, epochs=epochs)
     return replace(one, validating=True)
 
 

@@ -38,6 +38,7 @@ def run_row(record: Record) -> Row:
         "computed_seconds": record.get("real_seconds"),
         "epochs": record.get("epochs"),
         "draws": record.get("n_draws"),
+        "repairs": record.get("repairs"),
         "idle": None if idle[0] is None else sum(idle) / len(idle),
         "megabytes_moved": record.get("engine")
         and (record["engine"]["bytes_sent"] + record["engine"]["bytes_received"]) / 1e6,
