@@ -3,35 +3,20 @@
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-import bayesmf
-from bayesmf import SGD, BayesianMF, Checkpoint, Gibbs, InputError, Interrupted, saving, storage
+from bayesmf import Gibbs, InputError, saving, storage
 from bayesmf import checkpoints as ck
-from bayesmf.callbacks import History
-from bayesmf.chain import Settings
 from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial
-from bayesmf.monitor import Pairs, Validation
-from bayesmf.priors import GammaPrior, WishartPrior
-from bayesmf.rounds import data_shape
-from bayesmf.server import run
-from dying import Dying, Killed, facts
-from problems import random_data
-
-DATA = random_data(40, 30, 500)
-SHAPE = data_shape(DATA)
-KNOWN = Validation(
-    Pairs(*(part[:9] for part in DATA.triples()[:2]), np.ones(9, bool)), DATA.triples()[2][:9]
-)
+from checkpointed import names, run_kept, settings_of, stop_late
+from dying import Dying, Killed
 
 
 @pytest.fixture(autouse=True)
@@ -40,36 +25,14 @@ def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-def _settings(sampler, **more):
-    return replace(Settings(sampler.resolve(SHAPE), GammaPrior(), 2, None, 0, 50), **more)
-
-
-SETTINGS = _settings(Gibbs(n_chains=2, epochs=9, burn_in=3))
-
-
-def _run(folder, settings=SETTINGS, engine=None, **how):
-    history = History()
-    checkpoint = None if folder is None else Checkpoint(folder, **{"every": 0, **how})
-    report = run(DATA, settings, engine or Serial(), None, [history], checkpoint=checkpoint)
-    return facts(report, history)
-
-
 @pytest.fixture(scope="module")
 def reference():
-    return _run(None)
+    return run_kept(None)
 
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A run that was killed after six or seven of its nine rounds."""
-    folder = tmp_path / "stopped"
-    with pytest.raises(Killed):
-        _run(folder, engine=Dying(Serial(), 220))
-    return folder
-
-
-def _names(folder):
-    return sorted(os.listdir(folder))
+    return stop_late(tmp_path / "stopped")
 
 
 # -- what is there ------------------------------------------------------------------------------
@@ -80,16 +43,16 @@ def test_layout_and_numbers_are_bounded(tmp_path, reference):
 
     class Watching(Serial):
         def submit(self, task):
-            seen.append(_names(tmp_path / "c" / "chain-0"))
+            seen.append(names(tmp_path / "c" / "chain-0"))
             return super().submit(task)
 
-    assert _run(tmp_path / "c", engine=Watching()) == reference
-    assert _names(tmp_path / "c") == ["chain-0", "chain-1", "lock", "run"]
+    assert run_kept(tmp_path / "c", engine=Watching()) == reference
+    assert names(tmp_path / "c") == ["chain-0", "chain-1", "lock", "run"]
     assert max(sum(name.startswith("round-") for name in names) for names in seen) == 2
     assert not any(name.startswith(".") for names in seen for name in names)
     rounds = [name for name in seen[-1] if name.startswith("round-")]
     assert rounds == ["round-000000007", "round-000000008"]
-    batches = [name for name in _names(tmp_path / "c" / "chain-0") if name.startswith("draws-")]
+    batches = [name for name in names(tmp_path / "c" / "chain-0") if name.startswith("draws-")]
     spans = [tuple(map(int, name.split("-")[1:3])) for name in batches]
     assert spans == [(k, k + 1) for k in range(6)]  # each draw once
 
@@ -109,23 +72,23 @@ def test_draws_are_written_once_and_again_when_some_were_forgotten(tmp_path, mon
 
     monkeypatch.setattr(storage, "write_array", noting)
     monkeypatch.setattr(DrawStore, "select", selecting)
-    _run(tmp_path / "fixed", _settings(Gibbs(epochs=30, burn_in=5)))
+    run_kept(tmp_path / "fixed", settings_of(Gibbs(epochs=30, burn_in=5)))
     assert sum(written) == 25
     written.clear()
-    settings = _settings(Gibbs(), target="fast", max_draws=6)
-    _, _, events = _run(tmp_path / "growing", settings)
+    settings = settings_of(Gibbs(), target="fast", max_draws=6)
+    _, _, events = run_kept(tmp_path / "growing", settings)
     *left, _ = left  # the last time, what is kept was on the disk already
     assert left
     kept = sum(now["draws"] != before["draws"] for before, now in pairwise(events))
     assert sum(written) == kept + sum(left)
-    batches = [n for n in _names(tmp_path / "growing" / "chain-0") if n.startswith("draws-")]
+    batches = [n for n in names(tmp_path / "growing" / "chain-0") if n.startswith("draws-")]
     assert len(batches) <= 12  # of two checkpoints
 
 
 def test_draws_are_not_written_again_after_a_resume(stopped, reference):
     before = set(stopped.glob("chain-*/draws-*"))
     assert len(before) >= 4
-    assert _run(stopped, resume=True) == reference
+    assert run_kept(stopped, resume=True) == reference
     assert before < set(stopped.glob("chain-*/draws-*"))
 
 
@@ -156,8 +119,8 @@ def test_how_often(tmp_path, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(ck.ChainFolder, "write", slow)
-            settings = _settings(Gibbs(epochs=40, burn_in=35))
-            _run(tmp_path / f"{every}-{cost}", settings, Ticking(), every=every)
+            settings = settings_of(Gibbs(epochs=40, burn_in=35))
+            run_kept(tmp_path / f"{every}-{cost}", settings, Ticking(), every=every)
         return [t for chain, t in written if chain == 0]
 
     assert rounds_written(60.0, 0.0) == [6, 12, 18, 24, 30, 36, 40]
@@ -199,12 +162,12 @@ def test_any_flipped_bit_is_noticed(stopped, tmp_path, caplog):
                 folder.load()
             assert (copy / newest.name).exists()  # somebody may mend it
         shutil.rmtree(copy)
-    for name in _names(stopped / "run"):
+    for name in names(stopped / "run"):
         copy = tmp_path / "whole"
         shutil.copytree(stopped, copy)
         _flip(copy / "run" / name, 77)
         with pytest.raises(InputError, match="damaged"):
-            _run(copy, resume=True)
+            run_kept(copy, resume=True)
         shutil.rmtree(copy)
 
 
@@ -212,11 +175,11 @@ def test_the_one_before_serves_when_the_newest_is_damaged(stopped, reference, ca
     newest = max((stopped / "chain-1").glob("round-*"))
     _flip(newest / "users.npy", 1000)
     (max((stopped / "chain-0").glob("round-*")) / "items.npy").unlink()
-    assert _run(stopped, resume=True) == reference
+    assert run_kept(stopped, resume=True) == reference
     assert caplog.text.count("damaged") == 2
     for chain in ("chain-0", "chain-1"):
         _flip(max((stopped / chain).glob("round-*")) / "manifest.json", 50)
-    assert _run(stopped, resume=True) == reference
+    assert run_kept(stopped, resume=True) == reference
 
 
 def test_a_batch_in_the_place_of_another_is_noticed(stopped, tmp_path):
@@ -234,7 +197,7 @@ def test_what_a_killed_process_left_is_swept_away(stopped, reference):
         (folder / ".bayesmf-1-abc" / "users.npy").write_bytes(b"half")
     orphan = stopped / "chain-0" / "draws-000000-000009-00000000"
     orphan.mkdir()
-    assert _run(stopped, resume=True) == reference
+    assert run_kept(stopped, resume=True) == reference
     assert not list(stopped.rglob(".bayesmf-*"))
     assert not orphan.exists()
 
@@ -262,12 +225,12 @@ class _Fuse:
 
 
 def test_killed_between_any_two_steps_of_writing(tmp_path, monkeypatch):
-    settings = _settings(Gibbs(epochs=6, burn_in=2))
-    reference = _run(None, settings)
+    settings = settings_of(Gibbs(epochs=6, burn_in=2))
+    reference = run_kept(None, settings)
     with monkeypatch.context() as patch:
         fuse = _Fuse(patch)
         fuse.left = 1 << 30
-        _run(tmp_path / "whole", settings)
+        run_kept(tmp_path / "whole", settings)
     steps = fuse.used
     assert steps > 150
     for k, at in enumerate(range(1, steps, 13)):  # 13 is no multiple of what a round writes
@@ -276,8 +239,8 @@ def test_killed_between_any_two_steps_of_writing(tmp_path, monkeypatch):
             fuse = _Fuse(patch)
             fuse.left = at
             with pytest.raises(Killed):
-                _run(folder, settings)
-        assert _run(folder, settings, resume=True) == reference
+                run_kept(folder, settings)
+        assert run_kept(folder, settings, resume=True) == reference
         assert not list(folder.rglob(".bayesmf-*"))
 
 
@@ -296,14 +259,14 @@ def test_a_full_disk_is_survived(code, tmp_path, reference, monkeypatch, caplog)
         return write(file, chunks)
 
     monkeypatch.setattr(storage, "write_chunks", full)
-    assert _run(tmp_path / "c") == reference
+    assert run_kept(tmp_path / "c") == reference
     told = [record.getMessage() for record in caplog.records]
     assert len(told) > 2
     assert all("the run goes on, the last good one is of epoch" in one for one in told)
     assert not list((tmp_path / "c").rglob(".bayesmf-*"))
     assert max((tmp_path / "c" / "chain-0").glob("round-*")).name == "round-000000009"
     caplog.clear()
-    assert _run(tmp_path / "c", engine=Dying(Serial(), 0), resume=True) == reference
+    assert run_kept(tmp_path / "c", engine=Dying(Serial(), 0), resume=True) == reference
     assert not caplog.records
 
 
@@ -319,11 +282,11 @@ def test_a_disk_that_is_full_to_the_end_leaves_the_last_good_checkpoint(
         return write(file, chunks)
 
     monkeypatch.setattr(storage, "write_chunks", full)
-    assert _run(tmp_path / "c") == reference
+    assert run_kept(tmp_path / "c") == reference
     monkeypatch.undo()
     newest = max((tmp_path / "c" / "chain-0").glob("round-*")).name
     assert "round-000000001" < newest < "round-000000009"
-    assert _run(tmp_path / "c", resume=True) == reference
+    assert run_kept(tmp_path / "c", resume=True) == reference
 
 
 def test_a_limit_that_the_system_sets(tmp_path):
@@ -351,195 +314,3 @@ def test_a_limit_that_the_system_sets(tmp_path):
     assert ran.stdout == "same\n", ran.stderr
     assert "File too large" in ran.stderr
     assert "the last good one is of epoch 4" in ran.stderr
-
-
-# -- what is refused ----------------------------------------------------------------------------
-
-
-def test_a_folder_with_checkpoints_is_resumed_or_left_alone(stopped):
-    before = sorted(stopped.rglob("*"))
-    with pytest.raises(InputError, match=r"holds checkpoints of an earlier run: .*--resume"):
-        _run(stopped)
-    assert sorted(stopped.rglob("*")) == before
-
-
-def test_foreign_folders_and_files_are_refused(tmp_path):
-    (tmp_path / "thesis.tex").write_text("all of it")
-    for resume in (False, True):
-        with pytest.raises(InputError, match=r"also holds 'thesis.tex'"):
-            _run(tmp_path, resume=resume)
-        with pytest.raises(InputError, match="is a file and not a folder"):
-            _run(tmp_path / "thesis.tex" / "c", resume=resume)
-    assert _names(tmp_path) == ["thesis.tex"]
-
-
-def test_checkpoints_without_their_run_are_refused(stopped):
-    shutil.rmtree(stopped / "run")
-    with pytest.raises(InputError, match="no run folder"):
-        _run(stopped, resume=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"seed": 1}, "seed 0 there, 1 here"),
-        ({"n_factors": 3}, "n_factors 2 there, 3 here"),
-        ({"tau": 2.0}, "tau none there, 2.0 here"),
-        ({"max_draws": 10}, "max_draws 50 there, 10 here"),
-        ({"scale": 2.0}, "scale 1.0 there, 2.0 here"),
-        ({"target": "fast"}, "target balanced there, fast here"),
-        ({"prior": GammaPrior(alpha_0=2.0)}, "prior alpha_0 1.0 there, 2.0 here"),
-        ({"prior": WishartPrior(False)}, "prior name GammaPrior there, WishartPrior here"),
-        ({"sampler": replace(SETTINGS.sampler, epochs=10.0)}, "sampler epochs 9.0 there, 10.0"),
-        ({"sampler": replace(SETTINGS.sampler, n_chains=3)}, "sampler n_chains 2 there, 3 here"),
-        ({"sampler": SGD(epochs=9).resolve(SHAPE)}, "sampler rule Gibbs there, SGD here"),
-    ],
-)
-def test_another_run_is_refused(stopped, change, says):
-    with pytest.raises(InputError, match="of another run") as info:
-        _run(stopped, replace(SETTINGS, **change), resume=True)
-    assert f": {says}" in str(info.value)
-
-
-def test_other_ratings_are_refused(stopped, monkeypatch):
-    checkpoint = Checkpoint(stopped, resume=True)
-    with pytest.raises(InputError, match="ratings number 500 there, 501 here"):
-        run(random_data(40, 30, 501), SETTINGS, Serial(), checkpoint=checkpoint)
-    code = DATA.by_user.value.copy()
-    code[[0, 1]] = code[[1, 0]]  # two ratings exchanged
-    other = replace(DATA, by_user=replace(DATA.by_user, value=code))
-    with pytest.raises(InputError, match=r"ratings digest [0-9a-f]{12} there, \w{12} here"):
-        run(other, SETTINGS, Serial(), checkpoint=checkpoint)
-    with pytest.raises(InputError, match="validation number none there, 9 here"):
-        run(DATA, SETTINGS, Serial(), KNOWN, checkpoint=checkpoint)
-    monkeypatch.setattr("bayesmf.identity.__version__", "9.9")
-    with pytest.raises(InputError, match=rf"version {bayesmf.__version__} there, 9.9 here"):
-        _run(stopped, resume=True)
-
-
-def test_another_validation_set_is_refused(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "c")
-    run(DATA, SETTINGS, Serial(), KNOWN, checkpoint=checkpoint)
-    again = replace(checkpoint, resume=True)
-    with pytest.raises(InputError, match="validation digest"):
-        run(DATA, SETTINGS, Serial(), replace(KNOWN, value=KNOWN.value + 1), checkpoint=again)
-    with pytest.raises(InputError, match="validation"):
-        run(DATA, SETTINGS, Serial(), checkpoint=again)
-
-
-def test_only_one_process_writes(stopped, reference):
-    from bayesmf.journal import only_one
-
-    with only_one(stopped), pytest.raises(InputError, match="Another process is at work"):
-        _run(stopped, resume=True)
-    assert _run(stopped, resume=True) == reference
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (Checkpoint("c", every=-1), "every"),
-        (Checkpoint("c", every=float("nan")), "every"),
-        (Checkpoint("c", every="often"), "every"),
-        (Checkpoint("c", keep=0), "keep"),
-        (7, "a folder or a Checkpoint"),
-    ],
-)
-def test_what_cannot_be_meant(given, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model = BayesianMF(2, sampler=SGD(epochs=1))
-    with pytest.raises(InputError, match=says):
-        model.fit(([1, 2], [1, 2], [3.0, 4.0]), checkpoint=given)
-    assert _names(tmp_path) == []
-
-
-@pytest.fixture(autouse=True)
-def signals_reach_us():
-    """A job in the background may have been told to ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-# -- signals ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_with_a_checkpoint(signum, tmp_path, reference):
-    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-
-    def send(event):
-        if (event.chain, event.epoch) == (1, 4):
-            os.kill(os.getpid(), signum)
-
-    checkpoint = Checkpoint(tmp_path / "c", every=1e9)
-    history = History()
-    with pytest.raises(Interrupted) as info:
-        run(DATA, SETTINGS, Serial(), None, [history, send], checkpoint=checkpoint)
-    assert info.value.signum == signum
-    told = f"stopped by {signum.name} after epoch 4 of 9; go on with fit(..., checkpoint="
-    assert str(info.value).startswith(told)
-    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
-    assert _run(tmp_path / "c", resume=True) == reference
-
-
-def test_a_run_of_unknown_length_says_how_far_it_came(tmp_path):
-    def send(event):
-        if event.epoch == 14:  # in the second stage
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    settings = _settings(Gibbs(), target="fast")
-    with pytest.raises(Interrupted, match="after epoch 14; go on with"):
-        run(DATA, settings, Serial(), None, [History(), send],
-            checkpoint=Checkpoint(tmp_path / "c"))  # fmt: skip
-    assert _run(tmp_path / "c", settings, resume=True) == _run(None, settings)
-
-
-def test_a_second_signal_ends_at_once(tmp_path, reference):
-    tasks = []
-
-    class Sending(Serial):
-        def submit(self, task):
-            tasks.append(task)
-            if len(tasks) in (100, 101):
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().submit(task)
-
-    with pytest.raises(Interrupted, match="second time"):
-        _run(tmp_path / "c", engine=Sending())
-    assert len(tasks) <= 101
-    assert _run(tmp_path / "c", resume=True) == reference
-
-
-def test_a_signal_with_a_full_disk_tells_what_is_there(tmp_path, reference, monkeypatch):
-    write = storage.write_chunks
-
-    def full(file, chunks):
-        raise OSError(errno.ENOSPC, "full")
-
-    def send(event):
-        if event.epoch == 4:
-            monkeypatch.setattr(storage, "write_chunks", full)
-        if (event.chain, event.epoch) == (0, 6):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(Interrupted, match="after epoch 3 of 9"):
-        run(DATA, SETTINGS, Serial(), None, [History(), send],
-            checkpoint=Checkpoint(tmp_path / "c", every=0))  # fmt: skip
-    monkeypatch.setattr(storage, "write_chunks", write)
-    assert _run(tmp_path / "c", resume=True) == reference
-
-
-def test_signals_that_were_ignored_stay_so(tmp_path, reference):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-
-        def send(event):
-            os.kill(os.getpid(), signal.SIGINT)
-
-        history = History()
-        checkpoint = Checkpoint(tmp_path / "c")
-        report = run(DATA, SETTINGS, Serial(), None, [history, send], checkpoint=checkpoint)
-        assert facts(report, history) == reference
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,114 @@
+"""Signals end a run with a checkpoint."""
+
+import errno
+import os
+import signal
+
+import pytest
+
+from bayesmf import Checkpoint, Gibbs, Interrupted, storage
+from bayesmf.callbacks import History
+from bayesmf.engines.local import Serial
+from bayesmf.server import run
+from checkpointed import DATA, SETTINGS, run_kept, settings_of
+from dying import facts
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """No test here pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return run_kept(None)
+
+
+@pytest.fixture(autouse=True)
+def signals_reach_us():
+    """A job in the background may have been told to ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_with_a_checkpoint(signum, tmp_path, reference):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+    def send(event):
+        if (event.chain, event.epoch) == (1, 4):
+            os.kill(os.getpid(), signum)
+
+    checkpoint = Checkpoint(tmp_path / "c", every=1e9)
+    history = History()
+    with pytest.raises(Interrupted) as info:
+        run(DATA, SETTINGS, Serial(), None, [history, send], checkpoint=checkpoint)
+    assert info.value.signum == signum
+    told = f"stopped by {signum.name} after epoch 4 of 9; go on with fit(..., checkpoint="
+    assert str(info.value).startswith(told)
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert run_kept(tmp_path / "c", resume=True) == reference
+
+
+def test_a_run_of_unknown_length_says_how_far_it_came(tmp_path):
+    def send(event):
+        if event.epoch == 14:  # in the second stage
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    settings = settings_of(Gibbs(), target="fast")
+    with pytest.raises(Interrupted, match="after epoch 14; go on with"):
+        run(DATA, settings, Serial(), None, [History(), send],
+            checkpoint=Checkpoint(tmp_path / "c"))  # fmt: skip
+    assert run_kept(tmp_path / "c", settings, resume=True) == run_kept(None, settings)
+
+
+def test_a_second_signal_ends_at_once(tmp_path, reference):
+    tasks = []
+
+    class Sending(Serial):
+        def submit(self, task):
+            tasks.append(task)
+            if len(tasks) in (100, 101):
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().submit(task)
+
+    with pytest.raises(Interrupted, match="second time"):
+        run_kept(tmp_path / "c", engine=Sending())
+    assert len(tasks) <= 101
+    assert run_kept(tmp_path / "c", resume=True) == reference
+
+
+def test_a_signal_with_a_full_disk_tells_what_is_there(tmp_path, reference, monkeypatch):
+    write = storage.write_chunks
+
+    def full(file, chunks):
+        raise OSError(errno.ENOSPC, "full")
+
+    def send(event):
+        if event.epoch == 4:
+            monkeypatch.setattr(storage, "write_chunks", full)
+        if (event.chain, event.epoch) == (0, 6):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="after epoch 3 of 9"):
+        run(DATA, SETTINGS, Serial(), None, [History(), send],
+            checkpoint=Checkpoint(tmp_path / "c", every=0))  # fmt: skip
+    monkeypatch.setattr(storage, "write_chunks", write)
+    assert run_kept(tmp_path / "c", resume=True) == reference
+
+
+def test_signals_that_were_ignored_stay_so(tmp_path, reference):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+
+        def send(event):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        history = History()
+        checkpoint = Checkpoint(tmp_path / "c")
+        report = run(DATA, SETTINGS, Serial(), None, [history, send], checkpoint=checkpoint)
+        assert facts(report, history) == reference
+    finally:
+        signal.signal(signal.SIGINT, before)
