@@ -22,6 +22,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 SHADES = ("#B0B0B0", "#56B4E9", "#0072B2", "#000000")
 Record = Mapping[str, Any]
+Curve = list[tuple[float, float, bool]]  # seconds, RMSE, whether it burns in
 
 
 def label(record: Record) -> str:
@@ -58,7 +59,7 @@ def draw_convergence(
         axes[0].set_ylabel("RMSE on held-out ratings")
         axes[0].set_title(f"{title}, D = {records[0]['plan']['n_factors']}")
         axes[1].set_title("the same, linear axis")
-        _zoom(axes[0], [shown(record["trace"]) for record in records], floors)
+        _zoom(axes, [shown(record["trace"]) for record in records], floors)
         _clock(figure, axes, clock)
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8.5)
@@ -87,7 +88,7 @@ def draw_chains(
             axis.set_title(name)
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
         axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
-        _zoom(axes[0], [shown(r["trace"]) for group in groups for r in group], floors)
+        _zoom(axes, [shown(r["trace"]) for group in groups for r in group], floors)
         _clock(figure, axes, clock)
         return save_both(figure, path)
 
@@ -152,13 +153,18 @@ def _floors(axis: Any, floors: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _zoom(axis: Any, curves: Sequence[Any], floors: Mapping[str, float]) -> None:
-    """From the lowest to a little above where curves end: the start would hide the rest."""
-    ends = [curve[-1][1] for curve in curves if curve]
-    lowest = min([*ends, *floors.values()])
-    highest = max(ends)
-    room = max(highest - min(ends), 0.02 * lowest)
-    axis.set_ylim(lowest - 0.1 * room, highest + 1.2 * room)
+def _zoom(axes: Sequence[Any], curves: Sequence[Curve], floors: Mapping[str, float]) -> None:
+    """From the lowest to where burn-in ends, and no empty time: the start would hide the rest."""
+    curves = [curve for curve in curves if curve]
+    ends = [curve[-1][1] for curve in curves]
+    marks = [next((rmse for _, rmse, burning in curve if not burning), None) for curve in curves]
+    lowest, room = min([*ends, *floors.values()]), max(max(ends) - min(ends), 0.02 * min(ends))
+    top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks if mark is not None)])
+    axes[0].set_ylim(lowest - 0.1 * room, top)
+    for axis in axes:
+        if axis.get_xscale() == "log":
+            seen = [seconds for curve in curves for seconds, rmse, _ in curve if rmse <= top]
+            axis.set_xlim(left=0.7 * min(seconds for seconds in seen if seconds > 0))
 
 
 def _clock(figure: Any, axes: Any, clock: str) -> None:

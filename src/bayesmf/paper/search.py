@@ -1,7 +1,7 @@
 """Settings found on a validation split, for `--settings tuned`.
 
-One thing after the other, around the default. For the optimisers: the regularisation, the step,
-then smaller mini-batches with a step that decays, and the number of passes after which the
+For the optimisers: regularisation and step, the regularisation more closely, then smaller
+mini-batches with a step that decays, and the number of passes after which the
 validation error is lowest; with more factors the regularisation and the passes again. For the
 samplers: how many mini-batches a pass has, and the step, for all numbers of factors. The test
 ratings are not looked at.
@@ -9,6 +9,7 @@ ratings are not looked at.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -21,9 +22,9 @@ from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import RunSpec, shown
 from bayesmf.paper.studies import Study
 
-REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0)
-CLOSER = (0.75, 1.25)  # times the best of them
-PACES = (2.0, 4.0, 8.0)  # times the default step, which is on the safe side
+REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+PACES = (1.0, 2.0, 4.0, 8.0)  # times the default step, which is on the safe side
+CLOSER = (0.75, 1.25)  # times the best regularisation
 DECAYING = {"mini_batches": 48.0, "decay": 1.0, "kappa": 20.0}
 # (mini-batches of a pass, pace): the default step shrinks with the mini-batch.
 SAMPLERS = ((64.0, 6.0), (64.0, 12.0), (256.0, 6.0), (256.0, 12.0), (256.0, 24.0))
@@ -66,10 +67,11 @@ def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[F
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
-    best, _ = best_of([{"regularization": strength} for strength in REGULARIZATIONS])
+    # Together: a short step may end where overfitting begins, and would ask for less.
+    grid = itertools.product(REGULARIZATIONS, PACES)
+    best, _ = best_of([{"regularization": r, "pace": pace} for r, pace in grid])
     strength = best["regularization"]
-    best, _ = best_of([best, *({"regularization": strength * part} for part in CLOSER)])
-    best, _ = best_of([best, *({**best, "pace": pace} for pace in PACES)])
+    best, _ = best_of([best, *({**best, "regularization": strength * k} for k in CLOSER)])
     best, record = best_of([best, {**best, **DECAYING}])
     return {**best, "epochs": _best_epoch(record)}
 

@@ -53,10 +53,10 @@ class Source:
     def title(self) -> str:
         """For figures."""
         part = "" if self.scale == 1 else f", {100 * self.scale:g}% of it"
+        names = {"netflix": "Netflix", "yahoo": "Yahoo! Music"}
         if self.kind == "synthetic":
-            return f"synthetic ratings of {self.what}'s shape{part}"
-        name = {"netflix": "Netflix", "yahoo": "Yahoo! Music"}.get(self.kind, Path(self.what).name)
-        return f"{name}{part}"
+            return f"synthetic ratings, {names.get(self.what, self.what)}'s shape{part}"
+        return f"{names.get(self.kind, Path(self.what).name)}{part}"
 
     @property
     def model(self) -> str:
