@@ -95,8 +95,9 @@ def _settings(args: argparse.Namespace) -> Settings:
         source=Source.parse(args.data, scale, args.seed),
         out=args.out,
         settings=args.settings,
-        budget=args.budget,
-        epochs=args.epochs or EPOCHS,
+        # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
+        budget=float(args.budget),
+        epochs=float(args.epochs or EPOCHS),
         workers=args.workers,
         links=Links(args.latency * 1e-3, args.bandwidth * 1.25e8, args.ray_address),
         seed=args.seed,
