@@ -178,12 +178,12 @@ def splits(model: str, records: Sequence[Record]) -> Verdict:
         figures[f"{name}_seconds"] = seconds
     lower = "column" if column["final"] < square["final"] else "square"
     sooner = "column" if figures["column_seconds"] < figures["square_seconds"] else "square"
-    should = "column" if model == "netflix" else "square"
+    should, size = ("column", "smaller") if model == "netflix" else ("square", "larger")
     verdict = {2: HOLDS, 1: PART, 0: NOT}[(lower == should) + (sooner == should)]
     return Verdict(
         "splits", claim, verdict,
-        f"here ({model}'s shape) the {lower} split ends lower ({square['final']:.4f} square, "
-        f"{column['final']:.4f} column), and {goal:.4f} takes the square split "
+        f"here (taken for the {size} data) the {lower} split ends lower "
+        f"({square['final']:.4f} square, {column['final']:.4f} column), and {goal:.4f} takes the square split "
         f"{figures['square_seconds']:.3g} s, the column split {figures['column_seconds']:.3g} s",
         figures,
     )  # fmt: skip

@@ -56,7 +56,7 @@ class Source:
         names = {"netflix": "Netflix", "yahoo": "Yahoo! Music"}
         if self.kind == "synthetic":
             return f"synthetic ratings, {names.get(self.what, self.what)}'s shape{part}"
-        return f"{names.get(self.kind, Path(self.what).name)}{part}"
+        return f"{names.get(self.kind, f'MovieLens ({Path(self.what).name})')}{part}"
 
     @property
     def model(self) -> str:
