@@ -183,8 +183,9 @@ def splits(model: str, records: Sequence[Record]) -> Verdict:
     return Verdict(
         "splits", claim, verdict,
         f"here (taken for the {size} data) the {lower} split ends lower "
-        f"({square['final']:.4f} square, {column['final']:.4f} column), and {goal:.4f} takes the square split "
-        f"{figures['square_seconds']:.3g} s, the column split {figures['column_seconds']:.3g} s",
+        f"({square['final']:.4f} square, {column['final']:.4f} column), and {goal:.4f} takes the "
+        f"square split {figures['square_seconds']:.3g} s, the column split "
+        f"{figures['column_seconds']:.3g} s",
         figures,
     )  # fmt: skip
 
