@@ -127,7 +127,7 @@ ALLOWED = {
     "figures": {"canvas"},
     "plots": {"calibration", "canvas", "diagnostics"},
     "paper": {
-        "callbacks", "canvas", "engines", "oracle", "preparing", "samplers", "server", "settings",
+        "callbacks", "canvas", "engines", "oracle", "preparing", "samplers", "schedules", "server", "settings",
         "storage", "synthetic", "timing",
     },
     "demo": {"callbacks", "diagnostics", "estimator", "figures", "samplers", "synthetic"},
