@@ -84,7 +84,7 @@ def test_the_kernel_equals_its_plain_twin(full, gain, bias, dtype, tolerance):
     _compare_with_plain_twin(3, full, gain, bias, dtype, tolerance)
 
 
-@pytest.mark.parametrize("d", [1, 6, 7, 8, 32])
+@pytest.mark.parametrize("d", [1, 7, 32])
 def test_the_kernel_at_other_widths(d):
     _compare_with_plain_twin(d, False, 0.3, True, np.float64, 1e-12)
 
