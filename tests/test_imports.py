@@ -127,8 +127,8 @@ ALLOWED = {
     "figures": {"canvas"},
     "plots": {"calibration", "canvas", "diagnostics"},
     "paper": {
-        "callbacks", "canvas", "engines", "oracle", "preparing", "samplers", "schedules", "server", "settings",
-        "storage", "synthetic", "timing",
+        "callbacks", "canvas", "engines", "oracle", "preparing", "samplers", "schedules", "server",
+        "settings", "storage", "synthetic", "timing",
     },
     "demo": {"callbacks", "diagnostics", "estimator", "figures", "samplers", "synthetic"},
 }  # fmt: skip
