@@ -1,6 +1,5 @@
 """Checkpoints that are not gone on with: of other runs, in foreign folders, under way elsewhere."""
 
-import os
 import shutil
 from dataclasses import replace
 
@@ -11,24 +10,18 @@ from bayesmf import SGD, BayesianMF, Checkpoint, InputError
 from bayesmf.engines.local import Serial
 from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.server import run
-from checkpointed import DATA, KNOWN, SETTINGS, SHAPE, names, run_kept, stop_late
+from checkpointed import (
+    DATA,
+    KNOWN,
+    SETTINGS,
+    SHAPE,
+    names,
+    no_waiting_for_the_disk,
+    reference,
+    run_kept,
+    stopped,
+)  # fmt: skip
 from problems import random_data
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return run_kept(None)
-
-
-@pytest.fixture
-def stopped(tmp_path):
-    return stop_late(tmp_path / "stopped")
 
 
 def test_a_folder_with_checkpoints_is_resumed_or_left_alone(stopped):

@@ -15,25 +15,15 @@ from bayesmf import Gibbs, InputError, saving, storage
 from bayesmf import checkpoints as ck
 from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial
-from checkpointed import names, run_kept, settings_of, stop_late
+from checkpointed import (
+    names,
+    no_waiting_for_the_disk,
+    reference,
+    run_kept,
+    settings_of,
+    stopped,
+)  # fmt: skip
 from dying import Dying, Killed
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return run_kept(None)
-
-
-@pytest.fixture
-def stopped(tmp_path):
-    return stop_late(tmp_path / "stopped")
-
 
 # -- what is there ------------------------------------------------------------------------------
 

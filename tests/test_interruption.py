@@ -10,19 +10,15 @@ from bayesmf import Checkpoint, Gibbs, Interrupted, storage
 from bayesmf.callbacks import History
 from bayesmf.engines.local import Serial
 from bayesmf.server import run
-from checkpointed import DATA, SETTINGS, run_kept, settings_of
+from checkpointed import (
+    DATA,
+    SETTINGS,
+    no_waiting_for_the_disk,
+    reference,
+    run_kept,
+    settings_of,
+)  # fmt: skip
 from dying import facts
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return run_kept(None)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.paper import claims, runs, search
+from bayesmf.paper import claims, runs, search, tables
 from bayesmf.paper import report as report_text
 from bayesmf.paper.experiments import Settings, spec
 from bayesmf.paper.presets import STEPS, grid_and_chains, make_plan
@@ -144,6 +144,7 @@ def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
     record = perform(hard, study, tmp_path / "runs")
     assert record["final"] is None and "never ended" in record["failed"]
     told = report_text._convergence([record], settings, study)
+    assert tables.cost_rows([record]) == []
     assert "| none |" in told and "has no result: burn-in of chain 0 never ended" in told
 
 

@@ -236,7 +236,7 @@ def _by_dimension(rows: Sequence[tables.Row], cell: Callable[[tables.Row], str])
     lines = ["| D | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
     for d in sorted({row["D"] for row in rows}):
         own = {row["algorithm"]: cell(row) for row in rows if row["D"] == d}
-        lines.append(f"| {d} | " + " | ".join(own[name] for name in names) + " |")
+        lines.append(f"| {d} | " + " | ".join(own.get(name, "none") for name in names) + " |")
     return lines
 
 

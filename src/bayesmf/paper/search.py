@@ -19,7 +19,7 @@ from typing import Any
 
 from bayesmf.paper.experiments import Record, Settings, perform_all, spec
 from bayesmf.paper.presets import MCMC
-from bayesmf.paper.runs import RunSpec, shown
+from bayesmf.paper.runs import RunSpec, best_rmse
 from bayesmf.paper.studies import Study
 
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -99,11 +99,9 @@ def _trial(
 
 def _error(record: Record) -> float:
     """Of a sampler at its end; an optimiser may be stopped where it is best."""
-    if record["final"] is None:
-        return float("inf")
-    if record["plan"]["algorithm"] in MCMC:
-        return float(record["final"])
-    return min(rmse for _, rmse, _ in shown(record["trace"]))
+    sampling = record["plan"]["algorithm"] in MCMC
+    error = record["final"] if sampling or record["failed"] else best_rmse(record["trace"])
+    return float("inf") if error is None else float(error)
 
 
 def _best_epoch(record: Record) -> float:

@@ -95,6 +95,8 @@ def cost_rows(records: Sequence[Record]) -> list[Row]:
     """Seconds for a draw: of a pass for those who keep one a pass, of ten rounds as printed."""
     out = []
     for record in records:
+        if record["failed"]:
+            continue
         plan, sampler = record["plan"], record["plan"]["sampler"] or {"n_chains": 2}
         passes = (record["epochs"] or 0) * sampler.get("n_chains", 1)
         thin = sampler.get("thin") or 1.0
