@@ -1,9 +1,12 @@
+import re
+
 import numpy as np
 import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
+from bayesmf.unknown import unknown_examples
 
 
 def test_encode_integers_orders_ids():
@@ -170,3 +173,48 @@ def test_equality_and_text():
     assert IdMap([1]) != IdMap(["1"])
     assert IdMap([1]) != 1
     assert repr(IdMap([1, 2, 3, 4])) == "IdMap(4 int ids: 1, 2, 3, ...)"
+
+
+def test_contains_agrees_with_lookup():
+    strings = [
+        "12",
+        "012",
+        "-3",
+        "x",
+        "12.0",
+        " 12",
+        12,
+        12.0,
+        np.int32(-3),
+        "99999999999999999999",
+    ]
+    for ids in (IdMap([-3, 0, 12]), IdMap(["012", "12", "x"])):
+        for value in strings:
+            assert (value in ids) == (ids.lookup([value])[0] >= 0), value
+        for value in (None, float("nan"), 1.5, True, [12]):
+            assert value not in ids
+    assert "1" in IdMap([1]) and 1 in IdMap(["1"])
+    assert list(IdMap([1, 2])) == [1, 2] and list(IdMap(["a", "b"])) == ["a", "b"]
+    assert all(type(value) is int for value in IdMap([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("known", "values", "found"),
+    [
+        (["0114709", "0133093"], [114709, 5, 5], (2, ["114709", "5"], "leading zeros dropped")),
+        ([114709], ["0114709"], (1, ["0114709"], "'114709' is known: were leading zeros added")),
+        (["bob"], [" bob", "al"], (2, [" bob", "al"], "'bob' is known: is there white space")),
+        (["Bob"], ["bob"], (1, ["bob"], "'Bob' is known: upper and lower case")),
+        ([17, 18], ["17.0", "18"], (1, ["17.0"], "'17' is known: .*'17.0'")),
+        (["17.0"], [17], (1, ["17"], "'17.0' is known")),
+        ([1, 2], [1, 2], (0, [], "^$")),
+        ([1, 2], [9, 8, 7, 6, 9], (4, ["9", "8", "7"], "^$")),
+        ([], [1], (1, ["1"], "^$")),
+        ([1], [], (0, [], "^$")),
+    ],
+)
+def test_unknown_ids_are_told(known, values, found):
+    count, examples, hint = unknown_examples(IdMap(known), values)
+    assert (count, examples) == found[:2]
+    assert re.search(found[2], hint)
+    assert unknown_examples(IdMap(known), values, most=1)[1] == examples[:1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,21 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.series import Place, first_true, row_place, to_series
 
 if TYPE_CHECKING:
     import polars as pl
 
-Place = Callable[[int], str]
-"""Says where a row is, for error messages: ``place(16)`` may be ``"a.csv line 17"``."""
-
 # A lookup table over the whole range of integer ids beats hashing while it stays about as
 # small as the data; ids spread over a wider range go through polars' hash tables.
 _TABLE_SLACK = 1 << 22
-
-
-def row_place(row: int) -> str:
-    """Say where a row of in-memory data is."""
-    return f"row {row} (counting from 0)"
 
 
 class IdMap:
@@ -67,6 +60,16 @@ class IdMap:
     def __getitem__(self, key: Any) -> Any:
         found = self.ids[key]
         return int(found) if isinstance(found, np.integer) else found
+
+    def __contains__(self, id: object) -> bool:
+        """Tell whether an id is known, as :meth:`lookup` does; what is no id is not."""
+        try:
+            return self.index(id) >= 0
+        except InputError:
+            return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.ids.tolist())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
@@ -214,14 +217,14 @@ def as_ids(
     if dtype.is_float():
         column = column.fill_nan(None)
     if column.null_count():
-        raise InputError(f"The {what} at {place(_first(column.is_null()))} is missing.")
+        raise InputError(f"The {what} at {place(first_true(column.is_null()))} is missing.")
     if dtype.is_integer() or dtype.is_float():
         numbers = column.cast(pl.Int64, strict=False)
         bad = numbers.is_null()
         if dtype.is_float():
             bad |= column != column.floor()
         if bad.any():
-            row = _first(bad)
+            row = first_true(bad)
             raise InputError(
                 f"The {what} {column[row]} at {place(row)} is not a 64-bit integer;"
                 " ids are integers or strings."
@@ -231,7 +234,9 @@ def as_ids(
         return column.cast(pl.String)
     if not len(column):
         return np.empty(0, dtype=np.int64)
-    raise InputError(f"The {what} column holds {dtype} values; ids are integers or strings.")
+    raise InputError(
+        f"The {what} column holds {dtype} values from {place(0)} on; ids are integers or strings."
+    )
 
 
 def encode_ids(
@@ -250,25 +255,6 @@ def encode_ids(
     return unique, _positions(column, unique).astype(np.int32)
 
 
-def to_series(values: Any, what: str) -> pl.Series:
-    """Make a polars series of any one-dimensional column; ``what`` names it in errors."""
-    import polars as pl
-
-    if isinstance(values, pl.Series):
-        return values
-    if hasattr(values, "iloc"):
-        values = _from_pandas(values)
-    try:
-        if isinstance(values, np.ndarray):
-            return _from_numpy(values)
-        return _from_values(values)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        raise InputError(
-            f"The {what} column is not a one-dimensional column of values of one type;"
-            " pass a list, a NumPy array or a series of numbers or strings."
-        ) from None
-
-
 def canonical_ints(texts: pl.Series) -> pl.Series:
     """Read strings as integers; null where the text is not an integer's usual form."""
     import polars as pl
@@ -278,42 +264,6 @@ def canonical_ints(texts: pl.Series) -> pl.Series:
     padded = texts.str.starts_with("0") & (texts.str.len_bytes() > 1)
     unusual = padded | texts.str.starts_with("+") | texts.str.starts_with("-0")
     return numbers.set(unusual, None) if unusual.any() else numbers
-
-
-def _from_pandas(values: Any) -> Any:
-    missing = values.isna()
-    if getattr(values.dtype, "tz", None) is not None:
-        values = values.dt.tz_convert("UTC").dt.tz_localize(None)
-    if missing.any() and values.dtype.kind in "iubO":
-        # pandas has several marks for a missing value; polars knows only None.
-        return values.astype(object).where(~missing, None).tolist()
-    return values.to_numpy()
-
-
-def _from_numpy(values: NDArray[Any]) -> pl.Series:
-    import polars as pl
-
-    if values.ndim != 1:
-        raise ValueError("not one-dimensional")
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")
-    elif values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
-        values = values.astype(np.float64)
-    elif values.dtype.kind in "OUT":
-        return _from_values(values.tolist())
-    elif not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    return pl.Series(np.ascontiguousarray(values))
-
-
-def _from_values(values: Any) -> pl.Series:
-    import polars as pl
-
-    try:
-        return pl.Series(values)
-    except TypeError:
-        # [4, 3.5]: integers and floats together are floats.
-        return pl.Series(values, dtype=pl.Float64)
 
 
 def _encode_ints(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -346,10 +296,6 @@ def _texts(values: NDArray[np.int64]) -> pl.Series:
     import polars as pl
 
     return pl.Series(values).cast(pl.String)
-
-
-def _first(mask: pl.Series) -> int:
-    return int(mask.fill_null(False).arg_max() or 0)
 
 
 def _scalar(id: Any) -> int | str:

@@ -1,0 +1,179 @@
+"""Columns of any kind as polars series, or a sentence that says which value is in the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Place = Callable[[int], str]
+"""Says where a row is, for error messages: ``place(16)`` may be ``"a.csv line 17"``."""
+
+
+def row_place(row: int) -> str:
+    """Say where a row of in-memory data is."""
+    return f"row {row} (counting from 0)"
+
+
+def to_series(values: Any, what: str) -> pl.Series:
+    """Make a polars series of any one-dimensional column.
+
+    Parameters
+    ----------
+    values
+        A list, tuple or range, a NumPy array, a pandas series, index or array, an Arrow array or
+        a polars series.
+    what
+        What to call a value in error messages.
+
+    Returns
+    -------
+    polars.Series
+        The values; null where one is missing.
+
+    Raises
+    ------
+    InputError
+        If it is no column, or its values are not of one type.
+
+    Examples
+    --------
+    >>> from bayesmf.series import to_series
+    >>> to_series(range(3), "user id").to_list()
+    [0, 1, 2]
+    """
+    import polars as pl
+
+    if isinstance(values, pl.Series):
+        return values
+    _refuse_no_column(values, what)
+    values = _from_pandas(values, what)
+    try:
+        if isinstance(values, np.ndarray):
+            return _from_numpy(values, what)
+        if isinstance(values, list | tuple):
+            _refuse_mixed_truth(values, what)
+        return _from_values(values)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        listed = values.tolist() if isinstance(values, np.ndarray) else values
+        raise InputError(_explanation(listed, what)) from None
+
+
+def first_true(mask: pl.Series) -> int:
+    """Give the position of the first true value."""
+    return int(mask.fill_null(False).arg_max() or 0)
+
+
+def _refuse_no_column(values: Any, what: str) -> None:
+    # polars would take a string for the name of an empty column, and a set has no order.
+    if values is None or isinstance(values, str | bytes | Set | Mapping):
+        raise InputError(
+            f"The {what} column is a {type(values).__name__}, not a column of values; pass a list,"
+            " a NumPy array or a series."
+        )
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        mend = "; pass array.ravel()" if values.size == max(values.shape, default=0) else ""
+        raise InputError(
+            f"The {what} column is an array of shape {values.shape}, not a column with one"
+            f" dimension{mend if values.ndim else ''}."
+        )
+    if hasattr(values, "columns"):
+        raise InputError(
+            f"The {what} column is a table with {len(values.columns)} columns; pass one column"
+            " of it."
+        )
+
+
+def _refuse_mixed_truth(values: list[Any] | tuple[Any, ...], what: str) -> None:
+    """Refuse true and false among numbers, which polars would take for ones and zeros."""
+    types = set(map(type, values)) - {type(None)}
+    if types & {bool, np.bool_} and types - {bool, np.bool_}:
+        raise InputError(_explanation(values, what))
+
+
+def _from_pandas(values: Any, what: str) -> Any:
+    """What pandas holds, as a list or a NumPy array; anything else as it is."""
+    pandas = sys.modules.get("pandas")  # whoever has such a column has imported it
+    if pandas is None:
+        return values
+    if isinstance(values, pandas.MultiIndex):
+        raise InputError(f"The {what} column is a pandas MultiIndex; pass one of its levels.")
+    if isinstance(values, pandas.Index | pandas.api.extensions.ExtensionArray):
+        values = pandas.Series(values)
+    if not isinstance(values, pandas.Series):
+        return values
+    missing = values.isna()
+    if getattr(values.dtype, "tz", None) is not None:
+        values = values.dt.tz_convert("UTC").dt.tz_localize(None)
+    if missing.any() and (not isinstance(values.dtype, np.dtype) or values.dtype.kind == "O"):
+        # pandas has several marks for a missing value; polars knows only None.
+        return values.astype(object).where(~missing, None).tolist()
+    return values.to_numpy()
+
+
+def _from_numpy(values: NDArray[Any], what: str) -> pl.Series:
+    import polars as pl
+
+    if isinstance(values, np.ma.MaskedArray) or values.dtype.kind in "OUT":
+        listed = values.tolist()  # None where a value is masked
+        _refuse_mixed_truth(listed, what)
+        return _from_values(listed)
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[us]")
+    elif values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
+        values = values.astype(np.float64)
+    elif not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return pl.Series(np.ascontiguousarray(values))
+
+
+def _from_values(values: Any) -> pl.Series:
+    import polars as pl
+
+    try:
+        return pl.Series(values)
+    except TypeError:
+        # [4, 3.5]: integers and floats together are floats.
+        return pl.Series(values, dtype=pl.Float64)
+
+
+def _explanation(values: Any, what: str) -> str:
+    """Say which value keeps a column from being of one type."""
+    kind = ""
+    for row, value in enumerate(values if isinstance(values, Iterable) else ()):
+        found = _kind(value)
+        if found == "missing":
+            return f"The {what} at {row_place(row)} is missing."
+        if kind and found != kind:
+            return (
+                f"The {what} column mixes {kind} and {found}: {_short(value)} at {row_place(row)};"
+                " make them all numbers or all text."
+            )
+        kind = found
+    return (
+        f"The {what} column is not a one-dimensional column of values of one type;"
+        " pass a list, a NumPy array or a series of numbers or strings."
+    )
+
+
+def _kind(value: Any) -> str:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return "missing"
+    if isinstance(value, bool | np.bool_):
+        return "true or false"
+    if isinstance(value, int | float | np.number):
+        return "missing" if value != value else "numbers"
+    return "text" if isinstance(value, str) else f"{type(value).__name__} values"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."
