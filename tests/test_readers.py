@@ -266,7 +266,7 @@ def test_pairs(tmp_path):
     assert pairs("movieId,userId\n2,1\n") == [(1, 2)]
     assert pairs("u1\ti1\nu2\ti2\n") == [("u1", "i1"), ("u2", "i2")]
     assert pairs("user,item,rating\n1,2,bad\n") == [(1, 2)]
-    assert pairs("1::2::bad::0\n") == [(1, 2)]
+    assert pairs("1::2::3::0\n1::3::bad::0\n") == [(1, 2), (1, 3)]
     assert pairs("kunde,ware\n1,2\n", {"user": "kunde", "item": "ware"}) == [(1, 2)]
     assert pairs("9,1,2\n9,3,4\n", {"user": 2, "item": 1}) == [(2, 1), (4, 3)]
     with pytest.raises(InputError, match="line 2: the item id is missing"):

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesmf.delimited import drop_blank, existing_file, read_csv, read_lines, read_text
+from bayesmf.cells import Table, make_table
+from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
-from bayesmf.readers import ARROW, PARQUET, read_typed
-from bayesmf.tables import Columns, Table, first, make_table
+from bayesmf.files import check_text, existing_file, missing_file, typed_kind
+from bayesmf.naming import Columns
+from bayesmf.readers import read_typed
+from bayesmf.series import first_true
+from bayesmf.text import read_csv, read_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,7 +68,7 @@ def check_format(path: Path, format: str) -> None:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
         raise InputError(f"format {format!r} is not known; the formats are {known}.")
     if not path.exists():
-        raise InputError(f"There is no file or folder {path}.")
+        raise InputError(missing_file(path, "file or folder"))
 
 
 def recognise_format(path: Path) -> str:
@@ -77,12 +81,11 @@ def recognise_format(path: Path) -> str:
         raise InputError(
             f"{path} is a folder without ratings of a known format ({known}); give the file."
         )
-    suffix = path.suffix.lower()
-    if suffix in PARQUET:
-        return "parquet"
-    if suffix in ARROW:
-        return "arrow"
-    head = read_lines(existing_file(path), _HEAD_LINES).drop_nulls().head(1).to_list()
+    kind = typed_kind(existing_file(path))
+    if kind is not None:
+        return kind.lower()
+    check_text(path)
+    head = read_lines(path, _HEAD_LINES).drop_nulls().head(1).to_list()
     return "netflix" if head and _OPENING.fullmatch(head[0]) else "csv"
 
 
@@ -164,7 +167,7 @@ def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
     if frame is None or frame.width != 3:
         lines = read_lines(path).slice(len(head)).fill_null(":")
         bad = (lines.str.count_matches(",", literal=True) != 2) & ~lines.str.ends_with(":")
-        line = len(head) + (first(bad) if bad.any() else 0) + 1
+        line = len(head) + (first_true(bad) if bad.any() else 0) + 1
         raise InputError(f"{path} line {line} is neither 'movie:' nor 'user,rating,date'.")
     frame.columns = ["user", "rating", "timestamp"]
     return frame

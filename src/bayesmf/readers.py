@@ -6,15 +6,15 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesmf.delimited import existing_file, read_text, reason_of
+from bayesmf.cells import Table, make_table
+from bayesmf.delimited import read_text
 from bayesmf.errors import InputError
-from bayesmf.tables import PAIR, TRIPLE, Columns, Table, find_columns, make_table
+from bayesmf.files import existing_file, typed_kind
+from bayesmf.naming import PAIR, TRIPLE, Columns, find_columns
+from bayesmf.text import reason_of
 
 if TYPE_CHECKING:
     import polars as pl
-
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".feather", ".ipc")
 
 
 class Pairs(NamedTuple):
@@ -34,8 +34,8 @@ def read_table(
     Parameters
     ----------
     path
-        The file; its suffix says what it is, any other suffix is delimited text
-        (perhaps compressed: ``.gz``, ``.zst``).
+        The file; its first bytes or its suffix say what it is, anything else is delimited
+        text (perhaps compressed: ``.gz``, ``.zst``).
     columns
         Column of each role, by name or by position from 0, where it cannot be guessed.
     need
@@ -47,9 +47,9 @@ def read_table(
         The columns; ``timestamp`` is None where the file has none.
     """
     path = existing_file(path)
-    suffix = path.suffix.lower()
-    if suffix in PARQUET + ARROW:
-        return read_typed(path, "Parquet" if suffix in PARQUET else "Arrow", columns, need)
+    kind = typed_kind(path)
+    if kind is not None:
+        return read_typed(path, kind, columns, need)
     return read_text(path, columns, need)
 
 

@@ -13,10 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-from bayesmf.delimited import Layout, existing_file, read_laid_out, reason_of, sniff
+from bayesmf.cells import Table, make_table
+from bayesmf.delimited import read_laid_out
 from bayesmf.errors import InputError
+from bayesmf.files import existing_file
 from bayesmf.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
-from bayesmf.tables import TRIPLE, Columns, Table, find_columns, make_table
+from bayesmf.layouts import Layout, locate
+from bayesmf.naming import TRIPLE, Columns, find_columns
+from bayesmf.text import reason_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -227,8 +231,7 @@ def _whole_chunks(
 
 
 def _layout_of(file: RatingFile) -> tuple[Layout, dict[str, int]]:
-    layout = sniff(file.path, file.columns, TRIPLE)
-    return layout, find_columns(layout.names, layout.width, file.columns, TRIPLE, str(file.path))
+    return locate(file.path, file.columns, TRIPLE)
 
 
 def _text_chunks(

@@ -1,0 +1,191 @@
+"""The values of a rating table: ids whole, ratings finite, times in seconds, or a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from bayesmf.errors import InputError
+from bayesmf.ids import as_ids, canonical_ints
+from bayesmf.series import Place, first_true, row_place
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MISSING = ("", "nan", "na", "n/a", "null", "none", "?", "-")
+"""What stands in text files where a value is missing, in lower case."""
+
+
+class Table(NamedTuple):
+    """The columns of a rating table, checked: ids whole, ratings finite."""
+
+    user: pl.Series
+    """Ids: Int64 or String."""
+    item: pl.Series
+    """Ids: Int64 or String."""
+    rating: pl.Series | None
+    """Float64; None when the ratings were not asked for."""
+    timestamp: pl.Series | None
+    """Int64; None when there are none."""
+
+
+def make_table(
+    found: Mapping[str, pl.Series], *, text: bool = False, place: Place = row_place
+) -> Table:
+    """Check and convert the columns of a table.
+
+    Parameters
+    ----------
+    found
+        Role to column.
+    text
+        Whether the columns come from a text file: then ids that are all integers in
+        their usual form become integers, and an empty id is a missing one.
+    place
+        Says where a row is in error messages.
+    """
+    import polars as pl
+
+    id_column = text_ids if text else _plain_ids
+    rating, timestamp = found.get("rating"), found.get("timestamp")
+    try:
+        return Table(
+            id_column(found["user"], "user", place),
+            id_column(found["item"], "item", place),
+            None if rating is None else ratings_column(rating, place),
+            None if timestamp is None else timestamps_column(timestamp, place),
+        )
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"The columns cannot be read as ratings: {reason}.") from None
+
+
+def _plain_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(as_ids(column, what=f"{what} id", place=place))
+
+
+def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
+    """Read a column of ids from text; integers only if every one is in its usual form."""
+    if column.dtype.is_integer():
+        return column
+    numbers = canonical_ints(column)
+    if not numbers.null_count():
+        return numbers
+    stripped = column.str.strip_chars()
+    missing = stripped.is_null() | (stripped == "")
+    if missing.any():
+        raise InputError(f"{place(first_true(missing))}: the {what} id is missing.")
+    numbers = canonical_ints(stripped)
+    if not numbers.null_count():
+        return numbers
+    _refuse_missing_words(stripped, numbers, what, place)
+    return stripped
+
+
+def _refuse_missing_words(texts: pl.Series, numbers: pl.Series, what: str, place: Place) -> None:
+    """Refuse "nan" and its like where all other ids are integers."""
+    odd = numbers.is_null()
+    words = texts.filter(odd).str.to_lowercase()
+    if len(words) < len(texts) and words.is_in(MISSING).all():
+        row = first_true(odd)
+        raise InputError(f"{place(row)}: the {what} id is missing ({texts[row]!r}).")
+
+
+def ratings_column(column: pl.Series, place: Place) -> pl.Series:
+    """Read a column of ratings: finite numbers."""
+    import polars as pl
+
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.dtype.is_temporal():
+        raise InputError(
+            f"{place(0)}: the rating {str(column[0])!r} is a time, not a number; is the rating"
+            " in another column?"
+        )
+    numbers = _floats(column)
+    # Ratings are kept in single precision; what overflows there is refused here.
+    bad = ~numbers.cast(pl.Float32, strict=False).is_finite().fill_null(False)
+    if bad.any():
+        row = first_true(bad)
+        if column[row] is None or column[row] == "":
+            raise InputError(f"{place(row)}: the rating is missing.")
+        raise InputError(
+            f"{place(row)}: rating {column[row]!r} is not a number that can be used;"
+            f" ratings are finite numbers{_written(column[row])}."
+        )
+    return numbers
+
+
+def _written(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+,\d{1,2}\s*", value):
+        return f", written with a point: {value.strip().replace(',', '.')}"
+    return ""
+
+
+def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
+    """Read a column of timestamps: integers as they are, dates as epoch seconds."""
+    import polars as pl
+
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.dtype.is_temporal():
+        seconds = column.cast(pl.Datetime("us"), strict=False).dt.epoch("s")
+    elif column.dtype == pl.String:
+        seconds = _text_seconds(column)
+    else:
+        seconds = column.cast(pl.Int64, strict=False)
+    if seconds.null_count():
+        row = first_true(seconds.is_null())
+        if column[row] is None or column[row] == "":
+            raise InputError(
+                f"{place(row)}: the timestamp is missing; leave timestamps out with"
+                " columns={'timestamp': None} (on the command line --columns timestamp=)."
+            )
+        raise InputError(
+            f"{place(row)}: timestamp {column[row]!r} is neither a number nor an ISO date"
+            " (2024-12-31 or 2024-12-31T23:59:59); leave timestamps out with"
+            " columns={'timestamp': None} (on the command line --columns timestamp=)."
+        )
+    return seconds
+
+
+def _floats(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return column.cast(pl.Float64, strict=False)
+    numbers = column.cast(pl.Float64, strict=False)
+    if numbers.null_count() == column.null_count():
+        return numbers
+    return column.str.strip_chars().cast(pl.Float64, strict=False)
+
+
+def _text_seconds(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    whole = column.cast(pl.Int64, strict=False)
+    if not whole.null_count():
+        return whole
+    column = column.str.strip_chars()
+    numbers = column.cast(pl.Float64, strict=False)
+    if numbers.is_not_null().any():
+        # Some exact integers have no exact double: keep those that were read as integers.
+        return column.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
+    return _iso_seconds(column)
+
+
+def _iso_seconds(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    texts = column.str.replace("T", " ", literal=True).str.replace(r"[Zz]$", "+00:00")
+    seconds = texts.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")).dt.epoch("s")
+    for form in ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f%z"):
+        if not seconds.null_count():
+            break
+        zone = "UTC" if form.endswith("%z") else None
+        times = texts.str.to_datetime(form, strict=False, time_unit="us", time_zone=zone)
+        seconds = seconds.fill_null(times.dt.epoch("s"))
+    return seconds

@@ -1,0 +1,135 @@
+"""Files before they are read: whether they are there, and whether they are what they seem."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import os
+import re
+import zlib
+from pathlib import Path
+
+from bayesmf.errors import InputError
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+
+_MAGIC_TYPED = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+# First bytes of what people have instead of a table, and what to do with it.
+_MAGIC_OTHER = (
+    (b"BZh", "compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ", "compressed with xz: unpack it first"),
+    (b"7z\xbc\xaf", "a 7-Zip archive: unpack it first"),
+    (b"Rar!", "a RAR archive: unpack it first"),
+    (b"\x93NUMPY", "a NumPy file: pass the array that np.load gives, or write it as text"),
+    (b"\x89HDF", "an HDF5 file: read it with pandas or h5py, and write a Parquet file"),
+    (b"SQLite format 3", "an SQLite database: write its table of ratings as text first"),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook: save the sheet as CSV first"),
+    (b"%PDF", "a PDF document, not a table"),
+    (b"\x80\x04", "a pickle: write the data as a CSV or Parquet file first"),
+    (b"\x80\x05", "a pickle: write the data as a CSV or Parquet file first"),
+)
+_WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xff\xfe\0\0": "UTF-32"}
+_LOOKED_AT = 4096
+
+
+def existing_file(path: str | os.PathLike[str]) -> Path:
+    """Check that there is a file with something in it."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(missing_file(path, "file"))
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a file of ratings.")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read: you have no permission to.")
+    if path.is_file() and path.stat().st_size == 0:
+        raise InputError(f"{path} is empty.")
+    return path
+
+
+def missing_file(path: Path, what: str) -> str:
+    """Say that there is nothing at a path, and what may have been meant."""
+    said = f"There is no {what} {path}"
+    if re.match(r"(https?|ftp|s3|gs):/", str(path)):
+        return f"{said}: addresses are not read; download it first."
+    if path.parts[:1] == ("~",):
+        return f"{said}: '~' is not read as your home folder; write {path.expanduser()}."
+    parent = path.parent
+    if not parent.is_dir():
+        return f"{said}: there is no folder {parent}."
+    names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
+    near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
+    return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}."
+
+
+def typed_kind(path: Path) -> str | None:
+    """Tell whether a file is "Parquet" or "Arrow", by its first bytes or its suffix."""
+    head = first_bytes(path)
+    found = next((kind for magic, kind in _MAGIC_TYPED.items() if head.startswith(magic)), None)
+    suffix = path.suffix.lower()
+    return found or ("Parquet" if suffix in PARQUET else "Arrow" if suffix in ARROW else None)
+
+
+def first_bytes(path: Path, count: int = 8) -> bytes:
+    """Give the first bytes of a file, none where it cannot be read or is no plain file."""
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file that is no table of text, by what it begins with."""
+    head = first_bytes(path, _LOOKED_AT)
+    if head.startswith(b"PK\x03\x04"):
+        office = b"[Content_Types].xml" in head or path.suffix.lower().startswith(".xl")
+        kind = "an Excel workbook: save the sheet as CSV" if office else "a zip archive: unpack it"
+        raise InputError(f"{path} is {kind} first, and give that file.")
+    for magic, said in _MAGIC_OTHER:
+        if head.startswith(magic):
+            raise InputError(f"{path} is {said}.")
+    if head.startswith(b"\x1f\x8b"):
+        head = _unzipped(path)
+    _check_characters(path, head)
+
+
+def _unzipped(path: Path) -> bytes:
+    try:
+        with gzip.open(path, "rb") as file:
+            return file.read(_LOOKED_AT)
+    except (OSError, EOFError, zlib.error):
+        return b""  # whoever reads it says what is wrong
+
+
+def _check_characters(path: Path, head: bytes) -> None:
+    wide = next((_WIDE[mark] for mark in sorted(_WIDE, reverse=True) if head.startswith(mark)), "")
+    if wide:
+        raise InputError(
+            f"{path} is not UTF-8 but {wide} text; convert it first, for example with"
+            f" iconv -f {wide} -t UTF-8."
+        )
+    if head[257:262] == b"ustar":
+        raise InputError(f"{path} is a tar archive: unpack it first.")
+    if not head.startswith(b"\x28\xb5\x2f\xfd") and b"\0" in head:
+        raise InputError(
+            f"{path} is not UTF-8 text: it has zero bytes, as binary files and UTF-16 text have;"
+            " convert it first."
+        )
+    if b"\r" in head and b"\n" not in head:
+        raise InputError(
+            f"{path} has lines that end with a carriage return alone; convert it first, for"
+            " example with tr '\\r' '\\n'."
+        )
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if re.match(rb"<(!doctype|html|\?xml|head|body|[a-z]+>)", start, re.IGNORECASE):
+        raise InputError(
+            f"{path} is an HTML or XML page, not a table; was a web page saved instead of the data?"
+        )
+    if re.match(rb"[\[{]\s*[\[{\"]", start) or start.startswith(b"{}"):
+        raise InputError(
+            f"{path} is JSON, not a table; write it as CSV or Parquet first, for example with"
+            " polars.read_ndjson(...).write_parquet(...)."
+        )

@@ -1,0 +1,217 @@
+"""Which column of a table is the user, the item, the rating: by name, by position, or asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bayesmf.errors import InputError
+
+Columns = Mapping[str, str | int | None]
+"""Role (user, item, rating, timestamp) to column name or position from 0; None to leave out."""
+
+ROLES = ("user", "item", "rating", "timestamp")
+TRIPLE = ("user", "item", "rating")
+PAIR = ("user", "item")
+
+# In order of preference; users and items are also recognised with "id" behind the name.
+_BASES = {
+    "user": "user customer reviewer member client profile person viewer visitor u",
+    "item": "item movie film product song track book isbn asin business article artist album"
+    " show anime game app recipe restaurant venue place hotel beer joke sku parentasin i",
+    "rating": "rating score stars star value overall bookrating reviewscore reviewrating r",
+    "timestamp": "timestamp unixtime unixreviewtime time ts datetime date reviewtime reviewdate"
+    " when createdat created ratedat t",
+}
+NAMES = {
+    role: [base + end for base in bases.split() for end in (("id", "") if role in PAIR else ("",))]
+    for role, bases in _BASES.items()
+}
+# Usual names of columns that are neither users nor items.
+_ABOUT = {
+    *("", "title", "name", "genre", "genres", "tag", "tags", "text", "review", "summary"),
+    *("comment", "year", "age", "gender", "sex", "occupation", "zip", "zipcode", "price"),
+    *("category", "url", "index", "count", "unnamed:0"),
+}
+_SHOWN = 12
+
+
+def find_columns(
+    names: Sequence[str] | None,
+    count: int,
+    columns: Columns | None,
+    need: Sequence[str],
+    where: str,
+    shown: str = "",
+) -> dict[str, int]:
+    """Find the position of each role's column.
+
+    Parameters
+    ----------
+    names
+        The columns' names, None where there are none: then the order is user, item,
+        rating, timestamp, of four columns at the most.
+    count
+        Number of columns.
+    columns
+        What the user said of the columns.
+    need
+        The roles that must be found; a timestamp is looked for beside a rating.
+    where
+        What to call the data in error messages.
+    shown
+        The first line or row, for error messages.
+
+    Raises
+    ------
+    InputError
+        If a role's column is not known, or two columns may be it.
+    """
+    columns = check_columns(columns)
+    wanted = [*need, *(("timestamp",) if "rating" in need else ())]
+    found = {}
+    for role in wanted:
+        chosen = columns.get(role)
+        if chosen is not None:
+            found[role] = _chosen(role, chosen, names, count, where)
+    taken = set(found.values())
+    for role in (role for role in wanted if role not in columns):
+        if names is not None:
+            at = _by_name(names, role, taken, where)
+        else:
+            at = _by_position(role, count, taken, need, where, shown)
+        if at is not None:
+            found[role] = at
+    missing = [role for role in need if role not in found]
+    if missing:
+        raise InputError(_not_found(missing, names, count, need, where))
+    if len(set(found.values())) < len(found):
+        raise InputError(f"{where}: one column cannot be two of user, item, rating and timestamp.")
+    return found
+
+
+def check_columns(columns: Columns | None) -> Columns:
+    """Check the roles that the user named."""
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        raise InputError(
+            f"columns is a dict such as {{'user': 'customer', 'item': 'sku'}}, not {columns!r}."
+        )
+    for role, column in columns.items():
+        if role not in ROLES:
+            turned = f"; write {{{column!r}: {role!r}}}" if column in ROLES else ""
+            raise InputError(
+                f"columns: {role!r} is not one of user, item, rating, timestamp{turned}."
+            )
+        if isinstance(column, bool) or not isinstance(column, str | int | None):
+            raise InputError(
+                f"columns: {column!r} is neither the name nor the position of the {role} column."
+            )
+    return columns
+
+
+def how_to_say(need: Iterable[str]) -> str:
+    """Tell how columns are named, in Python and on the command line."""
+    return f"columns= (on the command line --columns {','.join(f'{role}=...' for role in need)})"
+
+
+def recognise(names: Sequence[str], role: str) -> list[int]:
+    """Find the columns whose name is usual for a role, the most usual first.
+
+    Case, ``_ -`` and white space do not matter.
+    """
+    plain = [plain_name(name) for name in names]
+    return [k for known in NAMES[role] for k, name in enumerate(plain) if name == known]
+
+
+def plain_name(name: str) -> str:
+    """Give a name without case, ``_ -`` and white space."""
+    return re.sub(r"[_\-\s]", "", name).lower()
+
+
+def may_be_id(name: str) -> bool:
+    """Tell whether a column of this name may hold users or items of which we have not heard."""
+    roles = ("rating", "timestamp")
+    return plain_name(name) not in _ABOUT and not any(recognise([name], role) for role in roles)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """List the names of columns, the first of them where there are many."""
+    shown = ", ".join(name or "(no name)" for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names):,} in all)"
+
+
+def _by_name(names: Sequence[str], role: str, taken: set[int], where: str) -> int | None:
+    found = [at for at in recognise(names, role) if at not in taken]
+    # Of times the most usual serves: Amazon's files have the same one in two forms.
+    if len(found) > 1 and role != "timestamp":
+        raise InputError(_which(role, [names[at] for at in found], sorted(found), where))
+    return found[0] if found else None
+
+
+def _which(role: str, names: list[str], at: list[int], where: str) -> str:
+    example: Any = names[0]
+    listed = " or ".join(map(repr, names))
+    if len(set(names)) < len(names):
+        example, listed = at[0], f"{names[0]!r} at position {' or '.join(map(str, at))} (from 0)"
+    return (
+        f"{where}: which column is the {role}, {listed}? Say so with"
+        f" columns={{{role!r}: {example!r}}} (on the command line --columns {role}={example})."
+    )
+
+
+def _by_position(
+    role: str, count: int, taken: set[int], need: Sequence[str], where: str, shown: str
+) -> int | None:
+    at = ROLES.index(role)
+    if role == "timestamp":
+        return at if count == len(ROLES) and at not in taken else None
+    if count > len(ROLES):
+        raise InputError(
+            f"{where} has {count} columns without names, so {_listed(need)} cannot be told from"
+            f" the rest; say which is which by positions from 0 with {how_to_say(need)}"
+            + (f"; the first line is {_cut(shown)}." if shown else ".")
+        )
+    return at if at < count else None
+
+
+def _listed(words: Sequence[str], last: str = "and") -> str:
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _chosen(role: str, chosen: str | int, names: Sequence[str] | None, n: int, where: str) -> int:
+    if names is not None and isinstance(chosen, str):
+        plain = [name.strip().lower() for name in names]
+        for listed_as, wanted in ((list(names), chosen), (plain, chosen.strip().lower())):
+            found = [k for k, name in enumerate(listed_as) if name == wanted]
+            if len(found) > 1:
+                raise InputError(_which(role, [names[k] for k in found], found, where))
+            if found:
+                return found[0]
+    # A position may come from a command line, as text.
+    if isinstance(chosen, int) or chosen.isdecimal():
+        if 0 <= int(chosen) < n:
+            return int(chosen)
+        raise InputError(
+            f"{where} has {n} columns, so the {role} column cannot be number {chosen}"
+            f" (positions count from 0)."
+        )
+    listed = "no column names" if names is None else f"the columns {list_names(names)}"
+    raise InputError(f"{where} has {listed}; there is no column {chosen!r} for {role}.")
+
+
+def _not_found(
+    missing: list[str], names: Sequence[str] | None, n: int, need: Sequence[str], where: str
+) -> str:
+    if names is None:
+        return f"{where} has only {n} columns; {_listed(missing)} cannot be found in it."
+    return (
+        f"{where} has the columns {list_names(names)}, of which none is known as"
+        f" {_listed(missing, 'or')}; say which is which with {how_to_say(need)}."
+    )
