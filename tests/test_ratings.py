@@ -230,7 +230,7 @@ def test_of_other_things(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n")
     assert rows(Ratings.of(path)) == rows(Ratings.of(str(path))) == [(1, 2, 3.0)]
-    for wrong in (5, None, {"user": [1]}, [(1, 2, 3)]):
+    for wrong in (5, None, {"user": [1]}, {(1, 2): 3}, {1, 2}):
         with pytest.raises(InputError):
             Ratings.of(wrong)
 

@@ -120,7 +120,8 @@ class Ratings:
         data
             Ratings (returned as they are), a path, a pandas or polars data frame, an
             Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
-            absent cells are not), 3 or 4 columns, or an array with 3 or 4 columns.
+            absent cells are not), a tuple of 3 or 4 columns, an array with 3 or 4 columns
+            or with named ones, a dict of columns, or a list of rows (tuples or dicts).
         format, columns, duplicates
             As for :meth:`read`.
         """
@@ -133,8 +134,8 @@ class Ratings:
         if table is None:
             raise InputError(
                 f"Ratings cannot be taken from a {type(data).__name__}; pass a path, a pandas or"
-                " polars data frame, an Arrow table, a SciPy sparse matrix, or the columns"
-                " (users, items, ratings)."
+                " polars data frame, an Arrow table, a SciPy sparse matrix, a list of rows, or"
+                " the columns (users, items, ratings)."
             )
         return cls._of_table(table, duplicates)
 

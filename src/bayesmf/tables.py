@@ -1,359 +1,245 @@
-"""Rating tables: which column is which, and how its values are read."""
+"""Tables of ratings and of pairs, from what users have in memory."""
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
-from bayesmf.ids import Place, as_ids, canonical_ints, row_place, to_series
+from bayesmf.frames import Frame, frame_of, wrong_shape
+from bayesmf.naming import (
+    PAIR,
+    ROLES,
+    TRIPLE,
+    Columns,
+    check_columns,
+    find_columns,
+    may_be_id,
+    recognise,
+)
+from bayesmf.positions import check_order
+from bayesmf.series import to_series
 
 if TYPE_CHECKING:
     import polars as pl
 
-Columns = Mapping[str, str | int | None]
-"""Role (user, item, rating, timestamp) to column name or position from 0; None to leave out."""
+__all__ = ["PAIR", "ROLES", "TRIPLE", "Columns", "Table", "pairs_of", "table_of", "table_with"]
 
-ROLES = ("user", "item", "rating", "timestamp")
-TRIPLE = ("user", "item", "rating")
-PAIR = ("user", "item")
-
-# In order of preference; users and items are also recognised with "id" behind the name.
-_BASES = {
-    "user": "user customer reviewer member client profile person viewer visitor u",
-    "item": "item movie film product song track book isbn asin business article artist album"
-    " show anime game app recipe restaurant venue place hotel beer joke sku parentasin i",
-    "rating": "rating score stars star value overall bookrating reviewscore reviewrating r",
-    "timestamp": "timestamp unixtime unixreviewtime time ts datetime date reviewtime reviewdate"
-    " when createdat created ratedat t",
-}
-NAMES = {
-    role: [base + end for base in bases.split() for end in (("id", "") if role in PAIR else ("",))]
-    for role, bases in _BASES.items()
-}
-
-
-class Table(NamedTuple):
-    """The columns of a rating table, checked: ids whole, ratings finite."""
-
-    user: pl.Series
-    """Ids: Int64 or String."""
-    item: pl.Series
-    """Ids: Int64 or String."""
-    rating: pl.Series | None
-    """Float64; None when the ratings were not asked for."""
-    timestamp: pl.Series | None
-    """Int64; None when there are none."""
-
-
-def find_columns(
-    names: Sequence[str] | None,
-    count: int,
-    columns: Columns | None,
-    need: Sequence[str],
-    where: str,
-) -> dict[str, int]:
-    """Find the position of each role's column.
-
-    Parameters
-    ----------
-    names
-        The columns' names, None where there are none: then the order is user, item,
-        rating, timestamp.
-    count
-        Number of columns.
-    columns
-        What the user said of the columns.
-    need
-        The roles that must be found; a timestamp is looked for beside a rating.
-    where
-        What to call the data in error messages.
-    """
-    columns = check_columns(columns)
-    wanted = [*need, *(("timestamp",) if "rating" in need else ())]
-    found: dict[str, int] = {}
-    for role in wanted:
-        if role in columns:
-            chosen = columns[role]
-            at = None if chosen is None else _chosen(role, chosen, names, count, where)
-        elif names is None:
-            at = ROLES.index(role) if ROLES.index(role) < count else None
-        else:
-            at = recognise(names, role)
-        if at is not None:
-            found[role] = at
-    missing = [role for role in need if role not in found]
-    if missing:
-        raise InputError(_not_found(missing, names, count, where))
-    if len(set(found.values())) < len(found):
-        raise InputError(f"{where}: one column cannot be two of user, item, rating and timestamp.")
-    return found
-
-
-def check_columns(columns: Columns | None) -> Columns:
-    """Check the roles that the user named."""
-    for role in columns or {}:
-        if role not in ROLES:
-            raise InputError(f"columns: {role!r} is not one of user, item, rating, timestamp.")
-    return columns or {}
-
-
-def recognise(names: Sequence[str], role: str) -> int | None:
-    """Find the column whose name is usual for the role: any case, ignoring ``_ -`` and space."""
-    plain = [re.sub(r"[_\-\s]", "", name).lower() for name in names]
-    return next((plain.index(name) for name in NAMES[role] if name in plain), None)
-
-
-def _chosen(role: str, chosen: str | int, names: Sequence[str] | None, n: int, where: str) -> int:
-    if names is not None and chosen in names:
-        return list(names).index(str(chosen))
-    if isinstance(chosen, str) and names is not None:
-        plain = [name.strip().lower() for name in names]
-        if chosen.strip().lower() in plain:
-            return plain.index(chosen.strip().lower())
-    # A position may come from a command line, as text.
-    if isinstance(chosen, int) or chosen.isdecimal():
-        if 0 <= int(chosen) < n:
-            return int(chosen)
-        raise InputError(
-            f"{where} has {n} columns, so the {role} column cannot be number {chosen}"
-            f" (positions count from 0)."
-        )
-    listed = "no column names" if names is None else f"the columns {', '.join(names)}"
-    raise InputError(f"{where} has {listed}; there is no column {chosen!r} for {role}.")
-
-
-def _not_found(missing: list[str], names: Sequence[str] | None, n: int, where: str) -> str:
-    if names is None:
-        return f"{where} has only {n} columns; {' and '.join(missing)} cannot be found in it."
-    return (
-        f"{where} has the columns {', '.join(names)}, of which none is known as"
-        f" {' or '.join(missing)}; say which is which with columns= (on the command line"
-        " --columns user=...,item=...,rating=...)."
-    )
-
-
-def make_table(
-    found: Mapping[str, pl.Series], *, text: bool = False, place: Place = row_place
-) -> Table:
-    """Check and convert the columns of a table.
-
-    Parameters
-    ----------
-    found
-        Role to column.
-    text
-        Whether the columns come from a text file: then ids that are all integers in
-        their usual form become integers, and an empty id is a missing one.
-    place
-        Says where a row is in error messages.
-    """
-    import polars as pl
-
-    id_column = text_ids if text else _plain_ids
-    rating, timestamp = found.get("rating"), found.get("timestamp")
-    try:
-        return Table(
-            id_column(found["user"], "user", place),
-            id_column(found["item"], "item", place),
-            None if rating is None else ratings_column(rating, place),
-            None if timestamp is None else timestamps_column(timestamp, place),
-        )
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"The columns cannot be read as ratings: {reason}.") from None
-
-
-def _plain_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
-    import polars as pl
-
-    return pl.Series(as_ids(column, what=f"{what} id", place=place))
-
-
-def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
-    """Read a column of ids from text; integers only if every one is in its usual form."""
-    if column.dtype.is_integer():
-        return column
-    numbers = canonical_ints(column)
-    if not numbers.null_count():
-        return numbers
-    stripped = column.str.strip_chars()
-    missing = stripped.is_null() | (stripped == "")
-    if missing.any():
-        raise InputError(f"{place(first(missing))}: the {what} id is missing.")
-    numbers = canonical_ints(stripped)
-    return stripped if numbers.null_count() else numbers
-
-
-def ratings_column(column: pl.Series, place: Place) -> pl.Series:
-    """Read a column of ratings: finite numbers."""
-    import polars as pl
-
-    if column.dtype in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    numbers = _floats(column)
-    # Ratings are kept in single precision; what overflows there is refused here.
-    bad = ~numbers.cast(pl.Float32, strict=False).is_finite().fill_null(False)
-    if bad.any():
-        row = first(bad)
-        if column[row] is None or column[row] == "":
-            raise InputError(f"{place(row)}: the rating is missing.")
-        raise InputError(
-            f"{place(row)}: rating {column[row]!r} is not a number that can be used;"
-            " ratings are finite numbers."
-        )
-    return numbers
-
-
-def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
-    """Read a column of timestamps: integers as they are, dates as epoch seconds."""
-    import polars as pl
-
-    if column.dtype in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    if column.dtype.is_temporal():
-        seconds = column.cast(pl.Datetime("us"), strict=False).dt.epoch("s")
-    elif column.dtype == pl.String:
-        seconds = _text_seconds(column)
-    else:
-        seconds = column.cast(pl.Int64, strict=False)
-    if seconds.null_count():
-        row = first(seconds.is_null())
-        if column[row] is None or column[row] == "":
-            raise InputError(
-                f"{place(row)}: the timestamp is missing; leave timestamps out with"
-                " columns={'timestamp': None}."
-            )
-        raise InputError(
-            f"{place(row)}: timestamp {column[row]!r} is neither a number nor an ISO date"
-            " (2024-12-31 or 2024-12-31T23:59:59)."
-        )
-    return seconds
-
-
-def _floats(column: pl.Series) -> pl.Series:
-    import polars as pl
-
-    if column.dtype != pl.String:
-        return column.cast(pl.Float64, strict=False)
-    numbers = column.cast(pl.Float64, strict=False)
-    if numbers.null_count() == column.null_count():
-        return numbers
-    return column.str.strip_chars().cast(pl.Float64, strict=False)
-
-
-def _text_seconds(column: pl.Series) -> pl.Series:
-    import polars as pl
-
-    whole = column.cast(pl.Int64, strict=False)
-    if not whole.null_count():
-        return whole
-    column = column.str.strip_chars()
-    numbers = column.cast(pl.Float64, strict=False)
-    if numbers.is_not_null().any():
-        # Some exact integers have no exact double: keep those that were read as integers.
-        return column.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
-    return _iso_seconds(column)
-
-
-def _iso_seconds(column: pl.Series) -> pl.Series:
-    import polars as pl
-
-    texts = column.str.replace("T", " ", literal=True).str.replace(r"[Zz]$", "+00:00")
-    seconds = texts.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")).dt.epoch("s")
-    for form in ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f%z"):
-        if not seconds.null_count():
-            break
-        zone = "UTC" if form.endswith("%z") else None
-        times = texts.str.to_datetime(form, strict=False, time_unit="us", time_zone=zone)
-        seconds = seconds.fill_null(times.dt.epoch("s"))
-    return seconds
-
-
-def first(mask: pl.Series) -> int:
-    """Give the position of the first true value."""
-    return int(np.argmax(mask.fill_null(False).to_numpy()))
+_WHERE = "The table"
 
 
 def table_of(data: Any, columns: Columns | None = None) -> Table | None:
-    """Make a table of in-memory data, None when it is of no known type.
+    """Make a table of in-memory ratings, None when they are of no known type.
 
     Parameters
     ----------
     data
-        What :meth:`bayesmf.ratings.Ratings.of` takes, but for paths.
+        What :meth:`bayesmf.ratings.Ratings.of` takes, but for paths: a data frame, an Arrow
+        table, an array with 3 or 4 columns (or named ones), a sparse matrix, a tuple of columns,
+        a dict of columns, a list of rows (tuples or dicts).
     columns
-        Column of each role, where ``data`` has named columns.
+        Column of each role, by name or by position from 0.
+
+    Returns
+    -------
+    Table or None
+        The columns, checked.
+
+    Raises
+    ------
+    InputError
+        If it cannot be told which column is which, or a value cannot be used.
+
+    Examples
+    --------
+    >>> from bayesmf.tables import table_of
+    >>> table_of([("ann", "Alien", 5.0), ("bob", "Alien", 2.0)]).rating.to_list()
+    [5.0, 2.0]
     """
+    check_columns(columns)
+    if hasattr(data, "tocoo"):
+        rows, cols, values = _cells(data)
+        return make_table({"user": rows, "item": cols, "rating": to_series(values, "rating")})
+    frame = frame_of(data, TRIPLE)
+    if frame is None:
+        return None
+    if isinstance(data, np.ndarray) and frame.names is None and frame.width > 4 and not columns:
+        raise InputError(wrong_shape(data.shape))
+    found = _found(frame, columns, TRIPLE)
+    return make_table(_series(frame, found))
+
+
+def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.Series]:
+    """Take users and items from whatever holds pairs of them; other columns are left out.
+
+    Parameters
+    ----------
+    data
+        A data frame, an Arrow table, an array with two columns or those of a table of ratings,
+        a tuple (users, items), a list of pairs, a dict of columns, a list of dicts, ratings, a
+        sparse matrix (its stored cells), or the path of a file.  A list holds rows; a tuple
+        holds columns.
+    columns
+        Column of each role, by name or by position from 0.
+
+    Returns
+    -------
+    tuple of polars.Series
+        The user ids and the item ids, Int64 or String, equally many.
+
+    Raises
+    ------
+    InputError
+        If it cannot be told which column is which, or an id cannot be used.
+
+    Examples
+    --------
+    >>> from bayesmf.tables import pairs_of
+    >>> users, items = pairs_of([("ann", 10), ("bob", 20)])
+    >>> users.to_list(), items.to_list()
+    (['ann', 'bob'], [10, 20])
+    """
+    check_columns(columns)
+    if isinstance(data, str | os.PathLike):
+        from bayesmf.readers import read_pairs
+
+        return tuple(read_pairs(data, columns))  # type: ignore[return-value]
+    if _holds_ratings(data):
+        if not hasattr(data, "user"):
+            raise InputError(f"Pairs are not taken from {type(data).__name__}; pass two columns.")
+        return data.user_ids.column(data.user), data.item_ids.column(data.item)
+    if hasattr(data, "tocoo"):
+        return _cells(data)[:2]
+    frame = _pairs_frame(data, "Pairs")
+    table = make_table(_series(frame, _found_pairs(frame, columns)))
+    return table.user, table.item
+
+
+def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Table:
+    """Put pairs and their ratings together, as X and y of scikit-learn.
+
+    Parameters
+    ----------
+    pairs
+        X: what :func:`pairs_of` takes, but for files and for what has ratings in it.
+    ratings
+        y: a column of numbers, as many as there are pairs.
+    columns
+        Column of user and item in X, by name or by position from 0.
+
+    Returns
+    -------
+    Table
+        Users, items and ratings; timestamps where X has a column of that name.
+
+    Raises
+    ------
+    InputError
+        If X has ratings already, the lengths differ, or a value cannot be used.
+
+    Examples
+    --------
+    >>> from bayesmf.tables import table_with
+    >>> table_with([("ann", 10), ("bob", 20)], [4, 2]).rating.to_list()
+    [4.0, 2.0]
+    """
+    columns = check_columns(columns)
+    if isinstance(pairs, str | os.PathLike):
+        raise InputError(f"X is the path {pairs}, which has ratings of its own: leave y out.")
+    if _holds_ratings(pairs) or hasattr(pairs, "tocoo"):
+        raise InputError(f"X is a {type(pairs).__name__}, which has ratings in it: leave y out.")
+    frame = _pairs_frame(pairs, "X")
+    _refuse_two_ratings(frame, columns)
+    found = _found_pairs(frame, columns)
+    if frame.names is not None and columns.get("timestamp", "") is not None:
+        times = recognise(frame.names, "timestamp")
+        found |= {"timestamp": times[0]} if times else {}
+    if hasattr(ratings, "columns"):
+        raise InputError("y is a table; pass its column of ratings alone, as y['rating'].")
+    chosen = _series(frame, found) | {"rating": to_series(ratings, "rating")}
+    if len(chosen["user"]) != len(chosen["rating"]):
+        raise InputError(
+            f"X has {len(chosen['user']):,} pairs and y {len(chosen['rating']):,} ratings; there"
+            " must be a rating for each pair."
+        )
+    return make_table(chosen)
+
+
+def _holds_ratings(data: Any) -> bool:
+    return hasattr(data, "user_ids") and hasattr(data, "item_ids")
+
+
+def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
+    """Give rows, columns and values of a sparse matrix."""
     import polars as pl
 
-    if hasattr(data, "tocoo"):
-        return _of_sparse(data)
-    if isinstance(data, np.ndarray):
-        return _of_array(data, columns)
-    if isinstance(data, (tuple, list)):
-        return _of_columns(data)
-    if hasattr(data, "iloc") and hasattr(data, "columns"):
-        return _of_pandas(data, columns)
-    try:
-        if isinstance(data, pl.LazyFrame):
-            data = data.collect()
-        elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
-            data = pl.DataFrame(data)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"The {type(data).__name__} cannot be read: {reason}.") from None
-    if isinstance(data, pl.DataFrame):
-        return _of_frame(data.to_series, data.columns, data.width, columns)
-    return None
-
-
-def _of_pandas(data: Any, columns: Columns | None) -> Table:
-    # Columns that pandas itself numbered have no names.
-    unnamed = list(data.columns) == list(range(data.shape[1]))
-    names = None if unnamed else [str(name) for name in data.columns]
-    return _of_frame(lambda at: data.iloc[:, at], names, data.shape[1], columns)
-
-
-def _of_frame(
-    column: Any, names: Sequence[str] | None, count: int, columns: Columns | None
-) -> Table:
-    found = find_columns(names, count, columns, TRIPLE, "The table")
-    return make_table({role: to_series(column(at), role) for role, at in found.items()})
-
-
-def _of_columns(data: Sequence[Any]) -> Table:
-    if len(data) == 4 and data[3] is None:
-        data = data[:3]
-    if len(data) not in (3, 4) or not all(hasattr(column, "__len__") for column in data):
-        raise InputError(
-            f"A {type(data).__name__} of ratings holds 3 or 4 columns of equal length: users,"
-            " items, ratings and perhaps timestamps."
-        )
-    found = {role: to_series(column, role) for role, column in zip(ROLES, data, strict=False)}
-    lengths = {role: len(column) for role, column in found.items()}
-    if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{role} {length:,}" for role, length in lengths.items())
-        raise InputError(f"The columns of ratings are not of equal length: {told}.")
-    return make_table(found)
-
-
-def _of_array(data: np.ndarray[Any, Any], columns: Columns | None) -> Table:
-    if data.ndim != 2 or data.shape[1] not in (3, 4):
-        raise InputError(
-            f"An array of shape {data.shape} is not a table of ratings; pass an array with the"
-            " 3 or 4 columns user, item, rating (and timestamp), or a SciPy sparse matrix of"
-            " users x items, where an absent cell is not a rating."
-        )
-    return _of_frame(lambda at: data[:, at], None, data.shape[1], columns)
-
-
-def _of_sparse(data: Any) -> Table:
     if len(data.shape) != 2:
         raise InputError(f"A sparse array of ratings is users x items, not {data.shape}.")
     cells = data.tocoo()
     rows, cols = (np.asarray(part, dtype=np.int64) for part in (cells.row, cells.col))
-    return _of_columns((rows, cols, np.asarray(cells.data)))
+    return pl.Series(rows), pl.Series(cols), np.asarray(cells.data)
+
+
+def _pairs_frame(data: Any, what: str) -> Frame:
+    frame = frame_of(data, PAIR)
+    if frame is None:
+        raise InputError(
+            f"{what} cannot be taken from a {type(data).__name__}; pass a data frame, an array"
+            " with the columns user and item, a list of (user, item) tuples, or the columns"
+            " (users, items)."
+        )
+    return frame
+
+
+def _found(frame: Frame, columns: Columns | None, need: Sequence[str]) -> dict[str, int]:
+    shown = ", ".join(frame.rows[0]) if frame.rows else ""
+    try:
+        found = find_columns(frame.names, frame.width, columns, need, _WHERE, shown)
+    except InputError as error:
+        raise InputError(f"{error}{frame.advice}") from None
+    if frame.names is None and frame.rows and not set(need) & set(columns or ()):
+        check_order(frame.rows, frame.width, need, _WHERE)
+    return found
+
+
+def _found_pairs(frame: Frame, columns: Columns | None) -> dict[str, int]:
+    """Find user and item; of two columns the one that is not known is the other."""
+    names = frame.names
+    if names is not None and len(names) == 2 and not set(PAIR) & set(columns or ()):
+        known = {role: recognise(names, role) for role in PAIR}
+        for role, other in (PAIR, PAIR[::-1]):
+            if len(known[role]) == 1 and not known[other]:
+                at = known[role][0]
+                if may_be_id(names[1 - at]):
+                    return {role: at, other: 1 - at}
+    return _found(frame, columns, PAIR)
+
+
+def _refuse_two_ratings(frame: Frame, columns: Columns) -> None:
+    if frame.names is not None:
+        said = [columns["rating"]] if columns.get("rating") is not None else []
+        known = [*said, *(frame.names[at] for at in recognise(frame.names, "rating"))]
+        if known:
+            raise InputError(
+                f"X has ratings in column {known[0]!r} already, and y was given too; leave y out,"
+                " or take that column out of X."
+            )
+    elif frame.width > 2:
+        raise InputError(
+            f"X has {frame.width} columns, the third of which would be ratings, and y was given"
+            " too; leave y out, or pass the two columns user and item as X."
+        )
+
+
+def _series(frame: Frame, found: Mapping[str, int]) -> dict[str, pl.Series]:
+    told = {role: f"{role} id" if role in PAIR else role for role in found}
+    made = {role: to_series(frame.column(at), told[role]) for role, at in found.items()}
+    lengths = {role: len(column) for role, column in made.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{role} {length:,}" for role, length in lengths.items())
+        raise InputError(f"The columns of ratings are not of equal length: {listed}.")
+    return made
