@@ -204,12 +204,17 @@ def test_the_default_step_is_stable(triple):
             model.fit((user, item, 20 * rating))
 
 
-def test_constant_ratings_and_tiny_data():
-    for data in (([1, 1, 2], [1, 2, 1], [3.0, 3.0, 3.0]), ([1], [1], [4.0])):
-        for sampler in (QUICK, SGLD(epochs=5), SGD(epochs=5)):
-            model = BayesianMF(2, sampler=sampler, random_state=0).fit(data)
-            assert model.predict(1, 1) == data[2][0]
-            assert np.isfinite(model.predict(1, 1, return_std=True)[1])
+def test_equal_ratings_are_refused_and_two_are_enough():
+    for data, message in (
+        (([1, 1, 2], [1, 2, 1], [3.0, 3.0, 3.0]), "all 3 ratings are 3: .*implicit"),
+        (([1], [1], [0.1]), "the only rating is 0.1: "),
+    ):
+        with pytest.raises(InputError, match=message):
+            BayesianMF(2, sampler=QUICK).fit(data)
+    for sampler in (QUICK, SGLD(epochs=5), SGD(epochs=5)):
+        model = BayesianMF(2, sampler=sampler, random_state=0).fit(([1, 1], [1, 2], [3.0, 4.0]))
+        assert 3 <= model.predict(1, 1) <= 4
+        assert np.isfinite(model.predict(1, 1, return_std=True)[1])
 
 
 def test_ratings_beyond_single_precision(triple):

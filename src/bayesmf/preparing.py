@@ -43,6 +43,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
         return _prepare_packed(packed, standardize)
     train = Ratings.of(ratings).compact()
     low, high = train.range()
+    _refuse_equal(len(train), low, high)
     center = float(np.mean(train.rating, dtype=np.float64))
     scale = _scale(float(np.std(train.rating, dtype=np.float64)), standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
@@ -61,6 +62,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
 
 def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
     """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
+    _refuse_equal(len(packed), packed.low, packed.high)
     center, scale = packed.mean(), _scale(packed.std(), standardize)
     lists = packed.by_user, packed.by_item
     if packed.levels is None:
@@ -72,6 +74,18 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
     origin = None if packed.levels is None else packed.origin
     data = TrainingData(lists[0], packed.n_items, levels, lists[1], origin)
     return Prepared(packed.user_ids, packed.item_ids, data, center, scale, packed.low, packed.high)
+
+
+def _refuse_equal(count: int, low: float, high: float) -> None:
+    """Refuse ratings that are all the same: whatever is recommended from them is arbitrary."""
+    if low < high:
+        return
+    equal = f"all {count:,} ratings are {low:g}" if count > 1 else f"the only rating is {low:g}"
+    raise InputError(
+        f"{equal}: nothing can be learnt from ratings that do not differ; where they stand for"
+        " clicks or purchases, rate them (by counts, by time spent), or use a library for implicit"
+        " feedback, such as implicit"
+    )
 
 
 def _scale(spread: float, standardize: bool) -> float:
