@@ -110,7 +110,8 @@ class Chain:
         self.keeping: Keeping = Growing() if self.sampler.adaptive else Fixed(self, shape)
         self.state, self.trace = start_chain(number, settings, shape), Trace()
         self.since_epoch, self.epoch = Errors(), 0
-        self.t, self.until, self.kept = 0, self.n_rounds, 0
+        self.t, self.kept = 0, 0
+        self.stage = 0  # of a run that may end after each of several
         self.ratings_read = 0
         self.rmse: float | None = None
         # Ended early; and whether that was the wish of someone who listens, not for want of time.
@@ -125,7 +126,7 @@ class Chain:
 
     def run(self, until: int) -> Generator[list[Task], Sequence[Result], None]:
         """Algorithm 2, lines 3-12, up to round `until`."""
-        every, self.until = self.sampler.precision_every, until
+        every = self.sampler.precision_every
         while self.t < until and not self.stopped:
             t = self.t
             self.keeping.before(self, t)
@@ -199,7 +200,8 @@ class Chain:
             Event(
                 chain=self.number,
                 epoch=self.epoch,
-                epochs=max(1, round(self.until / self.per_epoch)),
+                epochs=max(1, round(self.n_rounds / self.per_epoch)),
+                stage=self.stage,
                 seconds=seconds,
                 burning=self.burning and self.sampler.keeps_draws,
                 draws=self.kept,

@@ -1,8 +1,10 @@
-"""Numbers that users give: what they must be, said in one sentence where they are not."""
+"""Numbers and words that users give: what they must be, in one sentence where they are not."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from bayesmf.errors import InputError
@@ -26,3 +28,27 @@ def positive(name: str, value: Any, what: str = "a positive number") -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise InputError(f"{name} must be {what}; got {value!r}")
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A finite number of at least zero, as a float."""
+    zero = not isinstance(value, str | bool) and value == 0
+    return 0.0 if zero else positive(name, value, "a number of at least 0")
+
+
+def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:
+    """A word that is among some, or a sentence with the nearest of them."""
+    known = list(choices)
+    if isinstance(value, str) and value in known:
+        return value
+    listed = ", ".join(map(repr, known)) + also
+    raise InputError(f"{name} {value!r} is none of {listed}{did_you_mean(value, known)}")
+
+
+def did_you_mean(value: Any, known: Iterable[str]) -> str:
+    """'; did you mean ...?' where something known is near, else nothing."""
+    if not isinstance(value, str):
+        return ""
+    by_case = {name.lower(): name for name in known}
+    near = get_close_matches(value.lower(), by_case, 1, 0.6)
+    return f"; did you mean {by_case[near[0]]!r}?" if near else ""

@@ -17,10 +17,13 @@ tests/test_compiling.py holds all kernels to this.
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 
 # nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
@@ -67,3 +70,47 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return kernel
 
     return compiled
+
+
+class CompileClock(event.Listener):
+    """How long this process has been compiling; loading from numba's cache does not count.
+
+    Compiling is silent and may take a minute, so whoever shows a line of progress asks here, and
+    may leave a function in `observers` that is called, on the compiling thread, when it begins.
+    """
+
+    def __init__(self) -> None:
+        self.observers: list[Callable[[], None]] = []
+        self._lock, self._depth = threading.Lock(), 0
+        self._before, self._begun = 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        """A function is being compiled, perhaps inside another."""
+        with self._lock:
+            self._depth += 1
+            if self._depth == 1:
+                self._begun = time.monotonic()
+        for observer in tuple(self.observers):
+            observer()
+
+    def on_end(self, event: Any) -> None:
+        """It has been."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._before += time.monotonic() - self._begun
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being compiled now."""
+        return self._depth > 0
+
+    def seconds(self) -> float:
+        """All of it, what is under way included."""
+        with self._lock:
+            now = time.monotonic() - self._begun if self._depth else 0.0
+            return self._before + now
+
+
+CLOCK = CompileClock()
+event.register("numba:compile", CLOCK)

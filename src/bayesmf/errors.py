@@ -33,3 +33,15 @@ class Interrupted(KeyboardInterrupt):
 
 class NotFittedError(BayesMFError, AttributeError):
     """A fitted model is needed first."""
+
+
+class ConvergenceWarning(UserWarning):
+    """Chains have not converged, so another fit may give other answers; the message says more."""
+
+
+class DataWarning(UserWarning):
+    """Something about the data makes answers worth less than they look; the message says what."""
+
+
+class CallbackWarning(UserWarning):
+    """A callback failed; the fit went on without it."""

@@ -18,10 +18,48 @@ from bayesmf.schedules import Thinning
 if TYPE_CHECKING:
     from bayesmf.chain import Chain
 
+Traces = tuple[NDArray[np.float32], NDArray[np.float32]]
+
 # Of the time allowed, if that ends before burn-in does.
 LONGEST_BURN_IN = 0.4
 # Rounds of a growing run that are surely burn-in.
 FIRST_KEPT = 3
+
+
+class Probe:
+    """Predictions of the probe pairs at some rounds of a chain: what convergence is judged by."""
+
+    def __init__(self) -> None:
+        self._at: list[int] = []
+        self._expected: list[NDArray[np.float32]] = []
+        self._drawn: list[NDArray[np.float32]] = []
+
+    def add(self, chain: Chain, t: int) -> None:
+        """Look at the pairs after round t."""
+        self._at.append(t)
+        self._expected.append(chain.probe.predict(chain.state))
+        self._drawn.append(chain.probe.draw(chain.state))
+
+    def after_burn_in(self) -> Traces:
+        """What a run that ends here would not drop."""
+        return self.since(_after_burn_in(self._at))
+
+    def since(self, first: int) -> Traces:
+        """Expected and drawn predictions, (draws, pairs), from the `first` on."""
+        return np.array(self._expected[first:]), np.array(self._drawn[first:])
+
+    def export(self) -> dict[str, NDArray[Any]]:
+        """As arrays."""
+        arrays: dict[str, NDArray[Any]] = {"probed_at": np.array(self._at, np.int64)}
+        if self._at:
+            arrays |= {"expected": np.array(self._expected), "drawn": np.array(self._drawn)}
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """From what `export` gave."""
+        self._at = arrays["probed_at"].tolist()
+        self._expected = [np.array(one) for one in arrays.get("expected", ())]
+        self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
 
 
 class Keeping(Protocol):
@@ -29,6 +67,9 @@ class Keeping(Protocol):
 
     burning: bool
     needs_validation: bool
+
+    def traces(self) -> Traces:
+        """Expected and drawn predictions of the probe pairs, (draws, pairs), burn-in left out."""
 
     def before(self, chain: Chain, t: int) -> None:
         """Look at the chain before round t."""
@@ -53,7 +94,7 @@ class Fixed:
         self.burning, self._first = True, 0
         self._rule = chain.sampler.burn_in_rule(shape)
         self.needs_validation = self._rule.needs_validation
-        self._thinning = Thinning(1, 1)
+        self._thinning, self._probe = Thinning(1, 1), Probe()
 
     def before(self, chain: Chain, t: int) -> None:
         """End burn-in before round t if it is over; then the number of draws is known."""
@@ -74,14 +115,20 @@ class Fixed:
             state, n_draws = chain.state, self._thinning.n_draws
             chain.store.reserve(chain.number, n_draws, state.params, state.means)
         chain.keep()
+        self._probe.add(chain, t)
+
+    def traces(self) -> Traces:
+        return self._probe.since(0)
 
     def finish(self, chain: Chain) -> None:
         pass
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        return {}, {"burning": self.burning, "first": self._first, **vars(self._thinning)}
+        plain = {"burning": self.burning, "first": self._first, **vars(self._thinning)}
+        return self._probe.export(), plain
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
+        self._probe.restore(arrays)
         self.burning, self._first = plain["burning"], plain["first"]
         self._thinning = Thinning(plain["n_rounds"], plain["n_draws"])
 
@@ -99,9 +146,7 @@ class Growing:
         self.burning = True
         self._every = 1
         self._at: list[int] = []
-        self._probed_at: list[int] = []
-        self._expected: list[NDArray[np.float32]] = []
-        self._drawn: list[NDArray[np.float32]] = []
+        self._probe = Probe()
 
     def before(self, chain: Chain, t: int) -> None:
         self.burning = t < FIRST_KEPT * chain.per_epoch * chain.sampler.passes_for_a_sweep
@@ -109,9 +154,7 @@ class Growing:
     def after(self, chain: Chain, t: int) -> None:
         if self.burning or not _due(chain, t, 1):
             return
-        self._probed_at.append(t)
-        self._expected.append(chain.probe.predict(chain.state))
-        self._drawn.append(chain.probe.draw(chain.state))
+        self._probe.add(chain, t)
         if not self._at:
             state, room = chain.state, chain.store.per_chain
             chain.store.reserve(chain.number, room, state.params, state.means)
@@ -129,10 +172,8 @@ class Growing:
         chain.store.select(chain.number, kept)
         self._at = [self._at[k] for k in kept]
 
-    def traces(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Expected and drawn predictions of the probe pairs, (draws, pairs), burn-in left out."""
-        first = _after_burn_in(self._probed_at)
-        return np.array(self._expected[first:]), np.array(self._drawn[first:])
+    def traces(self) -> Traces:
+        return self._probe.after_burn_in()
 
     def finish(self, chain: Chain) -> None:
         first = _after_burn_in(self._at)
@@ -140,18 +181,13 @@ class Growing:
         chain.kept = len(self._at) - first
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays: dict[str, NDArray[Any]] = {
-            "at": np.array(self._at, np.int64), "probed_at": np.array(self._probed_at, np.int64)
-        }  # fmt: skip
-        if self._expected:
-            arrays |= {"expected": np.array(self._expected), "drawn": np.array(self._drawn)}
+        arrays = {"at": np.array(self._at, np.int64), **self._probe.export()}
         return arrays, {"burning": self.burning, "every": self._every}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
         self.burning, self._every = plain["burning"], plain["every"]
-        self._at, self._probed_at = arrays["at"].tolist(), arrays["probed_at"].tolist()
-        self._expected = [np.array(one) for one in arrays.get("expected", ())]
-        self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
+        self._at = arrays["at"].tolist()
+        self._probe.restore(arrays)
 
 
 def _due(chain: Chain, t: int, every: int) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
-from bayesmf.callbacks import Callback, Event
+from bayesmf.callbacks import Callback, Event, Plan
 from bayesmf.kernels import predict_pairs
 from bayesmf.keys import STREAM_PROBE, generator
 from bayesmf.phases import ChainState
@@ -25,11 +26,16 @@ SEGMENTS = 16
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of known rows. `rated` tells which of them are among the training ratings."""
+    """Pairs of rows, -1 for one nobody has seen. `rated` tells which were learnt from."""
 
     user: NDArray[np.int32]
     item: NDArray[np.int32]
     rated: NDArray[np.bool_]
+
+    @cached_property
+    def unseen(self) -> NDArray[np.int64]:
+        """Positions of the pairs with a row nobody has seen."""
+        return np.flatnonzero((self.user < 0) | (self.item < 0))
 
     def predict(self, state: ChainState) -> NDArray[np.float32]:
         """Predictions at a state, from conditional means where there are any.
@@ -39,10 +45,14 @@ class Pairs:
         """
         params, means = state.params, state.means
         if means is None:
-            return self._from(params.users, params.items, params.n_factors)
-        out = self._from(means.users, means.items, params.n_factors)
-        if self.rated.any():
-            out[self.rated] = self._from(params.users, means.items, params.n_factors)[self.rated]
+            out = self._from(params.users, params.items, params.n_factors)
+        else:
+            out = self._from(means.users, means.items, params.n_factors)
+            if self.rated.any():
+                own = self._from(params.users, means.items, params.n_factors)
+                out[self.rated] = own[self.rated]
+        if len(self.unseen):
+            out[self.unseen] = self._from_priors(state)
         return out
 
     def draw(self, state: ChainState) -> NDArray[np.float32]:
@@ -53,13 +63,31 @@ class Pairs:
         self, users: NDArray[np.float32], items: NDArray[np.float32], n_factors: int
     ) -> NDArray[np.float32]:
         out = np.empty(len(self.user), np.float32)
-        predict_pairs(users, items, self.user, self.item, n_factors, out)
+        user, item = self.user, self.item
+        if len(self.unseen):  # any row will do: what comes of it is replaced
+            user, item = np.maximum(user, 0), np.maximum(item, 0)
+        predict_pairs(users, items, user, item, n_factors, out)
+        return out
+
+    def _from_priors(self, state: ChainState) -> NDArray[np.float32]:
+        """Predictions of the unseen pairs: an unseen row is at its prior's mean."""
+        params, D = state.params, state.params.n_factors
+        sides = (
+            (params.users, state.precisions.users.mu, self.user[self.unseen]),
+            (params.items, state.precisions.items.mu, self.item[self.unseen]),
+        )
+        x, y = (
+            np.where(row[:, None] < 0, mu.astype(np.float32), rows[np.maximum(row, 0)])
+            for rows, mu, row in sides
+        )
+        out: NDArray[np.float32] = (x[:, :D] * y[:, :D]).sum(1)
+        out += x[:, D:].sum(1) + y[:, D:].sum(1)  # biases, where there are any
         return out
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Pairs whose ratings are known, in the chain's units; rows must be known.
+    """Pairs whose ratings are known, in the chain's units.
 
     Means are clipped to [low, high], as predictions are.
     """
@@ -146,6 +174,7 @@ class Monitor:
     not_kept: int = 0  # passes before the first kept draw of such a run
     means: dict[int, RunningMean] = field(default_factory=dict)
     ratings_read: int = 0
+    failures: dict[int, str] = field(default_factory=dict)  # by the number of the callback
 
     def state_rmse(self, state: ChainState) -> float | None:
         """RMSE of one state."""
@@ -181,8 +210,39 @@ class Monitor:
             return 0.0
         return max(0.0, BURN_SHARE * (n + self.not_kept) - self.not_kept) / n
 
+    def begin(self, plan: Plan) -> None:
+        """Tell those who want to know beforehand."""
+        for callback in self.callbacks:
+            if callable(getattr(callback, "begin", None)):
+                callback.begin(plan)  # type: ignore[attr-defined]
+
     def tell(self, event: Event) -> bool:
-        """Whether anyone who listens wants the chain to end."""
+        """Whether anyone who listens wants the chain to end. A listener that fails is left alone.
+
+        What it raised must not cost the draws; `failures` are for a warning at the end.
+        """
+        wish = False
         with self.aside():
-            wishes = [callback(event) for callback in self.callbacks]  # all are to hear it
-        return any(wishes)
+            for number, callback in enumerate(self.callbacks):
+                if number in self.failures:
+                    continue
+                try:
+                    wish = bool(callback(event)) or wish  # all are to hear it
+                except Exception as error:
+                    self.failures[number] = (
+                        f"the callback {_name(callback)} failed after epoch {event.epoch} and was "
+                        f"not called again; the fit went on: {type(error).__name__}: {error}"
+                    )
+        return wish
+
+    def forgets(self, callback: Callback, error: Exception) -> None:
+        """What a listener remembers could not be written down."""
+        self.failures.setdefault(
+            -1 - list(self.callbacks).index(callback),
+            f"what the callback {_name(callback)} remembers is in no checkpoint, so a resumed run "
+            f"may differ: {type(error).__name__}: {error}",
+        )
+
+
+def _name(callback: Callback) -> str:
+    return getattr(callback, "__name__", type(callback).__name__)

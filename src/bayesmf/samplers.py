@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesmf.checks import one_of
 from bayesmf.clocks import SGHMC, SGNHT, RowClock
 from bayesmf.grid import Grid
 from bayesmf.rules import BATCHES, Array, DataShape, GradientRule, check_settings
@@ -260,6 +261,21 @@ class Auto:
 Sampler = SGD | SGLD | RowClock | SGHMC | SGNHT | Gibbs
 
 
+# By the names that users write.
+SAMPLERS: dict[str, Any] = {
+    "auto": Auto, "gibbs": Gibbs, "rowclock": RowClock, "sghmc": SGHMC, "sgnht": SGNHT,
+    "sgld": SGLD, "sgd": SGD,
+}  # fmt: skip
+
+
+def named_sampler(name: str) -> Sampler | Auto:
+    """A sampler by its name, with its defaults."""
+    rule: Sampler | Auto = SAMPLERS[
+        one_of("sampler", name, SAMPLERS, " or a sampler object, such as SGLD()")
+    ]()
+    return rule
+
+
 def settings_dict(sampler: Sampler) -> dict[str, Any]:
     """Plain values for a manifest, with the rule's name; `sampler_from` reads them."""
     out: dict[str, Any] = {"rule": type(sampler).__name__}
@@ -276,9 +292,7 @@ def settings_dict(sampler: Sampler) -> dict[str, Any]:
 
 def sampler_from(settings: Mapping[str, Any]) -> Sampler:
     """The sampler of a manifest."""
-    rules: dict[str, Any] = {
-        rule.__name__: rule for rule in (SGD, SGLD, RowClock, SGHMC, SGNHT, Gibbs)
-    }
+    rules = {rule.__name__: rule for rule in SAMPLERS.values()}
     given = {name: value for name, value in settings.items() if name != "rule"}
     rule: Sampler = rules[settings["rule"]](**given)
     return rule

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bayesmf.batches import TrainingData
-from bayesmf.callbacks import Callback
+from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
+from bayesmf.convergence import AGREE, converged, verdict
 from bayesmf.draws import Draws, DrawStore, LastDraw
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
@@ -18,9 +19,10 @@ from bayesmf.keeping import FIRST_KEPT
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.saving import saving
-from bayesmf.tuning import N_PROBE, judge, stages, target_named
+from bayesmf.tuning import N_PROBE, Convergence, Target, judge, stages, target_named
 from bayesmf.worker import Held, Result, Task
 
+Found = dict[str, Any]
 ChainRun = Generator[list[Task], Sequence[Result], None]
 
 
@@ -28,17 +30,18 @@ ChainRun = Generator[list[Task], Sequence[Result], None]
 class RunReport:
     """What a run did.
 
-    `convergence` is what the probe pairs say, of runs that end by themselves; `engine` is who did
-    what.
+    `convergence` is what the probe pairs say; `engine` is who did what; `failures` are sentences
+    about callbacks that failed.
     """
 
     draws: Draws
     seconds: float
     ratings_read: int
     epochs: float
-    convergence: dict[str, float | str | None] | None
+    convergence: Found
     repairs: int
     engine: dict[str, Any]
+    failures: list[str]
 
 
 def run(
@@ -60,15 +63,14 @@ def run(
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     with saving(checkpoint, data, settings, validation) as saved:
         chains, work = make_chains(data, settings, engine, validation, callbacks)
-        saved.begin(chains, chains[0].monitor)
+        saved.begin(chains, monitor := chains[0].monitor)
+        monitor.begin(make_plan(settings, chains[0], validation is not None))
         engine.start(replace(work, rehearsal=rehearsal))
         try:
             if sampler.adaptive:
                 convergence = sample_enough(chains, settings, engine, saved.between)
             else:
-                convergence = None
-                drive([chain.run(chain.n_rounds) for chain in chains], engine)
-                saved.between()
+                convergence = sample_for(chains, settings, engine, saved.between)
             told = engine.report()
         finally:
             engine.close()
@@ -84,7 +86,23 @@ def run(
         convergence,
         sum(chain.state.repairs for chain in chains),
         told,
+        list(monitor.failures.values()),
     )
+
+
+def make_plan(settings: Settings, chain: Chain, validated: bool) -> Plan:
+    """What listeners may know before the first round."""
+    n_rounds = chain.n_rounds
+    if settings.sampler.adaptive:
+        n_rounds = most_rounds(settings, chain)
+    epochs = max(1, round(n_rounds / chain.per_epoch))
+    return Plan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
+
+
+def most_rounds(settings: Settings, chain: Chain) -> int:
+    """Rounds after which a run ends that has not reached its target."""
+    per_epoch = chain.per_epoch * settings.sampler.passes_for_a_sweep
+    return round(target_named(settings.target).most * per_epoch)
 
 
 def make_chains(
@@ -117,36 +135,68 @@ def make_chains(
     return chains, Work(rounds.held, rounds.together, rounds.recipes)
 
 
+def sample_for(
+    chains: Sequence[Chain],
+    settings: Settings,
+    engine: Engine,
+    between: Callable[[], None] = lambda: None,
+) -> Found:
+    """Run all chains for as long as the sampler says; `between` is called when they have ended."""
+    drive([chain.run(chain.n_rounds) for chain in chains], engine)
+    between()
+    ended = _ended_early(chains) if any(chain.stopped for chain in chains) else "epochs"
+    return convergence_found(judge(chains), ended, settings, None)
+
+
 def sample_enough(
     chains: Sequence[Chain],
     settings: Settings,
     engine: Engine,
     between: Callable[[], None] = lambda: None,
-) -> dict[str, float | str | None]:
+) -> Found:
     """Run all chains until the target is reached, time is over, or they are as long as may be.
 
-    What cannot be known, of fewer than four draws, is None. `between` is called between stages.
+    `between` is called between stages.
     """
-    target = target_named(settings.target)
+    target, most = target_named(settings.target), most_rounds(settings, chains[0])
     per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
-    n_rounds = round(target.most * per_epoch)
     found, ended = None, "longest run"
-    for end in stages(per_epoch, n_rounds):
+    for stage, end in enumerate(stages(per_epoch, most), 1):
+        for chain in chains:
+            chain.stage, chain.n_rounds = stage, most
         drive([chain.run(end) for chain in chains], engine)
         between()
         if any(chain.t > end for chain in chains):
             continue  # resumed from a later stage: the judgement was to go on
         found = judge(chains)
         if all(chain.stopped for chain in chains):
-            late = any(chain.out_of_time() for chain in chains)
-            ended = "max_seconds" if late else "callback"
+            ended = _ended_early(chains)
             break
         if end >= target.least * per_epoch and found.enough(target):
             ended = "target"
             break
     assert found is not None
+    return convergence_found(found, ended, settings, target)
+
+
+def _ended_early(chains: Sequence[Chain]) -> str:
+    return "max_seconds" if any(chain.out_of_time() for chain in chains) else "callback"
+
+
+def convergence_found(
+    found: Convergence, ended: str, settings: Settings, target: Target | None
+) -> Found:
+    """For the report: what the probe pairs say, and what follows from it."""
     known = {name: x if math.isfinite(x) else None for name, x in found._asdict().items()}
-    return {**known, "ended_by": ended, "target": settings.target}
+    out = {
+        **known,
+        "limit": AGREE if target is None else target.rhat,
+        "ended_by": ended,
+        "target": None if target is None else settings.target,
+        "rule": type(settings.sampler).__name__,
+        "chains": settings.sampler.n_chains,
+    }
+    return {"converged": converged(out), **out, "verdict": verdict(out)}
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:

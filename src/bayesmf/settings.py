@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +12,8 @@ import numpy as np
 
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
-from bayesmf.checks import positive, whole
-from bayesmf.clocks import SGHMC, SGNHT, ClockRule, RowClock
+from bayesmf.checks import one_of, positive, whole
+from bayesmf.clocks import ClockRule
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
 from bayesmf.monitor import Pairs, Validation
@@ -20,12 +21,13 @@ from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.row_lists import MOST_LEVELS
 from bayesmf.rules import BatchRule, DataShape
-from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
+from bayesmf.samplers import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
 from bayesmf.server import run
 from bayesmf.tuning import target_named
 
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
 LARGEST_DRAW = 8 << 30
+DEFAULT_TARGET = "balanced"
 
 
 def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -> Settings:
@@ -44,12 +46,9 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
         limit = positive("max_seconds", limit)
     sampler = make_sampler(params["sampler"], shape, d, target.n_chains).resolve(shape)
     prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"], sampler)
+    check_target(params["target"], sampler)
     per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
-    if per_draw > LARGEST_DRAW:
-        raise InputError(
-            f"n_factors of {d} makes one draw {per_draw / 2**30:,.0f} GB for {shape.n_users} users "
-            f"and {shape.n_items} items: use fewer"
-        )
+    check_memory(d, per_draw, isinstance(prior, WishartPrior))
     if max_draws is None:
         if isinstance(sampler, Gibbs):  # which keeps conditional means as well
             per_draw *= 2
@@ -67,6 +66,40 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
     )
 
 
+def check_target(target: str, sampler: Sampler) -> None:
+    """Refuse a target that a run of known length would pass over."""
+    if target != DEFAULT_TARGET and not sampler.adaptive:
+        length = "epochs says" if isinstance(sampler, Gibbs) else "its settings say"
+        raise InputError(
+            f"target={target!r} does nothing here: how long {type(sampler).__name__} samples "
+            f"{length}; leave target out, or use sampler='auto' without epochs"
+        )
+
+
+def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
+    """Refuse more factors than memory can hold.
+
+    A chain has its rows about four times (state, means, what is sent, what comes back), and with a
+    full covariance some six matrices of factors x factors in double precision.
+    """
+    need = 4 * per_draw + (6 * 8 * n_factors**2 if full else 0)
+    have = memory_bytes()
+    if per_draw > LARGEST_DRAW or (have is not None and need > have):
+        machine = "" if have is None else f", of which this machine has {have / 2**30:.3g}"
+        raise InputError(
+            f"n_factors of {n_factors} needs about {need / 2**30:,.0f} GB of memory{machine}: use "
+            "fewer"
+        )
+
+
+def memory_bytes() -> int | None:
+    """Memory of this machine; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return None
+
+
 def default_factors(shape: DataShape) -> int:
     """A third of the mean number of ratings per row, between 4 and 32."""
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
@@ -76,31 +109,24 @@ def make_sampler(
     sampler: str | Sampler | Auto, shape: DataShape, d: int, n_chains: int = 1
 ) -> Sampler:
     """A sampler by its name, or as it is; `n_chains` where "auto" may choose."""
-    named: dict[str, Sampler | Auto] = {
-        "auto": Auto(), "sgd": SGD(), "sgld": SGLD(), "rowclock": RowClock(), "sghmc": SGHMC(),
-        "sgnht": SGNHT(), "gibbs": Gibbs(),
-    }  # fmt: skip
-    rule = named.get(sampler) if isinstance(sampler, str) else sampler
+    rule: Any = named_sampler(sampler) if isinstance(sampler, str) else sampler
     if isinstance(rule, Auto):
         rule = rule.choose(shape, d, n_chains)
     if isinstance(rule, ClockRule):
-        return rule.of_width(d)
-    if not isinstance(rule, SGD | SGLD | Gibbs):
-        names = ", ".join(repr(name) for name in named)
-        raise InputError(f"sampler {sampler!r} is none of {names} or a sampler object")
-    return rule
+        rule = rule.of_width(d)
+    if not isinstance(rule, Sampler):
+        one_of("sampler", sampler, SAMPLERS, " or a sampler object, such as SGLD()")
+    chosen: Sampler = rule
+    return chosen
 
 
 def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:
     """A prior by its name. "auto" is the full covariance where it costs nothing: with Gibbs."""
     gamma = GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
+    one_of("prior", name, ("auto", "gamma", "wishart", "wishart-bias"))
     if name == "auto":
         name = "wishart-bias" if isinstance(sampler, Gibbs) else "gamma"
-    if name == "gamma":
-        return gamma
-    if name in ("wishart", "wishart-bias"):
-        return WishartPrior(bias=name == "wishart-bias")
-    raise InputError(f"prior {name!r} is none of 'auto', 'gamma', 'wishart', 'wishart-bias'")
+    return gamma if name == "gamma" else WishartPrior(bias=name == "wishart-bias")
 
 
 def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehearsal]:

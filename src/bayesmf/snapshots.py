@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Errors
-from bayesmf.errors import InputError
 from bayesmf.monitor import RunningMean
 from bayesmf.params import Params, Precisions, RowPrior, Rows
 from bayesmf.phases import ChainState, Moments, Safe
@@ -45,10 +44,7 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "ratings_read": int(chain.ratings_read),
         "told_to_stop": bool(chain.told_to_stop),
         "seconds": _exact(chain.monitor.seconds()),
-        "listeners": {
-            name: _as_text(name, listener.state(chain.number))
-            for name, listener in _remembering(chain.monitor.callbacks)
-        },
+        "listeners": _listeners(chain),
     }
 
 
@@ -154,15 +150,18 @@ def _exact(value: float | None) -> str | None:
     return None if value is None else float(value).hex()
 
 
-def _as_text(name: str, state: Any) -> str:
-    """JSON as text, because that of a manifest has no NaN."""
-    try:
-        return json.dumps(state)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the state of the callback {name!r} is not plain JSON ({error}): give numbers, "
-            "strings, lists and dicts only"
-        ) from None
+def _listeners(chain: Chain) -> dict[str, str]:
+    """What listeners remember, as JSON in text, because that of a manifest has no NaN.
+
+    One that fails, or gives what is no JSON, is not in the checkpoint: the run goes on.
+    """
+    out = {}
+    for name, listener in _remembering(chain.monitor.callbacks):
+        try:
+            out[name] = json.dumps(listener.state(chain.number))
+        except Exception as error:
+            chain.monitor.forgets(listener, error)
+    return out
 
 
 def _remembering(listeners: Sequence[Callback]) -> Iterator[tuple[str, Any]]:

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesmf.chain import Chain
+from bayesmf.checks import one_of
 from bayesmf.diagnostics import effective_sample_size, split_rhat
-from bayesmf.errors import InputError
-from bayesmf.keeping import Growing
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95
@@ -38,7 +36,7 @@ class Target(NamedTuple):
 
 
 TARGETS = {
-    "fast": Target(1, 15, 48, 3e-3, np.inf),
+    "fast": Target(1, 15, 48, 3e-3, 1.2),
     "balanced": Target(2, 30, 120, 1e-3, 1.1),
     "accurate": Target(4, 60, 500, 3e-4, 1.05),
 }
@@ -46,10 +44,7 @@ TARGETS = {
 
 def target_named(name: str) -> Target:
     """A target by its name."""
-    if not isinstance(name, str) or name not in TARGETS:
-        names = ", ".join(repr(n) for n in TARGETS)
-        raise InputError(f"target {name!r} is none of {names}")
-    return TARGETS[name]
+    return TARGETS[one_of("target", name, TARGETS)]
 
 
 class Convergence(NamedTuple):
@@ -79,7 +74,7 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
 
 def judge(chains: Sequence[Chain]) -> Convergence:
     """Look at the probe pairs of all chains."""
-    expected, drawn = zip(*(_traces(chain) for chain in chains), strict=True)
+    expected, drawn = zip(*(chain.keeping.traces() for chain in chains), strict=True)
     shortest = min(len(trace) for trace in expected)
     if shortest < 4:
         return Convergence(np.nan, np.nan, np.nan)
@@ -96,8 +91,3 @@ def judge(chains: Sequence[Chain]) -> Convergence:
     rest = noise + float(np.mean(states.var(axis=(0, 1))))
     loss = float(np.sqrt(1.0 + error / rest) - 1.0)
     return Convergence(loss, float(np.quantile(known, AGREEING)), float(np.nanmedian(ess)))
-
-
-def _traces(chain: Chain) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    assert isinstance(chain.keeping, Growing)
-    return chain.keeping.traces()
