@@ -9,20 +9,26 @@ if TYPE_CHECKING:
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
+    from bayesmf.diagnostics import Scores
     from bayesmf.engines.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
         BayesMFError,
+        CallbackWarning,
+        ConvergenceWarning,
+        DataWarning,
         DivergenceError,
         EngineError,
         InputError,
         Interrupted,
         NotFittedError,
     )
-    from bayesmf.estimator import BayesianMF, Recommendation
+    from bayesmf.estimator import BayesianMF
     from bayesmf.packed import PackedRatings
     from bayesmf.packing import pack
+    from bayesmf.ranking import Recommendations
     from bayesmf.ratings import Ratings
+    from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic import Synthetic
 
@@ -33,10 +39,13 @@ _HOMES = {
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
     "Calibration": "calibration",
+    "CallbackWarning": "errors",
     "Checkpoint": "checkpoints",
     "Cluster": "engines.cluster",
+    "ConvergenceWarning": "errors",
     "DSGD": "samplers",
     "DSGLD": "samplers",
+    "DataWarning": "errors",
     "DivergenceError": "errors",
     "EarlyStop": "callbacks",
     "EngineError": "errors",
@@ -50,12 +59,15 @@ _HOMES = {
     "PackedRatings": "packed",
     "Progress": "callbacks",
     "Ratings": "ratings",
-    "Recommendation": "estimator",
+    "Predictions": "results",
+    "Recommendation": "results",
+    "Recommendations": "ranking",
     "RowClock": "clocks",
     "SGD": "samplers",
     "SGHMC": "clocks",
     "SGLD": "samplers",
     "SGNHT": "clocks",
+    "Scores": "diagnostics",
     "Simulated": "engines.simulated",
     "Synthetic": "synthetic",
     "pack": "packing",
@@ -72,8 +84,11 @@ __all__ = [
     "BayesMFError",
     "BayesianMF",
     "Calibration",
+    "CallbackWarning",
     "Checkpoint",
     "Cluster",
+    "ConvergenceWarning",
+    "DataWarning",
     "DivergenceError",
     "EarlyStop",
     "EngineError",
@@ -85,10 +100,13 @@ __all__ = [
     "Network",
     "NotFittedError",
     "PackedRatings",
+    "Predictions",
     "Progress",
     "Ratings",
     "Recommendation",
+    "Recommendations",
     "RowClock",
+    "Scores",
     "Simulated",
     "Synthetic",
     "pack",

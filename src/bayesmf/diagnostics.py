@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from bayesmf.errors import InputError
 from bayesmf.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
+from bayesmf.tabular import Columns, Tabular, short
 
 LEVELS = (50, 80, 90, 95)
 """Levels of the central prediction intervals whose coverage is scored, in percent."""
@@ -22,8 +23,8 @@ _BLOCK_SIZE = 1 << 21
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Scores:
+@dataclass(frozen=True, repr=False)
+class Scores(Tabular):
     """Scores of predictions for `n` held-out ratings.
 
     Attributes
@@ -40,6 +41,10 @@ class Scores:
         Mean continuous ranked probability score.
     coverage : dict of str to float
         Share of ratings inside the central prediction interval, by level in percent ("50", ...).
+    unseen_users, unseen_items, unseen : int
+        Ratings whose user, whose item, or one of them was not learnt from: the prior predicts them.
+    learnt : int
+        Ratings that the model was fitted on. They make scores look better than they are.
     """
 
     n: int
@@ -49,9 +54,19 @@ class Scores:
     crps: float
     coverage: dict[str, float]
     rmse_se: float | None = None
+    unseen_users: int = 0
+    unseen_items: int = 0
+    unseen: int = 0
+    learnt: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the scores as plain numbers, for JSON."""
+        """Return the scores as plain numbers, for JSON.
+
+        Returns
+        -------
+        dict
+            Name to number; coverage by level is a dict of its own.
+        """
         return {
             "n": self.n,
             "rmse": self.rmse,
@@ -60,7 +75,27 @@ class Scores:
             "nll": self.nll,
             "crps": self.crps,
             "coverage": dict(self.coverage),
+            "unseen_users": self.unseen_users,
+            "unseen_items": self.unseen_items,
+            "unseen": self.unseen,
+            "learnt": self.learnt,
         }
+
+    def __repr__(self) -> str:
+        numbers = (
+            f"{name}={short(getattr(self, name))}" for name in ("rmse", "mae", "nll", "crps")
+        )
+        shares = ", ".join(f"{level}%: {share:.1%}" for level, share in self.coverage.items())
+        counts = [f"{k}={n:,}" for k in ("unseen", "learnt") if (n := getattr(self, k))]
+        return (
+            f"Scores({', '.join([f'n={self.n:,}', *numbers, f'coverage {{{shares}}}', *counts])})"
+        )
+
+    def _columns(self) -> Columns:
+        flat = self.as_dict()
+        coverage = flat.pop("coverage")
+        flat |= {f"coverage_{level}": share for level, share in coverage.items()}
+        return {name: [value] for name, value in flat.items()}
 
 
 class Scorer:

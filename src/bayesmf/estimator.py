@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,42 +14,44 @@ from numpy.typing import NDArray
 import bayesmf
 from bayesmf import diagnostics, storage
 from bayesmf.calibration import Calibration, Calibrator
-from bayesmf.callbacks import Callback, History
-from bayesmf.checkpoints import Checkpoint, noted_run
+from bayesmf.callbacks import Callback, Progress, checked_callbacks
+from bayesmf.checkpoints import Checkpoint
 from bayesmf.checks import whole
 from bayesmf.draws import Draws
-from bayesmf.engines.choice import make_engine
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
-from bayesmf.errors import InputError, NotFittedError
+from bayesmf.errors import InputError
+from bayesmf.habits import EstimatorHabits, not_fitted, r_squared
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
+from bayesmf.learning import learn, training_ratings, validation_ratings
+from bayesmf.parallel import parts
 from bayesmf.posterior import Posterior
-from bayesmf.preparing import make_report, prepare, prepare_validation
+from bayesmf.progress import counting
+from bayesmf.questions import Asked, held_out_counts, held_out_ratings, warn_of_held_out
 from bayesmf.ranking import Question, Recommendations, draw_picks, rank_users
 from bayesmf.ratings import Ratings
+from bayesmf.results import Predictions, Recommendation
 from bayesmf.samplers import Auto, Sampler, sampler_from
 from bayesmf.seen import Seen
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.tables import Columns, pairs_of
 
+Floats = NDArray[np.float64]
+Id = int | str
+SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]
+TargetName = Literal["fast", "balanced", "accurate"]
+PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
+EngineName = Literal["threads", "serial", "ray", "simulated"]
+
+# Pairs between two looks at the line.
+AT_ONCE = 1 << 17
 # Constructor arguments that a model folder keeps as they are; the rest is in its report.
 SAVED_PARAMS = (
     "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0", "standardize", "max_draws",
 )  # fmt: skip
 
 
-class Recommendation(NamedTuple):
-    """An item for a user, with the expected rating and where a new rating would fall."""
-
-    item: Any
-    mean: float
-    std: float
-    low: float
-    high: float
-
-
-class BayesianMF:
+class BayesianMF(EstimatorHabits):
     """Bayesian matrix factorization by MCMC.
 
     Parameters
@@ -85,6 +87,9 @@ class BayesianMF:
         Called with an `Event` after every epoch of every chain.
     random_state : int, optional
         Seed. The same seed gives the same bits.
+    progress : bool, optional
+        By default anything that takes over two seconds shows how far it is, at a terminal and in a
+        notebook. False shows nothing.
 
     Attributes
     ----------
@@ -100,19 +105,20 @@ class BayesianMF:
         self,
         n_factors: int | None = None,
         *,
-        sampler: str | Sampler | Auto = "auto",
-        target: str = "balanced",
+        sampler: SamplerName | Sampler | Auto = "auto",
+        target: TargetName = "balanced",
         max_seconds: float | None = None,
-        prior: str = "auto",
-        tau: str | float = "sample",
+        prior: PriorName = "auto",
+        tau: Literal["sample"] | float = "sample",
         alpha_0: float = 1.0,
         beta_0: float = 1.0,
         standardize: bool = True,
         max_draws: int | None = None,
-        engine: str | Engine | Cluster = "threads",
+        engine: EngineName | Engine | Cluster = "threads",
         n_workers: int | None = None,
         callbacks: Sequence[Callback] = (),
         random_state: int | None = None,
+        progress: bool | None = None,
     ) -> None:
         self.n_factors = n_factors
         self.sampler = sampler
@@ -128,127 +134,262 @@ class BayesianMF:
         self.n_workers = n_workers
         self.callbacks = callbacks
         self.random_state = random_state
-
-    # -- scikit-learn's habits ------------------------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments; with `deep` also `sampler__<field>` of a sampler object."""
-        names = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
-        out = {name: getattr(self, name) for name in names}
-        if deep and not isinstance(self.sampler, str):
-            out |= {f"sampler__{k}": v for k, v in vars(self.sampler).items()}
-        return out
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments, or `sampler__<field>` of a sampler object."""
-        known = self.get_params()
-        # The sampler first: its own settings may come with it.
-        for name in sorted(params, key=lambda name: name.startswith("sampler__")):
-            if name not in known:
-                raise InputError(
-                    f"{name!r} is no parameter of BayesianMF: choose from {', '.join(known)}"
-                )
-            if name.startswith("sampler__"):
-                self.sampler = replace(self.sampler, **{name[9:]: params[name]})  # type: ignore
-            else:
-                setattr(self, name, params[name])
-                known = self.get_params()
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params(deep=False).items()
-            if value is not defaults[name].default
-        ]
-        return f"BayesianMF({', '.join(changed)})"
+        self.progress = progress
 
     # -- learning -------------------------------------------------------------------------------
 
     def fit(
         self,
-        ratings: Any,
+        X: Any,
+        y: Any = None,
+        *,
         validation: Any = None,
         checkpoint: str | PathLike[str] | Checkpoint | None = None,
+        columns: Columns | None = None,
+        progress: bool | None = None,
     ) -> Self:
         """Draw from the posterior given ratings.
 
         Parameters
         ----------
-        ratings
-            Ratings, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
+        X
+            Ratings: a `Ratings`, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
             (users, items, ratings) arrays; PackedRatings or their folder where all that is too
-            much for memory.
+            much for memory. With `y`, pairs of user and item: a table or an array of two columns.
+        y : array-like, optional
+            The ratings of the pairs in `X`, as scikit-learn has it.
         validation
-            The same, optional. Its RMSE is followed while the chains run; nothing is learnt from
-            it, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
+            Ratings as in `X`, or a tuple (X, y). Their RMSE is followed while the chains run;
+            nothing is learnt from them, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
         checkpoint : path-like or Checkpoint, optional
             Where the run is written down while it lasts, and whether to go on from there.
+        columns : mapping, optional
+            Which column is which, where names do not tell: `{"user": "customer", ...}`.
+        progress : bool, optional
+            In place of the constructor's, for this fit.
+
+        Returns
+        -------
+        BayesianMF
+            The model itself.
+
+        Raises
+        ------
+        InputError
+            For data or settings that cannot be used.
+        DivergenceError
+            If a chain leaves the finite numbers.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If chains have not converged; `report_["convergence"]` says more.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> model.report_["convergence"]["converged"]
+        True
         """
+        callbacks = checked_callbacks(self.callbacks, validation is not None)
+        wanted = self.progress if progress is None else progress
+        shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
         params = self.get_params(deep=False)
-        if checkpoint is not None:
-            checkpoint = Checkpoint.of(checkpoint)
-            begun = noted_run(checkpoint)
-            if begun is not None and self.random_state is None:
-                params["random_state"] = begun["seed"]
-        made = prepare(ratings, self.standardize)
-        known = None if validation is None else Ratings.of(validation)
-        data = made.data
-        settings = make_settings(params, data, made.scale)
-        engine = make_engine(self.engine, self.n_workers)
-        pairs = None if known is None else prepare_validation(known, made)
-        compile_seconds, rehearsal = compile_kernels(settings, data)
-        history = History()
-        listeners = (history, *(self.callbacks or ()))
-        run_report = run(data, settings, engine, pairs, listeners, rehearsal.tasks, checkpoint)
+        checkpoint = None if checkpoint is None else Checkpoint.of(checkpoint)
+        try:
+            shown.stage("reading ratings")
+            train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)
+            found = learn(params, train, known, checkpoint, callbacks, shown)
+        finally:
+            shown.close()
         # All at once, now that nothing can fail: a model is never half of one fit, half of another.
-        self.user_ids_, self.item_ids_ = made.user_ids, made.item_ids
-        self.history_ = history.events
-        self._seen = Seen.of_data(data)
-        units = (made.center, made.scale, made.low, made.high)
-        self.posterior_ = Posterior(run_report.draws, self._seen, settings.n_factors, *units)
-        self.report_ = make_report(data, settings, run_report, compile_seconds)
-        self.report_["step_size"] = self.history_[-1]["step_size"] if self.history_ else None
+        self.user_ids_, self.item_ids_ = found.user_ids, found.item_ids
+        self.history_, self.report_ = found.history, found.report
+        self._seen, self.posterior_ = found.seen, found.posterior
+        found.warn()
         return self
 
     # -- answering ------------------------------------------------------------------------------
 
     def _fitted(self) -> Posterior:
         if not hasattr(self, "posterior_"):
-            raise NotFittedError(
-                "this model has not been fitted: call fit or BayesianMF.load first"
-            )
+            raise not_fitted()
         return self.posterior_
 
-    def _pairs(self, users: Any, items: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Row numbers of pairs; one user goes with many items, and one item with many users."""
+    def _pairs(self, users: Any, items: Any, columns: Columns | None = None) -> Asked:
+        """The pairs that are asked for; one user goes with many items, and one item with many."""
         self._fitted()
-        user = self.user_ids_.lookup([users] if np.ndim(users) == 0 else users)
-        item = self.item_ids_.lookup([items] if np.ndim(items) == 0 else items)
-        if len(user) != len(item) and np.ndim(users) != 0 and np.ndim(items) != 0:
-            raise InputError(
-                "users and items must be equally many, or one of them a single id: got "
-                f"{len(user)} users and {len(item)} items"
-            )
-        n = max(len(user), len(item)) if len(user) and len(item) else 0
-        return np.resize(user, n), np.resize(item, n)
+        if items is None:
+            users, items = pairs_of(users, columns)
+        return Asked.of(users, items, self.user_ids_, self.item_ids_)
 
-    def predict(self, users: Any, items: Any, return_std: bool = False) -> Any:
-        """Expected ratings of pairs; with `return_std` also the spread of a new rating.
+    @overload
+    def predict(
+        self, users: Id, items: Id, return_std: Literal[False] = False, *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> float: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Id, items: Id, return_std: Literal[True], *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[float, float]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, return_std: Literal[False] = False, *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> Floats: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, *, return_std: Literal[True],
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[Floats, Floats]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any, return_std: Literal[True], *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[Floats, Floats]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, return_std: bool = False, *,
+        return_known: bool, columns: Columns | None = None,
+    ) -> tuple[Any, ...]: ...  # fmt: skip
+    def predict(
+        self,
+        users: Any,
+        items: Any = None,
+        return_std: bool = False,
+        *,
+        return_known: bool = False,
+        columns: Columns | None = None,
+    ) -> Any:
+        """Expected ratings of pairs of user and item.
 
-        Ids that were not in the training ratings get the prior's mean and spread.
+        Parameters
+        ----------
+        users, items
+            Ids, equally many, or one of them a single id. Without `items`, the first argument is a
+            table or an array of pairs, as scikit-learn's X.
+        return_std : bool
+            Also give the standard deviation of a new rating, noise included.
+        return_known : bool
+            Also give which pairs have a user and an item that were learnt from. The others get the
+            prior's mean and spread, and a warning unless this is asked for.
+        columns : mapping, optional
+            Which column of a table is the user and which the item, where names do not tell.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            Means; with `return_std` and `return_known` a tuple of means, standard deviations and
+            flags. Plain numbers where a single pair was asked for.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InputError
+            For ids that are none, or not equally many.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF
+        >>> model = BayesianMF(2, random_state=0)
+        >>> cups = [("ann", "tea", 5), ("ann", "milk", 2), ("bob", "tea", 4), ("eve", "tea", 3)]
+        >>> _ = model.fit(cups)
+        >>> 1 <= model.predict("bob", "milk") <= 5
+        True
+        >>> mean, std = model.predict([("bob", "milk"), ("eve", "milk")], return_std=True)
+        >>> mean.shape
+        (2,)
         """
-        mean, std = self._fitted().mean_std(*self._pairs(users, items), self.n_workers)
-        if np.ndim(users) == 0 and np.ndim(items) == 0:
-            return (float(mean[0]), float(std[0])) if return_std else float(mean[0])
-        return (mean, std) if return_std else mean
+        asked = self._pairs(users, items, columns)
+        if not return_known:
+            asked.warn_of_unknown()
+        mean, std = self._fitted().mean_std(asked.user, asked.item, self.n_workers)
+        answers = [mean, *([std] if return_std else []), *([asked.known] if return_known else [])]
+        if asked.single:
+            answers = [answer[0].item() for answer in answers]
+        return tuple(answers) if len(answers) > 1 else answers[0]
 
-    def predict_interval(self, users: Any, items: Any, level: float = 0.9) -> tuple[Any, Any]:
-        """Bounds between which a new rating falls with probability `level`."""
-        low, high = self._fitted().interval(*self._pairs(users, items), level, self.n_workers)
-        one = np.ndim(users) == 0 and np.ndim(items) == 0
-        return (float(low[0]), float(high[0])) if one else (low, high)
+    def predict_interval(
+        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+    ) -> tuple[Any, Any]:
+        """Bounds between which a new rating falls with probability `level`.
+
+        Parameters
+        ----------
+        users, items, columns
+            As for `predict`.
+        level : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        low, high : ndarray, or float for a single pair
+            The central interval.
+
+        Raises
+        ------
+        InputError
+            For a level that is no probability, or pairs that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> low, high = model.predict_interval(1, 2, level=0.8)
+        >>> low < model.predict(1, 2) < high
+        True
+        """
+        asked = self._pairs(users, items, columns)
+        asked.warn_of_unknown()
+        low, high = self._fitted().interval(asked.user, asked.item, level, self.n_workers)
+        return (float(low[0]), float(high[0])) if asked.single else (low, high)
+
+    def predict_table(
+        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+    ) -> Predictions:
+        """Mean, standard deviation and interval of pairs, as a table.
+
+        Parameters
+        ----------
+        users, items, level, columns
+            As for `predict_interval`.
+
+        Returns
+        -------
+        Predictions
+            With `to_pandas()`, `to_polars()` and `to_arrow()`; `known` tells which ids were learnt.
+
+        Raises
+        ------
+        InputError
+            As `predict_interval`.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> model.predict_table([1, 2], [3, 4]).to_polars().columns
+        ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
+        """
+        asked, posterior = self._pairs(users, items, columns), self._fitted()
+        total = len(asked.user)
+        mean, std, low, high = (np.empty(total) for _ in range(4))
+        with self._counting("predicting", total, "pairs") as done:
+            for part in parts(total, AT_ONCE):
+                user, item = asked.user[part], asked.item[part]
+                mean[part], std[part] = posterior.mean_std(user, item, self.n_workers)
+                low[part], high[part] = posterior.interval(user, item, level, self.n_workers)
+                done(len(user))
+        ids = asked.user_ids, asked.item_ids
+        return Predictions(*ids, mean, std, low, high, asked.known, level)
 
     def recommend(
         self,
@@ -307,45 +448,147 @@ class BayesianMF:
         found = rank_users(posterior, rows, question, picks, self.n_workers, progress)
         return Recommendations.of(users, self.item_ids_.ids, *found)
 
+    def score(self, X: Any, y: Any = None, *, columns: Columns | None = None) -> float:
+        """The coefficient of determination R^2, which scikit-learn's regressors score by.
+
+        For RMSE use `evaluate`, or `scoring="neg_root_mean_squared_error"` in scikit-learn's tools.
+
+        Parameters
+        ----------
+        X, y
+            Pairs and their ratings, or ratings alone, as for `fit`.
+        columns : mapping, optional
+            Which column is which, where names do not tell.
+
+        Returns
+        -------
+        float
+            1 for perfect predictions, 0 for those no better than the mean.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> BayesianMF(4, random_state=0).fit(train).score(test) < 1
+        True
+        """
+        test, user, item = self._held_out(X, y, columns)
+        mean, _ = self.posterior_.mean_std(user, item, self.n_workers)
+        return r_squared(test.rating, mean)
+
     def evaluate(
-        self, ratings: Any, progress: Callable[[int], Any] | None = None
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Columns | None = None,
+        progress: Callable[[int], Any] | None = None,
     ) -> diagnostics.Scores:
         """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out.
 
-        `progress` is called with the number of ratings scored since the last call.
+        Parameters
+        ----------
+        ratings, y
+            Ratings, or pairs and their ratings, as for `fit`.
+        columns : mapping, optional
+            Which column is which, where names do not tell.
+        progress : callable, optional
+            Called with the number of ratings scored since the last call.
+
+        Returns
+        -------
+        Scores
+            It also counts ratings with unknown ids, and those that the model has learnt from.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from, or ratings were.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> BayesianMF(4, random_state=0).fit(train).evaluate(test).n
+        120
         """
-        test, user, item = self._held_out(ratings)
         scorer = diagnostics.Scorer()
+        test, user, item = self._held_out(ratings, y, columns)
         self._show(scorer, test, user, item, progress)
-        return scorer.result()
+        return replace(scorer.result(), **held_out_counts(self._seen, user, item))
 
     def calibration(
-        self, ratings: Any, progress: Callable[[int], Any] | None = None
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Columns | None = None,
+        progress: Callable[[int], Any] | None = None,
     ) -> Calibration:
         """How well intervals hold held-out ratings, overall and by how much was known of each.
 
-        `progress` is called with the number of ratings scored since the last call.
+        Parameters
+        ----------
+        ratings, y, columns, progress
+            As for `evaluate`.
+
+        Returns
+        -------
+        Calibration
+            Its `verdict` says it in a sentence.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> len(BayesianMF(4, random_state=0).fit(train).calibration(test).groups)
+        6
         """
-        test, user, item = self._held_out(ratings)
+        test, user, item = self._held_out(ratings, y, columns)
         calibrator = Calibrator(self._seen.of_users(user), self._seen.of_items(item))
         self._show(calibrator, test, user, item, progress)
-        return calibrator.result()
+        found = calibrator.result()
+        counts = held_out_counts(self._seen, user, item)
+        return replace(found, overall=replace(found.overall, **counts))
 
-    def _held_out(self, ratings: Any) -> tuple[Ratings, NDArray[np.int64], NDArray[np.int64]]:
+    def _held_out(
+        self, ratings: Any, y: Any, columns: Columns | None
+    ) -> tuple[Ratings, NDArray[np.int64], NDArray[np.int64]]:
         """Ratings with their rows' numbers, -1 for unseen ones."""
         self._fitted()
-        test = Ratings.of(ratings)
+        test = held_out_ratings(ratings, y, columns)
         user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
-        return test, user, self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        warn_of_held_out(test, (user, item), (self.user_ids_, self.item_ids_), self._seen)
+        return test, user, item
 
     def _show(self, scorer: Any, test: Ratings, user: Any, item: Any, progress: Any) -> None:
         """Show a scorer all predictions, in chunks."""
-        posterior = self.posterior_
-        for chunk in posterior.chunks(user, item):
-            mean = posterior.clip(chunk.mu.mean(0, dtype=np.float64))
-            scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
-            if progress is not None:
-                progress(chunk.hi - chunk.lo)
+        with self._counting("scoring", len(test), "ratings", progress) as done:
+            for chunk, mean in self.posterior_.expected(user, item):
+                scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+                done(chunk.hi - chunk.lo)
+
+    def _counting(
+        self, what: str, total: int, unit: str, progress: Callable[[int], Any] | None = None
+    ) -> AbstractContextManager[Callable[[int], Any]]:
+        """Who is told how many are done: the caller, or a line where there is one to look at."""
+        return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
         posterior = self._fitted()

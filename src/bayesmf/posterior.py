@@ -89,6 +89,11 @@ class Posterior:
             mu, var = self._components(user[part], item[part], priors)
             yield Chunk(part.start, part.stop, mu, var)
 
+    def expected(self, user: Index, item: Index) -> Iterator[tuple[Chunk, Floats]]:
+        """The same with the expected ratings of each chunk, clipped to the range seen."""
+        for chunk in self.chunks(user, item):
+            yield chunk, self.clip(chunk.mu.mean(0, dtype=np.float64))
+
     def _priors(self, user: Index, item: Index) -> list[tuple[Prior, Prior]]:
         """Mean and covariance of rows nobody has seen, of users and items, for each draw."""
         width = self.draws.users.shape[2]

@@ -107,20 +107,18 @@ def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray
 
 
 def prepare_validation(known: Ratings, made: Prepared) -> Validation:
-    """The pairs of a validation set whose rows are known, in the chain's units."""
+    """The pairs of a validation set, in the chain's units; rows nobody has seen are -1."""
     center, scale = made.center, made.scale
-    user = made.user_ids.lookup(known.user_ids.ids)[known.user]
-    item = made.item_ids.lookup(known.item_ids.ids)[known.item]
-    both = (user >= 0) & (item >= 0)
-    if not both.any():
+    user = made.user_ids.lookup(known.user_ids.ids)[known.user].astype(np.int32)
+    item = made.item_ids.lookup(known.item_ids.ids)[known.item].astype(np.int32)
+    if not ((user >= 0) & (item >= 0)).any():
         raise InputError(
             "no validation rating has both a user and an item of the training ratings: nothing "
             "can be followed; leave validation out, or check its ids"
         )
-    rows, columns = user[both].astype(np.int32), item[both].astype(np.int32)
-    value = ((known.rating[both] - center) / scale).astype(np.float32)
+    value = ((known.rating - center) / scale).astype(np.float32)
     bounds = (made.low - center) / scale, (made.high - center) / scale
-    return Validation(Pairs(rows, columns, among(rows, columns, made.data)), value, *bounds)
+    return Validation(Pairs(user, item, among(user, item, made.data)), value, *bounds)
 
 
 def make_report(

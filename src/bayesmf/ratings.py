@@ -19,7 +19,7 @@ from bayesmf.repeats import (
     repeat_error,
     warn_of_repeats,
 )
-from bayesmf.tables import Columns, Table, table_of
+from bayesmf.tables import Columns, Table, table_of, table_with
 
 if TYPE_CHECKING:
     import polars as pl
@@ -138,6 +138,42 @@ class Ratings:
                 " the columns (users, items, ratings)."
             )
         return cls._of_table(table, duplicates)
+
+    @classmethod
+    def of_pairs(
+        cls,
+        pairs: Any,
+        ratings: Any,
+        columns: Columns | None = None,
+        *,
+        duplicates: str = "last",
+    ) -> Ratings:
+        """Take ratings from pairs of user and item, and their ratings: scikit-learn's X and y.
+
+        Parameters
+        ----------
+        pairs
+            A table or an array of two columns, or a list of tuples.
+        ratings
+            One number for each pair.
+        columns
+            Which column of a table is the user and which the item, where names do not tell.
+        duplicates
+            As for :class:`Ratings`.
+
+        Returns
+        -------
+        Ratings
+            As many as there are pairs, less what `duplicates` leaves out.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings.of_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
+        Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4.000)
+        """
+        check_duplicates(duplicates)
+        return cls._of_table(table_with(pairs, ratings, columns), duplicates)
 
     @classmethod
     def from_arrays(

@@ -1,0 +1,153 @@
+"""From ratings to a posterior: what `fit` does, step by step, and what it says afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesmf.callbacks import Callback, History, Progress
+from bayesmf.checkpoints import Checkpoint, noted_run
+from bayesmf.convergence import advice
+from bayesmf.engines.choice import make_engine
+from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.ids import IdMap
+from bayesmf.packed import PackedRatings
+from bayesmf.posterior import Posterior
+from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
+from bayesmf.ratings import Ratings
+from bayesmf.seen import Seen
+from bayesmf.server import run
+from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.tables import Columns
+
+Told = list[tuple[str, type[Warning]]]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """All that a fit finds out. `warnings` are sentences, with their categories."""
+
+    user_ids: IdMap
+    item_ids: IdMap
+    seen: Seen
+    posterior: Posterior
+    history: list[dict[str, Any]]
+    report: dict[str, Any]
+    warnings: Told
+
+    def warn(self) -> None:
+        """Say what should not go unsaid; each once, at the caller of `fit`."""
+        for sentence, category in self.warnings:
+            warnings.warn(sentence, category, stacklevel=3)
+
+
+def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | PackedRatings:
+    """Ratings to learn from, as `fit` is given them: X alone, or pairs in X and ratings in y."""
+    if y is None:
+        packed = as_packed(X)
+        if packed is None:
+            return Ratings.of(X, columns=columns)
+        if columns is not None:
+            raise InputError("columns does nothing for packed ratings: give it to pack")
+        return packed
+    if isinstance(y, Ratings | PackedRatings | str) or len(getattr(y, "shape", (0,))) == 2:
+        raise InputError(
+            "the second argument of fit is y, one rating for each pair in X: pass a validation set "
+            "as validation=..."
+        )
+    return Ratings.of_pairs(X, y, columns)
+
+
+def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | None:
+    """The validation set: as ratings are given, or (X, y)."""
+    if validation is None:
+        return None
+    if isinstance(validation, tuple) and len(validation) == 2:
+        return Ratings.of_pairs(*validation, columns)
+    own = None if isinstance(validation, Ratings | tuple) else columns
+    return Ratings.of(validation, columns=own)
+
+
+def learn(
+    params: Mapping[str, Any],
+    train: Ratings | PackedRatings,
+    known: Ratings | None,
+    checkpoint: Checkpoint | None,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> Learnt:
+    """Draw from the posterior.
+
+    Parameters
+    ----------
+    params : mapping
+        The estimator's parameters.
+    train, known : Ratings
+        To learn from, and to follow.
+    checkpoint : Checkpoint, optional
+        Where the run is written down.
+    callbacks : sequence of callables
+        Those who listen.
+    progress : Progress
+        Is told what goes on before and after the chains; it may be one of the callbacks.
+    """
+    params = dict(params)
+    if checkpoint is not None:
+        begun = noted_run(checkpoint)
+        if begun is not None and params["random_state"] is None:
+            params["random_state"] = begun["seed"]
+    made = prepare(train, params["standardize"])
+    settings = make_settings(params, made.data, made.scale)
+    engine = make_engine(params["engine"], params["n_workers"])
+    pairs = None if known is None else prepare_validation(known, made)
+    progress.stage("compiling")
+    compile_seconds, rehearsal = compile_kernels(settings, made.data)
+    history = History()
+    listeners: tuple[Callback, ...] = (history, *callbacks)
+    if progress not in listeners:
+        listeners = (*listeners, progress)
+    done = run(made.data, settings, engine, pairs, listeners, rehearsal.tasks, checkpoint)
+    seen = Seen.of_data(made.data)
+    units = (made.center, made.scale, made.low, made.high)
+    posterior = Posterior(done.draws, seen, settings.n_factors, *units)
+    report = make_report(made.data, settings, done, compile_seconds)
+    report["step_size"] = history.events[-1]["step_size"] if history.events else None
+    report["validation_rmse"] = None
+    if known is not None:
+        progress.stage("scoring the validation set")
+        report["validation_rmse"] = _validation_rmse(posterior, known, made)
+    told: Told = [(sentence, CallbackWarning) for sentence in done.failures]
+    told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
+    return Learnt(made.user_ids, made.item_ids, seen, posterior, history.events, report, told)
+
+
+def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
+    """As `evaluate` would find it: of the kept draws, with ids nobody has seen."""
+    user = made.user_ids.lookup(known.user_ids.ids)[known.user]
+    item = made.item_ids.lookup(known.item_ids.ids)[known.item]
+    squares = 0.0
+    for chunk, mean in posterior.expected(user, item):
+        error = known.rating[chunk.lo : chunk.hi].astype(np.float64) - mean
+        squares += float((error * error).sum())
+    return float(np.sqrt(squares / len(known)))
+
+
+def _warnings(report: Mapping[str, Any], rated: int) -> Told:
+    found = report["convergence"]
+    told: Told = []
+    todo = advice(found, shell=False)
+    if todo:
+        told.append((f"{found['verdict'].rstrip('.')}. To mend it: {todo}.", ConvergenceWarning))
+    if rated:
+        told.append(
+            (
+                f"{rated:,} of the validation ratings were learnt from, so their RMSE is too good "
+                "to be true: hold ratings out with Ratings.split",
+                DataWarning,
+            )
+        )
+    return told

@@ -1,0 +1,156 @@
+"""What a model is asked about: pairs and held-out ratings, and what it does not know of them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import DataWarning, InputError
+from bayesmf.ids import IdMap
+from bayesmf.learning import training_ratings
+from bayesmf.packed import PackedRatings
+from bayesmf.ratings import Ratings
+from bayesmf.seen import Seen
+from bayesmf.unknown import unknown_examples
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Pairs of user and item by row number, -1 where an id was not learnt from.
+
+    `single` tells a question about one user and one item, which gets plain numbers.
+    """
+
+    user: Index
+    item: Index
+    given: tuple[Any, Any]
+    maps: tuple[IdMap, IdMap]
+    single: bool
+
+    @classmethod
+    def of(cls, users: Any, items: Any, user_map: IdMap, item_map: IdMap) -> Self:
+        """From ids: equally many, or one of them a single id."""
+        one_user, one_item = _is_single(users), _is_single(items)
+        user_values, item_values = (
+            ([users] if one_user else users),
+            ([items] if one_item else items),
+        )
+        user, item = user_map.lookup(user_values), item_map.lookup(item_values)
+        if len(user) != len(item) and not one_user and not one_item:
+            raise InputError(
+                "users and items must be equally many, or one of them a single id: got "
+                f"{len(user)} users and {len(item)} items"
+            )
+        n = max(len(user), len(item)) if len(user) and len(item) else 0
+        rows = np.resize(user, n), np.resize(item, n)
+        given, maps = (user_values, item_values), (user_map, item_map)
+        return cls(*rows, given, maps, one_user and one_item)
+
+    @cached_property
+    def user_ids(self) -> NDArray[Any]:
+        """Ids of the users as they were given."""
+        return np.resize(_array(self.given[0]), len(self.user))
+
+    @cached_property
+    def item_ids(self) -> NDArray[Any]:
+        """Ids of the items as they were given."""
+        return np.resize(_array(self.given[1]), len(self.item))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which pairs have a user and an item that were learnt from."""
+        return (self.user >= 0) & (self.item >= 0)
+
+    def warn_of_unknown(self) -> None:
+        """Say how many pairs the prior answers for, with examples."""
+        count = int(len(self.user) - self.known.sum())
+        if not count:
+            return
+        given = (
+            ("user", self.maps[0], self.user_ids[self.user < 0]),
+            ("item", self.maps[1], self.item_ids[self.item < 0]),
+        )
+        have, get = ("has", "gets") if count == 1 else ("have", "get")
+        _warn(
+            f"{count:,} of {len(self.user):,} pairs {have} a user or an item that was not learnt "
+            f"from ({_examples(given)}) and {get} the prior's mean; return_known=True tells which",
+            stacklevel=4,
+        )
+
+
+def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
+    """Ratings to score on, as `fit` takes them."""
+    found = training_ratings(ratings, y, columns)
+    if isinstance(found, PackedRatings):
+        raise InputError("packed ratings are for fit: score on a file or a table of ratings")
+    return found
+
+
+def held_out_counts(seen: Seen, user: Index, item: Index) -> dict[str, Any]:
+    """How many ratings have an id that was not learnt from, and how many were learnt from."""
+    return {
+        "unseen_users": int((user < 0).sum()),
+        "unseen_items": int((item < 0).sum()),
+        "unseen": int(((user < 0) | (item < 0)).sum()),
+        "learnt": int(seen.rated(user, item).sum()),
+    }
+
+
+def warn_of_held_out(
+    test: Ratings, rows: tuple[Index, Index], maps: tuple[IdMap, IdMap], seen: Seen
+) -> None:
+    """Say what makes scores worse, or better, than they should be."""
+    user, item = rows
+    counts = held_out_counts(seen, user, item)
+    if counts["unseen"]:
+        given = (
+            ("user", maps[0], test.user_ids.ids[np.unique(test.user[user < 0])]),
+            ("item", maps[1], test.item_ids.ids[np.unique(test.item[item < 0])]),
+        )
+        _warn(
+            f"{counts['unseen']:,} of {len(test):,} ratings have a user or an item that was not "
+            f"learnt from ({_examples(given)}) and are predicted from the prior"
+        )
+    if counts["learnt"]:
+        _warn(
+            f"{counts['learnt']:,} of {len(test):,} ratings were learnt from, which makes the "
+            "scores look better than they are: score on ratings that were held out"
+        )
+
+
+def _examples(given: Any) -> str:
+    """Unknown ids of each side, three at the most, and what may have happened to them."""
+    told, hints = [], []
+    for noun, ids, values in given:
+        n, examples, hint = unknown_examples(ids, values)
+        if n:
+            told.append(f"{noun} {', '.join(examples)}{', ...' if n > len(examples) else ''}")
+            hints += [hint] if hint else []
+    return "; ".join([*told, *hints[:1]])
+
+
+def _warn(sentence: str, stacklevel: int = 5) -> None:
+    warnings.warn(sentence, DataWarning, stacklevel=stacklevel)
+
+
+def _is_single(ids: Any) -> bool:
+    return isinstance(ids, str) or np.ndim(ids) == 0
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Ids as they were given, to be told again: text stays text, however long."""
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    plain = list(values)
+    if any(isinstance(value, str) for value in plain):
+        return np.array(plain, dtype=object)
+    return np.asarray(plain)

@@ -1,0 +1,167 @@
+"""Results that go back into the tables people have: pandas, polars, Arrow, HTML in notebooks."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+Columns = Mapping[str, Any]
+SHOWN_ROWS = 10
+
+
+class Tabular:
+    """A result with rows and named columns.
+
+    A class says what its columns are (`_columns`); from that follow `to_pandas()`, `to_polars()`,
+    `to_arrow()`, iteration over rows as named tuples (so `pandas.DataFrame(result)` works), Arrow's
+    stream protocol (so `polars.DataFrame(result)` does) and a small table in notebooks.
+    """
+
+    def _columns(self) -> Columns:
+        """Name to array or list, all of one length."""
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        """What stands above the table in a notebook."""
+        return ""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Give the result as a polars data frame.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each row of the result.
+        """
+        import polars as pl
+
+        return pl.DataFrame({name: _series(name, c) for name, c in self._columns().items()})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give the result as a pandas data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each row of the result.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        pandas = _needed("pandas")
+        return pandas.DataFrame({name: _plain(c) for name, c in self._columns().items()})
+
+    def to_arrow(self) -> pa.Table:
+        """Give the result as an Arrow table.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each row of the result.
+
+        Raises
+        ------
+        InputError
+            If pyarrow is not installed.
+        """
+        _needed("pyarrow")
+        return self.to_polars().to_arrow()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's protocol for tables, which many libraries read."""
+        return self.to_polars().__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Rows, as named tuples."""
+        columns = {name: _plain(column) for name, column in self._columns().items()}
+        row = namedtuple("Row", columns)  # type: ignore[misc]
+        lists = (c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns.values())
+        return map(row._make, zip(*lists, strict=True))
+
+    def _repr_html_(self) -> str:
+        columns = {name: _plain(column) for name, column in self._columns().items()}
+        n = len(next(iter(columns.values())))
+        rows = [[cell(c[k]) for c in columns.values()] for k in range(min(n, SHOWN_ROWS))]
+        more = f"{n - SHOWN_ROWS:,} more rows" if n > SHOWN_ROWS else ""
+        return html_table(list(columns), rows, self._title(), more)
+
+
+def html_table(head: list[str], rows: list[list[str]], title: str = "", below: str = "") -> str:
+    """A plain table for a notebook; text is escaped.
+
+    Parameters
+    ----------
+    head : list of str
+        Names of columns.
+    rows : list of list of str
+        Cells.
+    title, below : str
+        Sentences above and below.
+    """
+    parts = [f"<p>{html.escape(title)}</p>"] if title else []
+    parts.append("<table><thead>" + _html_row("th", head) + "</thead><tbody>")
+    parts += [_html_row("td", row) for row in rows]
+    parts.append("</tbody></table>")
+    parts += [f"<p>{html.escape(below)}</p>"] if below else []
+    return "".join(parts)
+
+
+def _html_row(tag: str, cells: list[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in cells) + "</tr>"
+
+
+def cell(value: Any) -> str:
+    """A value as people read it: numbers with four digits, nothing for none."""
+    if value is None:
+        return ""
+    if isinstance(value, float | np.floating):
+        return short(float(value))
+    return str(value)
+
+
+def short(value: float) -> str:
+    """A number with four decimals, or four digits where it is very large or small."""
+    if not math.isfinite(value):
+        return str(value)
+    usual = value == 0 or 1e-3 <= abs(value) < 1e7
+    return f"{value:.4f}" if usual else f"{value:.4g}"
+
+
+def _series(name: str, column: Any) -> pl.Series:
+    import polars as pl
+
+    values = _plain(column)
+    return pl.Series(name, values.tolist() if _is_object(values) else values)
+
+
+def _plain(column: Any) -> Any:
+    return column if isinstance(column, np.ndarray) else list(column)
+
+
+def _is_object(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind == "O"
+
+
+def _needed(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(
+            f"{name} is not installed: pip install {name}, or use to_polars()"
+        ) from None
