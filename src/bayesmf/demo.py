@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+import textwrap
 import time
+import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import figures
-from bayesmf.callbacks import Progress
 from bayesmf.diagnostics import LEVELS, Scores
-from bayesmf.errors import InputError
-from bayesmf.estimator import BayesianMF, Recommendation
+from bayesmf.errors import DataWarning, InputError
+from bayesmf.estimator import BayesianMF
+from bayesmf.progress import screen_width
 from bayesmf.ratings import Ratings
+from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
 from bayesmf.synthetic import Synthetic, Truth
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install 'bayesmf[plots]' brings it"
-BAR = 36  # characters
+BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal
 LEVEL = 0.9  # of the intervals around recommendations
 # What is not known about an item is averaged over this many users, the same for all items.
 ONLOOKERS = 50
@@ -108,6 +112,7 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
     sizes = sizes or Sizes()
     story = _Story(quiet=as_json)
     story.begins(seed)
+    warnings.simplefilter("ignore", DataWarning)  # a few held-out films have no other rating
     world = make_world(sizes, seed)
     story.tells_world(world)
     fits = {}
@@ -186,10 +191,8 @@ def _regularization(sgd: SGD, train: Ratings, seed: int) -> float:
 
 
 def _fit(name: str, sampler: Sampler, world: World, seed: int) -> Fit:
-    progress = Progress()
-    model = BayesianMF(FACTORS, sampler=sampler, callbacks=[progress], random_state=seed)
+    model = BayesianMF(FACTORS, sampler=sampler, random_state=seed)
     model.fit(world.train, validation=world.test)
-    progress.close()
     scores = model.evaluate(world.test)
     return Fit(name, model, scores, 100 * (scores.rmse / world.floor - 1))
 
@@ -264,49 +267,56 @@ class _Story:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
+        self.width = screen_width(sys.stdout) if sys.stdout.isatty() else WIDTH
+        # What is left beside a recommendation.
+        self.bar = max(10, min(BAR, self.width - 45))
 
     def say(self, *lines: str) -> None:
+        """Lines as they are."""
         if not self.quiet:
             print(*lines, sep="\n", flush=True)
 
+    def explains(self, text: str, indent: str = "   ") -> None:
+        """Sentences, in lines that fit."""
+        self.say(*textwrap.wrap(text, self.width, initial_indent=indent, subsequent_indent=indent))
+
     def begins(self, seed: int) -> None:
-        self.say(
-            f"bayesmf demo, seed {seed}. The first run compiles for about half a minute;"
-            " later ones do not."
+        self.explains(
+            f"bayesmf demo, seed {seed}. The first run compiles for about half a minute; later "
+            "ones do not.",
+            indent="",
         )
 
     def tells_world(self, world: World) -> None:
         plan = world.plan
-        self.say(
-            "",
-            "1. The data",
-            f"   {plan.n_ratings:,} synthetic ratings of {plan.n_items:,} films by"
-            f" {plan.n_users:,} users, {len(world.test):,} of them held out.",
-            f"   Planted: {plan.n_factors} factors, biases, and noise of standard deviation"
-            f" {plan.noise:g}, the error",
-            "   that nobody can beat.",
-            "",
-            "2. Three ways to learn them (seconds without compilation)",
-            f"   {'':<20} {'RMSE':>7} {'above floor':>12} {'in 90% interval':>16} {'seconds':>8}",
+        self.say("", "1. The data")
+        self.explains(
+            f"{plan.n_ratings:,} synthetic ratings of {plan.n_items:,} films by {plan.n_users:,} "
+            f"users, {len(world.test):,} of them held out. Planted: {plan.n_factors} factors, "
+            f"biases, and noise of standard deviation {plan.noise:g}, the error that nobody can "
+            "beat."
         )
+        self.say("", "2. Three ways to learn them (seconds without compilation)")
+        self.say(f"   {'':<20} {'RMSE':>7} {'above floor':>11} {'in 90%':>7} {'seconds':>7}")
 
     def tells_fit(self, fit: Fit) -> None:
         scores = fit.scores
         self.say(
-            f"   {fit.name:<20} {scores.rmse:7.4f} {fit.above_floor:11.1f}%"
-            f" {scores.coverage['90']:16.1%} {fit.model.report_['seconds']:8.1f}"
+            f"   {fit.name:<20} {scores.rmse:7.4f} {fit.above_floor:10.1f}%"
+            f" {scores.coverage['90']:7.1%} {fit.model.report_['seconds']:7.1f}"
         )
 
     def tells_coverage(self, world: World, fits: list[Fit]) -> None:
-        self.say(
-            f"   {'noise floor':<20} {world.floor:7.4f} {0:11.1f}% {0.9:16.1%}",
-            "   SGD keeps one point: its intervals hold noise, nothing of what it does not know,",
-            "   so they are too narrow. Its regularization is the best of three on a part of the",
-            "   training ratings; the others learn theirs.",
-            "",
-            "3. Do intervals hold what they promise? Held-out ratings inside, by promised level",
-            f"   {'':<20} " + " ".join(f"{level:>6}%" for level in LEVELS),
+        self.say(f"   {'noise floor':<20} {world.floor:7.4f} {0:10.1f}% {0.9:7.1%}")
+        self.explains(
+            "In 90%: share of held-out ratings inside their 90% interval. SGD keeps one point: its "
+            "intervals hold noise, nothing of what it does not know, so they are too narrow. Its "
+            "regularization is the best of three on a part of the training ratings; the others "
+            "learn theirs."
         )
+        self.say("")
+        self.explains("3. Do intervals hold what they promise? Held-out ratings inside:", "")
+        self.say(f"   {'promised':<20} " + " ".join(f"{level:>6}%" for level in LEVELS))
         for fit in fits:
             shares = " ".join(f"{share:>7.1%}" for share in fit.scores.coverage.values())
             self.say(f"   {fit.name:<20} {shares}")
@@ -316,41 +326,39 @@ class _Story:
     ) -> None:
         low = math.floor(min(r.low for r in recommended))
         high = math.ceil(max(r.high for r in recommended))
-        scale = f"{low:<{BAR - 2}}{high:>2}"
-        self.say(
-            "",
-            f"4. Ten films for {user}, by Gibbs, with the 90% interval of a new rating",
-            "   (o: expected, x: planted, which the model never saw)",
-            f"   {'':<9} {'mean':>5} {'90% interval':>14} {'planted':>8}  {scale}",
-        )
+        scale = f"{low:<{self.bar - 2}}{high:>2}"
+        self.say("")
+        self.explains(f"4. Ten films for {user}, by Gibbs, with the 90% interval of a rating", "")
+        self.explains("(o: expected, x: planted, which the model never saw)")
+        self.say(f"   {'':<9} {'mean':>5} {'90% interval':>14} {'planted':>8}  {scale}")
         for r in recommended:
             planted = world.planted(user, r.item)
             self.say(
                 f"   {r.item:<9} {r.mean:5.2f}   {r.low:5.2f}..{r.high:5.2f} {planted:8.2f}"
-                f"  {_bar(r, planted, low, high)}".rstrip()
+                f"  {_bar(r, planted, low, high, self.bar)}".rstrip()
             )
 
     def tells_unknown(self, rare: Unknown, popular: Unknown) -> None:
-        self.say(
-            "",
-            "   What is not known, noise left out (standard deviation, mean over"
-            f" {ONLOOKERS} users):",
+        self.say("")
+        self.explains(
+            f"What is not known, noise left out (standard deviation, mean over {ONLOOKERS} users):"
         )
         for kind, one in (("popular", popular), ("rare", rare)):
             self.say(f"   {kind:<8} {one.item:<9} {one.ratings:4} ratings   +-{one.std:.2f}")
 
     def ends(self, drawn: list[Path], seconds: float) -> None:
-        self.say("", f"figure: {drawn[0]}" if drawn else NO_FIGURE, f"{seconds:.0f} s in all")
+        self.say("")
+        self.explains(f"figure: {drawn[0]}" if drawn else NO_FIGURE, "")
+        self.say(f"{seconds:.0f} s in all")
 
 
-def _bar(r: Recommendation, planted: float, low: float, high: float) -> str:
+def _bar(r: Recommendation, planted: float, low: float, high: float, width: int) -> str:
     """The interval to scale, with the expected and the planted rating in it."""
 
     def at(value: float) -> int:
-        place = round((value - low) / (high - low) * (BAR - 1))
-        return min(max(place, 0), BAR - 1)
+        return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
 
-    cells = [" "] * BAR
+    cells = [" "] * width
     for k in range(at(r.low), at(r.high) + 1):
         cells[k] = "-"
     cells[at(r.low)] = cells[at(r.high)] = "|"

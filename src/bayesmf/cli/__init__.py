@@ -6,11 +6,14 @@ import io
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
 from bayesmf import __version__
-from bayesmf.cli.options import Parser
+from bayesmf.checks import did_you_mean
+from bayesmf.cli.options import DEBUG, Parser
+from bayesmf.cli.output import note, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
 
 COMMANDS = {
@@ -37,28 +40,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         # An id that the terminal cannot show is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
     args = sys.argv[1:] if argv is None else list(argv)
+    debug = DEBUG in args[: args.index("--") if "--" in args else None]
     try:
-        _dispatch(args)
+        with told_as_notes(debug):
+            _dispatch(args)
         # Here, where a closed pipe can still be met in silence.
         sys.stdout.flush()
-    except BayesMFError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and not isinstance(error, BrokenPipeError):
+            traceback.print_exc()
+        return _ended_by(error, args)
+    return 0
+
+
+def _ended_by(error: BaseException, args: list[str]) -> int:
+    """Say in a sentence what went wrong; the exit status."""
+    if isinstance(error, BayesMFError):
         return _fail(str(error), 2 if isinstance(error, InputError) else 1)
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         _drop_output()
         return BROKEN_PIPE
-    except Interrupted as ended:
-        print(f"bayesmf: {ended.stopped}; go on with: {_again(args)}", file=sys.stderr)
-        return 128 + ended.signum
-    except KeyboardInterrupt:
-        print("bayesmf: interrupted", file=sys.stderr)
+    if isinstance(error, Interrupted):
+        note(f"{error.stopped}; go on with:", command=_again(args))
+        return 128 + error.signum
+    if isinstance(error, KeyboardInterrupt):
+        note("interrupted")
         return INTERRUPTED
-    except MemoryError:
+    if isinstance(error, MemoryError):
         return _fail("there is not enough memory: use fewer factors, draws or ratings", 1)
-    except OSError as error:
+    if isinstance(error, OSError):
         _drop_output()
         about = f"{error.filename}: " if error.filename else ""
         return _fail(f"{about}{error.strerror or error}", 1)
-    return 0
+    return _fail(
+        f"something went wrong that should not have ({type(error).__name__}: {error}); please "
+        f"report it with what the same command says with {DEBUG}",
+        1,
+    )
 
 
 def _again(args: list[str]) -> str:
@@ -70,7 +88,7 @@ def _again(args: list[str]) -> str:
 
 
 def _fail(sentence: str, status: int) -> int:
-    print(f"bayesmf: error: {' '.join(sentence.split())}", file=sys.stderr)
+    note(f"error: {sentence}")
     return status
 
 
@@ -83,8 +101,10 @@ def _drop_output() -> None:
 
 
 def _dispatch(args: list[str]) -> None:
+    if args[:1] == [DEBUG]:  # before the command or behind it
+        args = [*args[1:], DEBUG]
     if not args or args[0] not in COMMANDS:
-        _about(args)
+        _about([arg for arg in args if arg != DEBUG])
         return
     # Only the command that was asked for is imported: a command line should answer at once.
     command = import_module(f"bayesmf.cli.{args[0]}")
@@ -102,6 +122,7 @@ def _about(args: list[str]) -> None:
     )
     parser.add_argument("--version", action="version", version=f"bayesmf {__version__}")
     if args and not args[0].startswith("-"):
-        parser.error(f"{args[0]!r} is no command: choose from {', '.join(COMMANDS)}")
+        near = did_you_mean(args[0], COMMANDS)
+        parser.error(f"{args[0]!r} is no command: choose from {', '.join(COMMANDS)}{near}")
     parser.parse_args(args)
     parser.error("a command is needed")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import bar, check_file, print_json, print_table
+from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
 from bayesmf.errors import InputError
+from bayesmf.progress import Counter
 
 if TYPE_CHECKING:
     from bayesmf.ratings import Ratings
@@ -76,15 +77,20 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--scale must be above 0")
     found = _measure(args)
     if args.out is not None:
-        told = _text(found, json=args.out.suffix.lower() == ".json", markdown=True)
-        _write(args.out, told)
-    print(_text(found, json=args.json), end="")
+        _write(args.out, _text(found, json=args.out.suffix.lower() == ".json"))
+    if args.json:
+        print_json(found.as_dict())
+    else:
+        _print_tables(found, markdown=False)
 
 
 def _measure(args: argparse.Namespace) -> Found:
     from bayesmf import timing
+    from bayesmf.parallel import cores
     from bayesmf.synthetic import Synthetic
 
+    if args.threads > (have := cores()):
+        note(f"--threads {args.threads} is more than the {have} cores there are")
     # Stars, because that is what people give: whole stars are held in a byte each.
     made = Synthetic.like(args.shape, args.scale, stars=True).ratings().compact()
     sizes = {"users": made.n_users, "items": made.n_items, "ratings": len(made.rating)}
@@ -146,8 +152,7 @@ def _take_turns(timers: Iterable[Timer], repeats: int, what: str) -> None:
     from bayesmf.timing import take_turns
 
     todo = list(timers)
-    with bar((1 + repeats) * len(todo), "runs") as progress:
-        progress.set_description(what, refresh=False)
+    with Counter(f"timing {what}", (1 + repeats) * len(todo), "runs") as progress:
         take_turns(todo, repeats, progress.update)
 
 
@@ -206,14 +211,14 @@ def _answer_table(answers: Sequence[dict[str, Any]]) -> Table:
     return title, ("answer", "threads", "ms", "a second"), list(rows)
 
 
-def _text(found: Found, json: bool = False, markdown: bool = False) -> str:
-    """All of it: one JSON object, Markdown, or for a terminal."""
+def _text(found: Found, json: bool) -> str:
+    """All of it for a file: one JSON object, or Markdown."""
     out = io.StringIO()
     with redirect_stdout(out):
         if json:
             print_json(found.as_dict())
         else:
-            _print_tables(found, markdown)
+            _print_tables(found, markdown=True)
     return out.getvalue()
 
 
@@ -221,8 +226,9 @@ def _print_tables(found: Found, markdown: bool) -> None:
     from bayesmf.timing import describe
 
     about = found.about
-    print(describe(about["machine"]))
-    print(
+    say = print if markdown else print_text
+    say(describe(about["machine"]))
+    say(
         f"\n{about['shape']}: {about['ratings']:,} synthetic ratings by {about['users']:,} users "
         f"of {about['items']:,} items"
     )

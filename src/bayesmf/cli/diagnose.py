@@ -7,28 +7,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.fit import fit_facts
-from bayesmf.cli.output import check_file, count, note, print_facts, print_json, print_table
+from bayesmf.cli.fit import convergence_fact, fit_facts
+from bayesmf.cli.output import (
+    check_file,
+    during,
+    note,
+    print_facts,
+    print_json,
+    print_table,
+    print_text,
+)
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
     from bayesmf.estimator import BayesianMF
 
-AGREE = 1.1  # as tuning.py has it: of 95% of the pairs
 N_PAIRS = 200
-# Split R-hat halves each chain, and a variance takes two.
-LEAST_DRAWS = 4
+# What the table calls the traces of `model.diagnose()`.
+KINDS = {
+    "prediction": f"{N_PAIRS} predictions at random",
+    "tau": "noise precision tau",
+    "lambda_U": "precisions of user factors",
+    "lambda_V": "precisions of item factors",
+    "lambda_a": "precision of user biases",
+    "lambda_b": "precision of item biases",
+}
 
 
 def parser() -> options.Parser:
     """The options of `diagnose`."""
     out = options.command(
         "diagnose",
-        "How a model was fitted; R-hat and effective sample size of predictions, precisions and\n"
-        "tau, the worst of each kind; and what to make of them. With --test also whether\n"
-        "intervals hold what they promise: coverage overall, by activity of users and by\n"
-        "popularity of items, and a PIT histogram.",
+        "Whether a model has converged, in a sentence; with --test also whether its intervals\n"
+        "hold what they promise. Below that the details: how it was fitted, R-hat and effective\n"
+        "sample size of predictions, precisions and tau, coverage by activity of users and by popularity\n"
+        "of items, and a PIT histogram.",
         "model --test test.csv",
         "model --test test.csv --plots pictures",
     )
@@ -48,7 +62,7 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Diagnose, and tell."""
-    from bayesmf.cli.scores import calibrate, unseen
+    from bayesmf.cli.scores import calibrate
     from bayesmf.estimator import BayesianMF
     from bayesmf.ratings import Ratings
 
@@ -59,16 +73,20 @@ def run(args: argparse.Namespace) -> None:
     model = BayesianMF.load(args.model)
     ratings = scores = calibration = None
     if args.test is not None:
-        ratings = Ratings.read(args.test, format=args.format, columns=args.columns)
+        with during(f"reading {args.test}"):
+            ratings = Ratings.read(args.test, format=args.format, columns=args.columns)
     if args.plots is not None:
         _make_folder(args.plots)
     if ratings is not None:
         calibration = calibrate(model, ratings)
-        scores = calibration.overall.as_dict() | unseen(model, ratings)
-    found, (chains, draws) = model.diagnose(N_PAIRS), _chains(model)
+        scores = calibration.overall.as_dict()
+    with during("looking at the chains"):
+        found, (chains, draws) = model.diagnose(N_PAIRS), _chains(model)
     about = {"model": args.model, "fit": model.report_, "chains": chains}
     about |= {"draws_per_chain": draws, "diagnostics": found}
-    about["verdict"] = verdict(chains, draws, found["prediction"]["rhat_95"])
+    convergence = model.report_["convergence"]
+    about["converged"] = None if convergence is None else convergence.get("converged")
+    about["verdict"] = convergence_fact(convergence)
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
     if args.json:
@@ -80,21 +98,23 @@ def run(args: argparse.Namespace) -> None:
 def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
     from bayesmf.cli.scores import error_facts, print_calibration
 
-    print_facts(fit_facts(about["fit"]))
-    print()
-    _print(about["diagnostics"])
-    print()
+    verdicts = [("converged", about["verdict"])]
     if calibration is not None:
+        verdicts.append(("intervals", calibration.verdict))
+    print_facts(verdicts)
+    print()
+    print_facts([fact for fact in fit_facts(about["fit"]) if fact[0] != "converged"])
+    print()
+    print_text("The worst R-hat and effective sample size (ESS) of each kind, as detail:")
+    _print(about["diagnostics"])
+    if calibration is not None:
+        print()
         print_facts(error_facts(about["test"]))
         print()
         print_calibration(calibration)
-        print()
     if about["plots"]:
         names = ", ".join(path.name for path in about["plots"])
-        print(f"{names} drawn in {about['plots'][0].parent}\n")
-    print(about["verdict"])
-    if calibration is not None:
-        print(calibration.verdict)
+        print_text(f"\n{names} drawn in {about['plots'][0].parent}")
 
 
 def _make_folder(folder: Path) -> None:
@@ -121,10 +141,10 @@ def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> l
 
 def _print(found: dict[str, dict[str, float]]) -> None:
     rows = [
-        (name, x["rhat"], *(_rounded(x[k]) for k in ("ess_min", "ess_median")))
+        (KINDS.get(name, name), x["rhat"], *(_rounded(x[k]) for k in ("ess_min", "ess_median")))
         for name, x in found.items()
     ]
-    print_table(("", "R-hat", "ESS least", "ESS median"), rows)
+    print_table(("", "worst R-hat", "least ESS", "median ESS"), rows)
 
 
 def _rounded(value: float) -> str:
@@ -137,25 +157,3 @@ def _chains(model: BayesianMF) -> tuple[int, int]:
 
     sizes: Any = np.unique(model.posterior_.draws.chain, return_counts=True)[1]
     return len(sizes), int(sizes.min())
-
-
-def verdict(chains: int, draws: int, rhat: float) -> str:
-    """What can be known of convergence, in one sentence."""
-    if draws < LEAST_DRAWS:
-        return (
-            f"{count(draws, 'draw')} in a chain ({LEAST_DRAWS} are needed): convergence cannot be "
-            "known, nor how sure the predictions are; sample longer, with sgld or gibbs."
-        )
-    if rhat != rhat:
-        return "The predictions are the same in all draws: R-hat cannot be known."
-    if rhat > AGREE:
-        return (
-            f"R-hat of predictions {rhat:.3f} > {AGREE} (95% of them stay below it): sample "
-            "longer, with --target accurate or more --epochs."
-        )
-    if chains < 2:
-        return (
-            f"R-hat of predictions {rhat:.3f}: the halves of the one chain agree; whether chains "
-            "from elsewhere would is not known, fit with --chains 2 or more."
-        )
-    return f"R-hat of predictions {rhat:.3f}: the {chains} chains agree."

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from bayesmf.cli import options
-from bayesmf.cli.output import print_facts, print_json
+from bayesmf.cli.output import during, print_facts, print_json
 from bayesmf.cli.scores import score, score_facts
 
 
@@ -30,7 +30,9 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.ratings import Ratings
 
     model = BayesianMF.load(args.model)
-    scores = score(model, Ratings.read(args.test, format=args.format, columns=args.columns))
+    with during(f"reading {args.test}"):
+        test = Ratings.read(args.test, format=args.format, columns=args.columns)
+    scores = score(model, test)
     if args.json:
         print_json(scores | {"model": args.model})
     else:

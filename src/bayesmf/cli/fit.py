@@ -6,12 +6,13 @@ import argparse
 import contextlib
 import io
 import sys
-import textwrap
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import engine_options, fit_options, options
-from bayesmf.cli.output import count, note, peak_rss_mb, print_facts, print_json, short
+from bayesmf.cli.output import count, during, note, peak_rss_mb, print_facts, print_json, short
+from bayesmf.convergence import advice
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,9 +101,10 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     def read(path: str | None) -> Ratings | None:
         if path is None:
             return None
-        return Ratings.read(
-            path, format=args.format, columns=args.columns, duplicates=args.duplicates
-        )
+        with during(f"reading {path}"):
+            return Ratings.read(
+                path, format=args.format, columns=args.columns, duplicates=args.duplicates
+            )
 
     packed = _packed(args)
     validation, test = map(read, (args.validation, args.test))
@@ -175,18 +177,14 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
 
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoint | None) -> None:
-    from bayesmf.callbacks import Progress
     from bayesmf.engines.cluster import Cluster
+    from bayesmf.errors import ConvergenceWarning
 
-    progress = Progress()
-    model.callbacks = (progress,)
     # Ray tells of lost processes on stdout, at length; so does our log, in a sentence, on stderr.
     silence = io.StringIO() if isinstance(model.engine, Cluster) else sys.stdout
-    try:
-        with contextlib.redirect_stdout(silence):
-            model.fit(ratings, validation, checkpoint)
-    finally:
-        progress.close()
+    with contextlib.redirect_stdout(silence), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # told among the facts
+        model.fit(ratings, validation=validation, checkpoint=checkpoint)
 
 
 def _model(args: argparse.Namespace) -> BayesianMF:
@@ -206,7 +204,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     return BayesianMF(
         args.factors,
         sampler=sampler,
-        target=args.target,
+        target=args.target or "balanced",
         max_seconds=args.max_seconds,
         prior=args.prior,
         tau=args.tau,
@@ -214,7 +212,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         beta_0=1.0 if args.beta0 is None else args.beta0,
         standardize=not args.no_standardize,
         max_draws=args.max_draws,
-        engine=engine,
+        engine=engine,  # type: ignore[arg-type]
         n_workers=args.workers,
         random_state=args.seed,
     )
@@ -231,7 +229,6 @@ def _result(
         **model.report_,
         "peak_rss_mb": peak_rss_mb(),
         "train_rmse": [event["train_rmse"] for event in events],
-        "validation_rmse": [event["rmse"] for event in events],
         "settings": {"engine": args.engine, **{name: getattr(model, name) for name in settings}},
         "test": scores,
         "model": args.out,
@@ -240,13 +237,19 @@ def _result(
 
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
+    from bayesmf.compiling import CLOCK
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
-    facts = [*fit_facts(result), ("train RMSE", short(rmse))]
-    if result["validation_rmse"] and result["validation_rmse"][-1] is not None:
-        facts.append(("validation", f"RMSE {short(result['validation_rmse'][-1])}"))
-    facts += engine_options.engine_facts(result["engine"])
+    facts = [*fit_facts(result), ("train RMSE", f"{short(rmse)}, of single draws")]
+    if result["validation_rmse"] is not None:
+        facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
+    if (compiled := CLOCK.seconds()) >= 1:
+        facts.append(
+            ("compiling", f"{compiled:.0f} s beforehand; later runs load what was compiled")
+        )
+    if args.engine not in ("threads", "serial"):
+        facts += engine_options.engine_facts(result["engine"])
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
     facts += score_facts(scores) if scores else []
     facts += [("checkpoint", args.checkpoint)] if args.checkpoint else []
@@ -270,11 +273,11 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"of {count(report['items'], 'item')}",
         ),
         ("model", f"{count(report['factors'], 'factor')}, {report['prior']} prior"),
-        ("sampler", "\n".join(textwrap.wrap(f"{rule}: {told}", 86))),
+        ("sampler", f"{rule}: {told}"),
         ("seed", str(report["seed"])),
-        ("time", f"{seconds} (and {report['compile_seconds']:.1f} s to compile)"),
+        ("time", seconds),
         ("draws", f"{report['draws']} from {chains} of {report['epochs']:g} epochs"),
-        *([("converged", "\n".join(textwrap.wrap(convergence_fact(ended), 86)))] if ended else []),
+        *([("converged", convergence_fact(ended))] if ended else []),
         (
             "noise",
             f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}",
@@ -282,20 +285,12 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def convergence_fact(found: Mapping[str, Any]) -> str:
-    """Why sampling ended, and what more of it would bring."""
-    why = {
-        "target": f"yes, by the target '{found['target']}'",
-        "max_seconds": "stopped by --max-seconds",
-        "callback": "stopped by a callback",
-        "longest run": f"no: the target '{found['target']}' was not reached in the longest run",
-    }[found["ended_by"]]
-    if found["loss"] is None:
-        return f"{why}; too few draws to know more"
-    return (
-        f"{why}; R-hat {found['rhat']:.3f}, effective draws {found['ess']:.0f}, endless sampling "
-        f"would take {100 * found['loss']:.2g}% off the RMSE"
-    )
+def convergence_fact(found: Mapping[str, Any] | None) -> str:
+    """Whether it converged, in a sentence, and what to do if it did not."""
+    if found is None or "verdict" not in found:  # a model of an earlier version
+        return "not told by the version that fitted it"
+    todo = advice(found, shell=True)
+    return f"{found['verdict']}" + (f" {todo[0].upper()}{todo[1:]}." if todo else "")
 
 
 def _told(value: Any) -> str:

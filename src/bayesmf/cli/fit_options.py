@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bayesmf.cli import options
 from bayesmf.errors import InputError
@@ -70,8 +70,8 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         help="auto (default): gibbs, whole rows of few factors, four columns at a time beyond",
     )
     add(
-        "--target", choices=("fast", "balanced", "accurate"), default="balanced",
-        help="when sampling is enough, where --epochs does not say it (balanced)",
+        "--target", choices=("fast", "balanced", "accurate"),
+        help="auto, gibbs without --epochs: when sampling is enough (balanced)",
     )  # fmt: skip
     add("--max-seconds", type=positive, metavar="S", help="stop sampling after this long")
 
@@ -139,13 +139,11 @@ def add_gradient_options(group: argparse._ArgumentGroup) -> None:
 
 def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
     """The sampler of the options; one sentence for those that it does not have."""
-    from bayesmf.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.rules import check_settings
-    from bayesmf.samplers import SGD, SGLD, Auto, Gibbs
+    from bayesmf.samplers import SAMPLERS as RULES
 
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    classes = (Auto, Gibbs, RowClock, SGHMC, SGNHT, SGLD, SGD)
-    rules: dict[str, Any] = dict(zip(SAMPLERS, classes, strict=True))
+    rules = RULES
     known = {name: {field.name for field in fields(rule)} for name, rule in rules.items()}
     for setting in given:
         if setting not in known[args.sampler]:
@@ -154,6 +152,11 @@ def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
     sampler: Sampler | Auto = rules[args.sampler](**given)
     # Now, because reading the ratings may take minutes.
     check_settings(sampler)
+    if args.target is not None and not getattr(sampler, "adaptive", args.epochs is None):
+        why = "--epochs says" if args.epochs is not None else f"--sampler {args.sampler} says"
+        raise InputError(
+            f"--target does nothing where {why} how long to sample: leave one of them out"
+        )
     if str(args.burn_in).startswith("rmse:") and args.validation is None:
         raise InputError(f"--burn-in {args.burn_in} needs --validation FILE")
     return sampler

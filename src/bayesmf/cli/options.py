@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from bayesmf.checks import did_you_mean
+from bayesmf.cli.output import continued
 from bayesmf.errors import InputError
+
+DEBUG = "--debug"
+
+
+class Formatter(argparse.HelpFormatter):
+    """Fits every line to the terminal; indented lines (commands, examples) stay lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for line in text.splitlines():
+            if line.startswith(" "):
+                lines += _entry(line, width)
+            else:
+                lines += textwrap.wrap(line, width) or [""]
+        return "\n".join(lines)
+
+
+def _entry(line: str, width: int) -> list[str]:
+    """An example as a shell takes it; a list's entry under itself."""
+    if line.lstrip().startswith("bayesmf "):
+        return continued(line, width)
+    return textwrap.wrap(line, width, subsequent_indent=" " * 13)
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,19 +44,25 @@ class Parser(argparse.ArgumentParser):
             usage,
             description,
             epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Formatter,
             # An abbreviation that works today may be two options tomorrow.
             allow_abbrev=False,
         )
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} -h)")
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        unknown = [word for word in message.split()[2:] if word.startswith("--")]
+        near = did_you_mean(unknown[0].split("=")[0], known) if "unrecognized" in message else ""
+        raise InputError(f"{message.removeprefix('argument ')}{near} (see {self.prog} -h)")
 
 
 def command(name: str, description: str, *examples: str) -> Parser:
     """The parser of a command; its help ends with examples."""
     shown = "\n".join(f"  bayesmf {name} {example}" for example in examples)
-    return Parser(f"bayesmf {name}", description, f"example:\n{shown}")
+    text = " ".join(description.split())
+    parser = Parser(f"bayesmf {name}", text, f"example:\n{shown}")
+    parser.add_argument(DEBUG, action="store_true", help="show where an error comes from")
+    return parser
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:

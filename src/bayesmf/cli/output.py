@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import InputError
+from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.progress import Line, screen_width, set_aside
 
 if TYPE_CHECKING:
     import polars as pl
 
 _SLICE = 100_000
+# Columns of what goes to a file or a pipe.
+IN_FILES = 100
+# Characters that the first column of a table keeps on the narrowest terminal.
+LEAST_FIRST = 8
+OURS = (CallbackWarning, ConvergenceWarning, DataWarning)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -35,22 +45,84 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def room(stream: Any = None) -> int:
+    """Columns to print in: those of the terminal, or as many as one likes to read in a file."""
+    stream = sys.stdout if stream is None else stream
+    return screen_width(stream) if stream.isatty() else IN_FILES
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines that fit, of a text that may have several already; words stay whole."""
+    return [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(
+            line, max(width, 20), break_long_words=False, break_on_hyphens=False
+        )
+        or [""]
+    ]
+
+
+def continued(command: str, width: int) -> list[str]:
+    """A command over several lines, as a shell takes it."""
+    parts = textwrap.wrap(
+        command, width - 2, subsequent_indent=" " * 6, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [*(f"{part} \\" for part in parts[:-1]), parts[-1]]
+
+
+def print_text(text: str) -> None:
+    """Print sentences, in lines that fit."""
+    print("\n".join(wrapped(text, room())))
+
+
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and what there is to say of them, aligned; a text may have several lines."""
+    """Print names and what there is to say of them, aligned, in lines that fit."""
     pairs = list(facts)
     width = max(len(name) for name, _ in pairs)
     for name, text in pairs:
-        for k, line in enumerate(text.split("\n")):
-            print(f"{'' if k else name:<{width}}  {line}")
+        for k, line in enumerate(wrapped(text, room() - width - 2)):
+            print(f"{'' if k else name:<{width}}  {line}".rstrip())
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table: the first column to the left, numbers to the right, a dash for none."""
-    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    for first, *rest in cells:
-        aligned = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
-        print("  ".join((f"{first:<{widths[0]}}", *aligned)).rstrip())
+    """Print a table: the first column to the left, numbers to the right, a dash for none.
+
+    On a narrow terminal names of columns and what is in the first of them take several lines.
+    """
+    body = [[_cell(value) for value in row] for row in rows]
+    widths, gap = _widths(head, body, room())
+    for k, cells in enumerate([list(head), *body]):
+        parts = [_lines(text, width) for text, width in zip(cells, widths, strict=True)]
+        height = max(map(len, parts))
+        # Names of columns stand on the line above their numbers.
+        filled = [[""] * (height - len(p)) + p if k == 0 else p + [""] * height for p in parts]
+        for n in range(height):
+            first, *rest = (part[n] for part in filled)
+            aligned = (f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True))
+            print((" " * gap).join((f"{first:<{widths[0]}}", *aligned)).rstrip())
+
+
+def _lines(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False)
+
+
+def _widths(head: Sequence[str], body: list[list[str]], width: int) -> tuple[list[int], int]:
+    """Of each column, and of the gap between them: as they like to be, or as they must."""
+    cells = [max((len(row[k]) for row in body), default=0) for k in range(len(head))]
+    wide = [max(len(name), n) for name, n in zip(head, cells, strict=True)]
+    if sum(wide) + 2 * (len(wide) - 1) <= width:
+        return wide, 2
+    words = [max(map(len, name.split()), default=0) for name in head]
+    narrow = [max(word, n) for word, n in zip(words, cells, strict=True)]
+    for gap in (2, 1):
+        left = width - sum(narrow[1:]) - gap * (len(narrow) - 1)
+        if left >= min(narrow[0], LEAST_FIRST):
+            break
+    return [min(wide[0], max(left, LEAST_FIRST)), *narrow[1:]], gap
 
 
 def _cell(value: Any) -> str:
@@ -70,9 +142,52 @@ def count(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
-def note(sentence: str) -> None:
-    """Say something that is no result: on stderr."""
-    print(f"bayesmf: {sentence}", file=sys.stderr)
+def note(sentence: str, command: str = "") -> None:
+    """Say something that is no result: on stderr, in one line, or in lines that fit a terminal.
+
+    A command that ends it is cut as a shell takes it, so that it can be copied.
+    """
+    text = f"bayesmf: {' '.join(sentence.split())}"
+    if sys.stderr.isatty():
+        width = screen_width(sys.stderr)
+        lines = wrapped(text, width) + (continued(f"  {command}", width) if command else [])
+        text = "\n".join(lines)
+    elif command:
+        text = f"{text} {command}"
+    with set_aside():
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def told_as_notes(debug: bool) -> Iterator[None]:
+    """Tell our warnings and log as notes; those of libraries only to someone who debugs."""
+    handler = _Notes(logging.WARNING)
+    log = logging.getLogger("bayesmf")
+
+    def show(message: Any, category: Any, *where: Any, **more: Any) -> None:
+        if issubclass(category, OURS):
+            note(f"warning: {message}")
+        elif debug:
+            note(f"{category.__name__}: {message}")
+
+    with warnings.catch_warnings():
+        for ours in OURS:
+            warnings.simplefilter("always", ours)
+        warnings.showwarning = show
+        log.addHandler(handler)
+        before, log.propagate = log.propagate, False
+        try:
+            yield
+        finally:
+            log.propagate = before
+            log.removeHandler(handler)
+
+
+class _Notes(logging.Handler):
+    """A log as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def peak_rss_mb() -> float | None:
@@ -88,14 +203,12 @@ def peak_rss_mb() -> float | None:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def bar(total: int, unit: str) -> Any:
-    """A bar on stderr for what takes over two seconds; nothing where stderr is no terminal."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=total, unit=f" {unit}", unit_scale=True, disable=None, delay=2, leave=False,
-        file=sys.stderr,
-    )  # fmt: skip
+@contextmanager
+def during(what: str) -> Iterator[Line]:
+    """Show what is under way, if it takes long."""
+    with Line() as line:
+        line.say(what)
+        yield line
 
 
 def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ()) -> None:

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import bar, count, peak_rss_mb, print_json
+from bayesmf.cli.output import count, peak_rss_mb, print_json, print_text
+from bayesmf.progress import Counter
 
 if TYPE_CHECKING:
     from bayesmf.packed import PackedRatings
@@ -53,22 +54,22 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print_json({**about, "out": args.out})
     else:
-        print(_line(about))
+        print_text(_line(about))
 
 
 class _Bars:
     """A bar for each stage."""
 
     def __init__(self) -> None:
-        self.bar: Any = None
+        self.bar: Counter | None = None
         self.stage = ""
 
     def __call__(self, done: int, total: int, stage: str) -> None:
         if stage != self.stage:
             self.close()
-            self.bar = bar(total, "bytes" if stage == "reading" else "ratings")
-            self.bar.set_description(stage, refresh=False)
+            self.bar = Counter(stage, total, "bytes" if stage == "reading" else "ratings")
             self.stage = stage
+        assert self.bar is not None
         self.bar.update(done - self.bar.n)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import note, print_facts, print_json
+from bayesmf.cli.output import count, during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,20 +61,22 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Make what is missing, draw everything, tell the verdicts."""
     from bayesmf.paper.experiments import EXPERIMENTS as MADE
-    from bayesmf.paper.experiments import perform_all, show_bar, specs_of
+    from bayesmf.paper.experiments import perform_all, specs_of
     from bayesmf.paper.report import Found, write_all
     from bayesmf.paper.studies import load_study
 
     settings = _settings(args)
     with _writable(args.out):
-        study = load_study(settings.source, settings.out / "data")
+        with during("making the data"):
+            study = load_study(settings.source, settings.out / "data")
         settings = _tuned(settings, study, args)
         if args.experiment == "search":
             return _tell_search(settings, args)
         wanted = MADE if args.experiment == "all" else (args.experiment,)
         specs = {name: specs_of(name, settings, study) for name in wanted}
         every = [one for group in specs.values() for one in group]
-        records = perform_all(every, settings, study, show_bar)
+        _announce(args.experiment, every, settings, study)
+        records = perform_all(every, settings, study)
         found = Found(**{name: [records[one.key] for one in specs[name]] for name in wanted})
         path = write_all(found, settings, study)
     _tell(path, found, args)
@@ -110,10 +112,10 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
     """Steps from tuned.json, found now where there is none."""
     from dataclasses import replace
 
-    from bayesmf.paper.experiments import show_bar
-    from bayesmf.paper.search import keep, search
+    from bayesmf.paper.search import first_trials, keep, search
 
-    if settings.settings == "paper" and args.experiment != "search":
+    # What is timed for three passes needs no good steps.
+    if args.experiment == "cost" or (settings.settings == "paper" and args.experiment != "search"):
         return settings
     path = settings.out / "tuned.json"
     if path.exists() and args.experiment != "search":
@@ -122,13 +124,29 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
         except ValueError:
             raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
         return replace(settings, tuned=found)
-    note("looking for steps on a validation split")
-    found, trials = search(settings, study, show_bar)
+    _announce(
+        "search for steps on a validation split", first_trials(settings, study), settings, study
+    )
+    found, trials = search(settings, study)
     keep(found, settings)
     from bayesmf.paper.tables import run_row, write_csv
 
     write_csv(settings.out / "search.csv", [run_row(record) for record in trials])
     return replace(settings, tuned=found)
+
+
+def _announce(what: str, specs: Any, settings: Settings, study: Any) -> None:
+    """Say beforehand how much there is to do, and about how long it takes."""
+    from bayesmf.paper.experiments import expected_seconds
+
+    runs, seconds = expected_seconds(specs, settings, study)
+    if not runs:
+        return
+    told = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+    note(
+        f"{what}: {count(runs, 'run')} to make, of at most {settings.budget:g} s each by their own "
+        f"clock; about {told} here, and compiling the first time"
+    )
 
 
 class _writable:
@@ -171,6 +189,6 @@ def _tell(path: Path, found: Any, args: argparse.Namespace) -> None:
         print_json({"claims": told, "report": str(path)})
         return
     for verdict in verdicts:
-        print(f"{verdict.verdict:>14}: {verdict.claim}")
-        print(f"{'':14}  {verdict.because}")
+        print_text(f"{verdict.verdict}: {verdict.claim}")
+        print_text(f"{verdict.because}\n")
     print_facts([("report", str(path))])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import (
-    bar,
     check_file,
     count,
+    during,
     note,
     print_csv,
     print_facts,
@@ -21,11 +21,8 @@ from bayesmf.cli.output import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from bayesmf.estimator import BayesianMF
     from bayesmf.readers import Pairs
-
-
-AT_ONCE = 100_000  # pairs between two looks at the bar
+    from bayesmf.results import Predictions
 
 
 def parser() -> options.Parser:
@@ -53,14 +50,15 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.readers import read_pairs
 
     model = BayesianMF.load(args.model)
-    pairs = read_pairs(args.pairs, args.columns)
-    frame = _predictions(model, pairs, args.level)
-    unseen = (model.user_ids_.lookup(pairs.user) < 0) | (model.item_ids_.lookup(pairs.item) < 0)
+    with during(f"reading {args.pairs}"):
+        pairs = read_pairs(args.pairs, args.columns)
+    found = model.predict_table(pairs.user, pairs.item, args.level)
+    frame = _frame(pairs, found)
     about = {
         "model": args.model,
         "level": args.level,
         "pairs": frame.height,
-        "unseen": int(unseen.sum()),
+        "unseen": int((~found.known).sum()),
         "out": args.out,
     }
     if args.out is not None:
@@ -82,19 +80,10 @@ def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) 
         print_facts([("pairs", f"{frame.height:,}"), ("saved", str(args.out))])
 
 
-def _predictions(model: BayesianMF, pairs: Pairs, level: float) -> pl.DataFrame:
-    import numpy as np
+def _frame(pairs: Pairs, found: Predictions) -> pl.DataFrame:
     import polars as pl
 
-    parts = []
-    with bar(len(pairs.user), "pairs") as progress:
-        for lo in range(0, len(pairs.user), AT_ONCE):
-            user, item = (ids[lo : lo + AT_ONCE] for ids in (pairs.user, pairs.item))
-            moments = model.predict(user, item, return_std=True)
-            parts.append((*moments, *model.predict_interval(user, item, level)))
-            progress.update(len(user))
-    columns = map(np.concatenate, zip(*parts, strict=True))
-    numbers = dict(zip(("mean", "std", "low", "high"), columns, strict=True))
     # Draws are single precision: more digits would be noise.
-    single = {name: pl.Series(values, dtype=pl.Float32) for name, values in numbers.items()}
+    names = ("mean", "std", "low", "high")
+    single = {name: pl.Series(getattr(found, name), dtype=pl.Float32) for name in names}
     return pl.DataFrame({"user": pairs.user, "item": pairs.item, **single})

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesmf.cli import options
 from bayesmf.cli.output import (
-    bar,
     check_file,
     count,
     note,
@@ -107,16 +106,14 @@ def _read_ids(path: Path) -> list[str]:
 
 def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespace) -> Answers:
     ids = model.user_ids_
-    with bar(len(ids) if users is None else len(users), "users") as progress:
-        found = model.recommend_many(
-            users,
-            args.n,
-            policy=args.policy,
-            exclude_seen=not args.include_seen,
-            level=args.level,
-            random_state=args.seed,
-            progress=progress.update,
-        )
+    found = model.recommend_many(
+        users,
+        args.n,
+        policy=args.policy,
+        exclude_seen=not args.include_seen,
+        level=args.level,
+        random_state=args.seed,
+    )
     if users is None:
         return Answers(ids.ids.tolist(), [True] * len(ids), found)
     rows = ids.lookup(users).tolist()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli.output import bar, count, print_table, short
+from bayesmf.cli.output import count, print_table, print_text, room, short
+from bayesmf.errors import DataWarning
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
@@ -15,27 +19,23 @@ BAR = 40  # characters of the longest
 
 
 def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
-    """Scores, and how many ratings have an unseen id."""
-    with bar(len(test), "ratings") as progress:
-        scores = model.evaluate(test, progress.update)
-    return scores.as_dict() | unseen(model, test)
+    """Scores, and how many ratings have an unseen id or were learnt from."""
+    with _without_warnings():
+        return model.evaluate(test).as_dict()
 
 
 def calibrate(model: BayesianMF, test: Ratings) -> Calibration:
-    """The calibration, with a bar where it takes long."""
-    with bar(len(test), "ratings") as progress:
-        return model.calibration(test, progress.update)
+    """The calibration."""
+    with _without_warnings():
+        return model.calibration(test)
 
 
-def unseen(model: BayesianMF, test: Ratings) -> dict[str, int]:
-    """How many ratings have an id that was not learnt from."""
-    user = model.user_ids_.lookup(test.user_ids.ids)[test.user] < 0
-    item = model.item_ids_.lookup(test.item_ids.ids)[test.item] < 0
-    return {
-        "unseen_users": int(user.sum()),
-        "unseen_items": int(item.sum()),
-        "unseen": int((user | item).sum()),
-    }
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """What they say is told among the facts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        yield
 
 
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
@@ -47,8 +47,10 @@ def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """The same without coverage."""
     error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
+    learnt = f"{scores['learnt']:,} of them were learnt from, which flatters the scores"
     return [
         ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
+        *([("learnt", learnt)] if scores["learnt"] else []),
         ("RMSE", short(scores["rmse"]) + error),
         ("MAE", short(scores["mae"])),
         ("NLL", short(scores["nll"])),
@@ -64,7 +66,9 @@ def _unseen(scores: dict[str, Any]) -> str:
 
 def print_calibration(found: Calibration) -> None:
     """Coverage overall and by group, and the PIT histogram."""
-    print("Coverage of central intervals, by training ratings of the test rating's user and item:")
+    print_text(
+        "Coverage of central intervals, by training ratings of the test rating's user and item:"
+    )
     rows = [("all", "", found.overall.n, found.overall.rmse, found.overall.coverage)]
     for group in found.groups:
         name = f"{group.side}s, {group.name}"
@@ -76,7 +80,7 @@ def print_calibration(found: Calibration) -> None:
             for name, span, n, rmse, coverage in rows
         ],
     )
-    print("\nPIT, the probability given to a smaller rating: equal bars where calibrated.")
+    print_text("\nPIT, the probability given to a smaller rating: equal bars where calibrated.")
     _print_pit(found.pit)
 
 
@@ -85,6 +89,7 @@ def _print_pit(counts: tuple[int, ...]) -> None:
     pairs = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
     total, most = sum(pairs), max(pairs)
     width = len(f"{most:,}")
+    longest = min(BAR, room() - width - 18)
     for k, n in enumerate(pairs):
         line = f"{k / 10:.1f}-{(k + 1) / 10:.1f}  {n:>{width},}  {100 * n / total:4.1f}%  "
-        print((line + "#" * round(BAR * n / most)).rstrip())
+        print((line + "#" * round(longest * n / most)).rstrip())

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesmf.cli import options
-from bayesmf.cli.output import bar, check_file, count, print_facts, print_json
+from bayesmf.cli.output import check_file, count, print_facts, print_json
 from bayesmf.errors import InputError
+from bayesmf.progress import Counter
 
 if TYPE_CHECKING:
     from bayesmf.synthetic import Synthetic
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     holdout = 0.01 if args.holdout is None else args.holdout
     held = 0 if args.test is None else plan.held_out(holdout)
     begin = time.monotonic()
-    with bar(plan.n_ratings, "ratings") as progress:
+    with Counter("writing", plan.n_ratings, "ratings") as progress:
         plan.write(args.out, progress.update, test=args.test, holdout=holdout, shuffle=args.shuffle)
     if args.truth is not None:
         plan.truth().save(args.truth)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any
 from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from bayesmf.paper.runs import Links, RunSpec, kept, perform
 from bayesmf.paper.studies import Source, Study, load_study
+from bayesmf.progress import Line, clock_text
 
 DIMENSIONS = (30, 60, 100)
 CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
 COST_EPOCHS = 3.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
+# Of a pass at 30 factors, for `expected_seconds`.
+RATING_SECONDS, ROUND_SECONDS, START_SECONDS = 6e-8, 0.02, 5.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def specs_of(experiment: str, settings: Settings, study: Study) -> list[RunSpec]
 
 
 def perform_all(
-    specs: Iterable[RunSpec], settings: Settings, study: Study, bar: Callable[..., Any]
+    specs: Iterable[RunSpec], settings: Settings, study: Study, name: str = "runs"
 ) -> dict[str, Record]:
     """All runs by their keys, those that are kept and those that are made now."""
     wanted = {one.key: one for one in specs}
@@ -97,15 +100,45 @@ def perform_all(
     missing = [one for key, one in wanted.items() if key not in out]
     # The longest first: the last one to end is then a short one.
     missing.sort(key=lambda one: -_work(one))
-    progress = bar(total=sum(map(_work, missing)))
-    try:
-        for one, record in _made(missing, settings, study):
+    total = sum(map(_work, missing))
+    done, begin = 0.0, time.monotonic()
+    with Line() as line:
+        line.say(f"{name}: the first of {len(missing)}")
+        for number, (one, record) in enumerate(_made(missing, settings, study), 1):
             out[one.key] = record
-            progress.set_description_str(f"{one.plan.algorithm}, D = {one.plan.n_factors}")
-            progress.update(_work(one))
-    finally:
-        progress.close()
+            done += _work(one)
+            left = (time.monotonic() - begin) * (total / done - 1)
+            pieces = (
+                f"{number} of {len(missing)}",
+                f"{clock_text(left)} left",
+                f"last: {_told(one)}",
+            )
+            line.measure(name, done, total, pieces)
     return out
+
+
+def _told(one: RunSpec) -> str:
+    return f"{one.plan.algorithm}, D = {one.plan.n_factors}"
+
+
+def expected_seconds(
+    specs: Iterable[RunSpec], settings: Settings, study: Study
+) -> tuple[int, float]:
+    """How many runs are to be made, and about how long that takes on this machine.
+
+    Measured nanoseconds of a rating (docs/performance.md), what a round costs beside it, and what
+    a process takes to start. Compiling, which happens once, is not in it.
+    """
+    wanted = {one.key: one for one in specs}
+    missing = [one for one in wanted.values() if kept(one, settings.runs) is None]
+    jobs = max(1, min(settings.jobs, len(missing)))
+    longest = settings.budget * max((one.plan.workers for one in missing), default=1)
+    seconds = [
+        min(longest, _work(one) * (ROUND_SECONDS + RATING_SECONDS * len(study))) for one in missing
+    ]
+    return len(missing), START_SECONDS * (jobs > 1) + max(
+        [sum(seconds) / jobs, *seconds], default=0
+    )
 
 
 def _work(one: RunSpec) -> float:
@@ -142,16 +175,3 @@ def _perform(one: RunSpec, settings: Settings) -> Record:
     if one.study not in _STUDY:
         _STUDY[one.study] = load_study(settings.source, settings.out / "data")
     return perform(one, _STUDY[one.study], settings.runs)
-
-
-def show_bar(total: float) -> Any:
-    """A bar on a terminal, nothing elsewhere."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=total,
-        bar_format="{percentage:3.0f}% |{bar}| {remaining} left, last: {desc}",
-        file=sys.stderr,
-        leave=False,
-        disable=not sys.stderr.isatty() or total == 0,
-    )

@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from bayesmf.paper.experiments import Record, Settings, perform_all, spec
 from bayesmf.paper.presets import MCMC
@@ -34,7 +33,7 @@ Found = dict[str, dict[str, Options]]  # by algorithm and number of factors
 Best = tuple[Options, Record]
 
 
-def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[Found, list[Record]]:
+def search(settings: Settings, study: Study) -> tuple[Found, list[Record]]:
     """Settings by algorithm, and the runs that they come from."""
     trials: list[Record] = []
     plain = replace(settings, settings="tuned", tuned={})
@@ -42,7 +41,7 @@ def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[F
     def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
         """Those of the options that give the lowest error, and their run."""
         specs = [_trial(plain, study, name, d, one, epochs) for one in options]
-        records = perform_all(specs, settings, study, bar)
+        records = perform_all(specs, settings, study, f"search for {name}, D = {d}")
         found = [records[one.key] for one in specs]
         trials.extend(found)
         errors = [_error(record) for record in found]
@@ -64,6 +63,19 @@ def search(settings: Settings, study: Study, bar: Callable[..., Any]) -> tuple[F
         best, _ = best_of(name, fewest, options, SEARCH_EPOCHS)
         found[name] = {str(fewest): {key: best[key] for key in ("mini_batches", "pace")}}
     return found, trials
+
+
+def first_trials(settings: Settings, study: Study) -> list[RunSpec]:
+    """Most of the runs that a search makes: which others, follows from what these find."""
+    fewest, *more = settings.dimensions
+    grid = [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
+    plain = replace(settings, settings="tuned", tuned={})
+    out = [_trial(plain, study, name, fewest, one) for name in ("SGD", "DSGD") for one in grid]
+    for name in MCMC:
+        for n, pace in SAMPLERS:
+            options = {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4}
+            out.append(_trial(plain, study, name, fewest, options, SEARCH_EPOCHS))
+    return out + [_trial(plain, study, "SGD", d, grid[0]) for d in more]
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
