@@ -83,7 +83,8 @@ def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:
     model.fit(train)
     seconds = time.perf_counter() - begin - model.report_["compile_seconds"]
     held = model.calibration(test)
-    gaps = [gap.points for gap in held.gaps() if gap.group is not None]
+    # Of the levels in the table alone.
+    gaps = [gap.points for gap in held.gaps() if gap.group and str(gap.level) in LEVELS]
     return {
         "train": len(train), "test": len(test), "factors": model.report_["factors"],
         "rmse": held.overall.rmse,

@@ -111,7 +111,7 @@ def test_too_narrow_intervals_are_told(data: Data, tmp_path: Path) -> None:
     args = ("--sampler", "sgd", "--epochs", "300", "--factors", "8", "--regularization", "0.01")
     assert run("fit", data.train, "--out", tmp_path / "m", *args).status == 0
     ran = run("diagnose", tmp_path / "m", "--test", data.test)
-    assert ran.out.splitlines()[-1].startswith("Intervals are too narrow: ")
+    assert ran.out.splitlines()[-1].startswith("Intervals are too narrow")
 
 
 # -- pictures -------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """The pictures of `diagnose --plots`: what is drawn, what is left out, that nothing runs off."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from bayesmf import canvas, plots
 from bayesmf.calibration import Calibrator
 from bayesmf.errors import InputError
+from looks import check_legends, check_text, lines
 
 
 @pytest.fixture(scope="module")
@@ -64,35 +65,10 @@ def drawn(monkeypatch, tmp_path):
         assert [p.name for p in tmp_path.iterdir()] == ["picture.png"]  # no leftovers
         figure = figures.pop()
         check_text(figure)
+        check_legends(figure)
         return figure
 
     return draw
-
-
-def check_text(figure):
-    """Titles and labels stay in the figure, titles do not touch, every axis is labelled."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    whole = figure.bbox
-    for ax in figure.axes:
-        box = ax.get_tightbbox(renderer)
-        assert box.x0 >= whole.x0 - 1 and box.x1 <= whole.x1 + 1, ax.get_title(loc="left")
-        assert box.y0 >= whole.y0 - 1 and box.y1 <= whole.y1 + 1, ax.get_title(loc="left")
-    for legend in figure.legends:
-        box = legend.get_window_extent(renderer)
-        assert box.x0 >= whole.x0 and box.x1 <= whole.x1
-    titles = [ax._left_title.get_window_extent(renderer) for ax in figure.axes]
-    for k, one in enumerate(titles):
-        assert not any(one.overlaps(other) for other in titles[k + 1 :])
-    assert all(ax.get_title(loc="left") for ax in figure.axes)
-    rows = {ax.get_subplotspec().rowspan.start for ax in figure.axes}
-    for ax in figure.axes:
-        place = ax.get_subplotspec()
-        assert ax.get_xlabel() or place.rowspan.start < max(rows)
-        assert ax.get_ylabel() or place.colspan.start > 0
-
-
-def lines(ax):
-    return {line.get_label(): np.column_stack(line.get_data()) for line in ax.get_lines()}
 
 
 def test_reliability(drawn, calibration):
@@ -107,19 +83,42 @@ def test_reliability(drawn, calibration):
         gaps = [line.get_ydata() for line in figure.axes[3 + column].get_lines()[1:]]
         want = 100 * np.array(group.observed) - np.array(calibration.levels)
         assert any(np.allclose(gap, want) for gap in gaps)
-    worst = max((g for g in calibration.gaps() if not g.group), key=lambda g: abs(g.points))
-    assert f"{worst.points:+.1f} points" in figure.axes[0].get_title(loc="left")
+    assert (shown[0], shown[-1]) == (100 * group.observed[0], 100 * group.observed[-1])
+    # One number: that of the verdict, ringed, in the title above all panels and in no other.
+    worst = calibration.worst
+    assert calibration.headline in figure.get_suptitle()
+    assert f"{worst.points:+.1f} points" in figure.get_suptitle()
+    rings = [lines(ax)["worst gap"] for ax in figure.axes if "worst gap" in lines(ax)]
+    np.testing.assert_allclose(rings, [[[worst.level, worst.points]]])
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    assert titles[:3] == ["All ratings", "By users", "By items"]
+    assert all(title.startswith("grey: ") for title in titles[3:])
 
 
-def test_pit(drawn, calibration):
-    (ax,) = drawn(plots.pit, calibration).axes
+@pytest.mark.parametrize("off", [-0.45, 0.0, 0.04])
+def test_legends_leave_room_for_curves(drawn, calibration, off):
+    def moved(observed):
+        return tuple(level / 100 + off for level in calibration.levels)
+
+    groups = tuple(replace(g, observed=moved(g.observed)) for g in calibration.groups)
+    drawn(plots.reliability, replace(calibration, observed=moved(()), groups=groups))
+
+
+def test_pit_judges_nothing(drawn, calibration):
+    figure = drawn(plots.pit, calibration)
+    (ax,) = figure.axes
     assert [bar.get_height() for bar in ax.patches] == list(calibration.pit)
     levels = sorted(line.get_ydata()[0] for line in ax.get_lines())
     error = np.sqrt(900 / 20 * 19 / 20)
-    np.testing.assert_allclose(levels, [45 - 3 * error, 45, 45 + 3 * error])
-    outside = np.sum(np.abs(np.array(calibration.pit) - 45) > 3 * error)
-    assert outside > 0
-    assert f"{outside} of 20 bins" in ax.get_title(loc="left")
+    np.testing.assert_allclose(levels, [45 - 4 * error, 45, 45 + 4 * error])
+    assert ax.get_title(loc="left") == "PIT histogram"
+    assert figure.get_supxlabel() == ""
+
+
+def test_pit_of_stars_says_why_it_is_uneven(drawn, calibration):
+    figure = drawn(plots.pit, replace(calibration, few_values=True))
+    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()] == [45]
+    assert "whole stars make bars uneven even when intervals are right" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize(("chains", "draws", "factors"), [(1, 2, 1), (9, 300, 40)])
@@ -149,11 +148,12 @@ def test_rmse(drawn, chains):
     events = history(chains, 20)
     (ax,) = drawn(plots.rmse, events).axes
     shown = lines(ax)
+    names = {1: ["training"], 2: ["training, chain 1", "training, chain 2"]}
+    assert set(names.get(chains, ["training, 9 chains"])) <= set(shown)
+    drawn_lines = [line.get_xydata() for line in ax.get_lines()]
     for chain in range(chains):
-        mine = [e for e in events if e["chain"] == chain]
-        label = f"training, chain {chain + 1}" if chains > 1 else "training"
-        want = [(e["seconds"], e["train_rmse"]) for e in mine]
-        np.testing.assert_array_equal(shown[label], want)
+        want = [(e["seconds"], e["train_rmse"]) for e in events if e["chain"] == chain]
+        np.testing.assert_array_equal(drawn_lines[chain], want)
     kept = [(e["seconds"], e["rmse_all_chains"]) for e in events if e["draws"]]
     np.testing.assert_array_equal(shown["validation, average of draws"], sorted(kept))
     assert "validation at 0.8500" in ax.get_title(loc="left")

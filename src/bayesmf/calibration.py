@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,79 +13,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.diagnostics import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
+from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
 from bayesmf.mixture import mixture_cdf
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-FINE_LEVELS = tuple(range(1, 100))
-"""Levels of the reliability curve, in percent."""
 PIT_BINS = 20
-# A gap from the nominal level counts beyond these, in points, and beyond so many standard errors.
-TOLERANCE, GROUP_TOLERANCE = 1.5, 3.0
-STANDARD_ERRORS = 3.0
+# Ratings of so few values are stars, or some other scale of steps.
+FEW_VALUES = 30
+# What most people ask for: where intervals from here on are sound, a lower level is not needed.
+USUAL = 90
 
 _TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
 _NAMES = {1: ("all",), 2: ("fewest", "most"), 3: ("fewest", "middle", "most")}
 
 
 @dataclass(frozen=True)
-class Group:
-    """Test ratings whose users (or items) have `low` to `high` training ratings.
-
-    `observed` is the share of ratings inside the central interval of each of the fine levels.
-    """
-
-    side: str
-    name: str
-    low: int
-    high: int
-    n: int
-    rmse: float
-    observed: tuple[float, ...]
-
-    @property
-    def coverage(self) -> dict[str, float]:
-        """As of `Scores`."""
-        return {str(level): self.observed[FINE_LEVELS.index(level)] for level in LEVELS}
-
-    @property
-    def span(self) -> str:
-        """Its training ratings."""
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,}-{self.high:,}"
-
-    def __str__(self) -> str:
-        ratings = "rating" if self.low == self.high == 1 else "ratings"
-        return f"{self.side}s with {self.span} training {ratings}"
-
-
-@dataclass(frozen=True)
-class Gap:
-    """How far the coverage of an interval is from its level.
-
-    `level` is in percent, `observed` a share; `allowed` is the larger of the tolerance and three
-    binomial standard errors, in points; `group` is None for all ratings.
-    """
-
-    group: Group | None
-    level: int
-    observed: float
-    allowed: float
-
-    @property
-    def points(self) -> float:
-        """Observed less nominal, in percentage points."""
-        return 100 * self.observed - self.level
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is larger than tolerance and chance together explain."""
-        return abs(self.points) > self.allowed
-
-
-@dataclass(frozen=True)
 class Calibration:
     """How well the predictive distribution of new ratings held on a test set.
+
+    One number decides, `worst`: the largest gap between promised and observed coverage, over all
+    ratings and every group, over all levels from 50% to 95%.
 
     Attributes
     ----------
@@ -97,7 +46,21 @@ class Calibration:
     pit : tuple of int
         Test ratings by the probability that was given to a smaller one, in equal bins from 0 to 1.
     levels, observed : tuple
-        The reliability curve: nominal levels in percent, share of ratings inside.
+        The reliability curve: levels from 50% to 95%, share of ratings inside.
+    few_values : bool
+        Whether ratings take few values, as stars do. `pit` is uneven then even when intervals are
+        right: a star has all of its probability in one place.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+    >>> train, test = Synthetic(200, 100, 8_000, seed=1).ratings().split(0.25, seed=1)
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=60), random_state=0).fit(train)
+    >>> found = model.calibration(test)
+    >>> found.calibrated
+    True
+    >>> found.overall.n, len(found.groups), len(found.gaps())
+    (2000, 6, 322)
     """
 
     overall: Scores
@@ -105,77 +68,158 @@ class Calibration:
     pit: tuple[int, ...]
     levels: tuple[int, ...]
     observed: tuple[float, ...]
+    few_values: bool = False
 
     def gaps(self) -> list[Gap]:
         """Of all ratings, then of each group, by level."""
-        out = _gaps(None, self.overall.coverage, self.overall.n)
+        out = gaps_of(None, self.observed, self.overall.n)
         for group in self.groups:
-            out += _gaps(group, group.coverage, group.n)
+            out += gaps_of(group, group.observed, group.n)
         return out
 
     @property
+    def worst(self) -> Gap:
+        """The largest gap; one that counts before any that does not."""
+        return worst_of(self.gaps())
+
+    @property
     def calibrated(self) -> bool:
-        """Whether no gap counts."""
-        return not any(gap.counts for gap in self.gaps())
+        """Whether no gap counts, the worst included."""
+        return not self.worst.counts
+
+    @property
+    def visible(self) -> float:
+        """Smallest gap of all ratings, in points, that so many of them can show at any level."""
+        return max(gap.allowed for gap in gaps_of(None, self.observed, self.overall.n))
+
+    @property
+    def headline(self) -> str:
+        """The verdict in few words, for titles."""
+        worst = self.worst
+        told = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
+        return f"{self._found()}: {told}"
 
     @property
     def verdict(self) -> str:
-        """In a sentence: the largest gap overall and in a group, and whether they matter."""
-        gaps = self.gaps()
-        overall = _largest([gap for gap in gaps if gap.group is None])
-        group = _largest([gap for gap in gaps if gap.group is not None])
-        if self.calibrated:
-            clear = max(gap.allowed for gap in gaps if gap.group is None) <= TOLERANCE
-            # Few ratings cannot show that all is well, only that nothing is seen to be wrong.
-            first = (
-                "Intervals are calibrated"
-                if clear
-                else "Nothing is seen to be wrong with intervals"
+        """In a sentence: whether intervals hold, the worst of them, what to do."""
+        worst = self.worst
+        if worst.counts:
+            return f"{self._found()}{self._for_whom()}: {self._holds()}; {self._advice()}."
+        told = (
+            f"the worst of all is the {worst.level}% interval of {worst.where}, which holds "
+            f"{100 * worst.observed:.1f}%"
+        )
+        if self._few():
+            ratings = "1 test rating" if self.overall.n == 1 else f"{self.overall.n:,} test ratings"
+            return (
+                f"{self._found()}: {told}; but {ratings} can only show gaps above "
+                f"{self.visible:.1f} points, so test on more to be sure."
             )
+        return f"{self._found()}: {told} (up to {worst.allowed:.1f} points off is allowed)."
+
+    def _few(self) -> bool:
+        """Whether the test set is too small to show even what would be let pass in a group."""
+        return self.visible > GROUP_TOLERANCE
+
+    def _found(self) -> str:
+        if self.worst.counts:
+            which = "" if self._sound_from() > USUAL else f" below {self._sound_from()}%"
+            return f"Intervals{which} are too {'narrow' if self.worst.points < 0 else 'wide'}"
+        if self._few():
+            return "Nothing is seen to be wrong with intervals"
+        return "Intervals hold what they promise"
+
+    def _sound_from(self) -> int:
+        """The level from which on no gap counts, in any group."""
+        return 1 + max(gap.level for gap in self.gaps() if gap.counts)
+
+    def _everywhere(self) -> bool:
+        """Whether intervals are wrong overall in the way of the worst, not in groups alone."""
+        overall = gaps_of(None, self.observed, self.overall.n)
+        return any(gap.counts and gap.points * self.worst.points > 0 for gap in overall)
+
+    def _for_whom(self) -> str:
+        worst = self.worst.group
+        if worst is None:
+            return ""
+        if self._everywhere():
+            return f", most of all for {worst}"
+        others = len({gap.group for gap in self.gaps() if gap.counts} - {None, worst})
+        more = f" ({others} other group{'s' * (others > 1)} off as well)" if others else ""
+        return f" for {worst}{more}"
+
+    def _holds(self) -> str:
+        worst = self.worst
+        whose, of = ("their", "") if worst.group else ("the", " of all ratings")
+        return f"{whose} {worst.level}% interval holds {100 * worst.observed:.1f}%{of}"
+
+    def _advice(self) -> str:
+        """What to do until the model is better: the level that holds what is wanted."""
+        worst = self.worst
+        if (sound := self._sound_from()) <= USUAL:
+            return f"ask for {sound}% or more, where all of them hold what they promise"
+        observed = self.observed if worst.group is None else worst.group.observed
+        pairs = zip(FINE_LEVELS, observed, strict=True)
+        enough = next((level for level, share in pairs if 100 * share >= worst.level), None)
+        if worst.points > 0:
+            return (
+                f"they are safe, but say less than they could: where you need {worst.level}%, the "
+                f"{enough}% interval is enough"
+            )
+        if enough is None:
+            most = FINE_LEVELS[-1]
+            ask = f"no interval up to {most}% holds {worst.level}%, so do not rely on them"
         else:
-            worst = max((overall, group), key=_rank)
-            first = f"Intervals are too {'narrow' if worst.points < 0 else 'wide'}"
-        return f"{first}: the largest gaps are {_told(overall)}, and {_told(group)}."
+            ask = f"where you need {worst.level}%, ask for {enough}%, or trust them less"
+        if self._everywhere():
+            return f"{ask}; if the model was fitted by SGD or cut short, fit with the defaults"
+        return f"{ask} there"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Plain numbers, for JSON. `worst_gap` is in points, below zero where too narrow."""
+        worst = self.worst
         return {
             "overall": self.overall.as_dict(),
             "groups": [asdict(group) | {"coverage": group.coverage} for group in self.groups],
             "pit": list(self.pit),
             "levels": list(self.levels),
             "observed": list(self.observed),
+            "few_values": self.few_values,
+            "worst_gap": worst.points,
+            "worst": {
+                "where": worst.where,
+                "level": worst.level,
+                "observed": worst.observed,
+                "allowed": worst.allowed,
+            },
             "calibrated": self.calibrated,
             "verdict": self.verdict,
         }
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Text in rows, heads first: group, trained on, tested on, RMSE, coverage of levels."""
+        heads = ("", "trained on", "tested on", "RMSE", *(f"{level}%" for level in LEVELS))
+        every = [("all", "", self.overall.n, self.overall.rmse, self.overall.coverage)]
+        every += [(f"{g.side}s, {g.name}", g.span, g.n, g.rmse, g.coverage) for g in self.groups]
+        return [heads] + [
+            (name, span, f"{n:,}", f"{rmse:.4g}", *(f"{100 * x:.1f}%" for x in shares.values()))
+            for name, span, n, rmse, shares in every
+        ]
 
-def _gaps(group: Group | None, coverage: Mapping[str, float], n: int) -> list[Gap]:
-    tolerance = TOLERANCE if group is None else GROUP_TOLERANCE
-    return [
-        Gap(group, level, coverage[str(level)], allowed_gap(level, n, tolerance))
-        for level in LEVELS
-    ]
+    def __repr__(self) -> str:
+        n, rmse = self.overall.n, self.overall.rmse
+        shares = ", ".join(f"{k}%: {100 * x:.1f}%" for k, x in self.overall.coverage.items())
+        return f"Calibration({n:,} test ratings, RMSE {rmse:.4g}, {shares}; {self.headline})"
+
+    def _repr_html_(self) -> str:
+        """A table with the verdict above, for notebooks."""
+        heads, *rows = self.table()
+        lines = [_row("th", heads), *(_row("td", row) for row in rows)]
+        return f"<p>{escape(self.verdict)}</p>\n<table>\n" + "\n".join(lines) + "\n</table>"
 
 
-def allowed_gap(level: float, n: int, tolerance: float) -> float:
-    """The larger of the tolerance and what chance explains in n ratings, in points."""
-    return max(tolerance, STANDARD_ERRORS * math.sqrt(level * (100 - level) / n))
-
-
-def _rank(gap: Gap) -> tuple[bool, float]:
-    return gap.counts, abs(gap.points)
-
-
-def _largest(gaps: list[Gap]) -> Gap:
-    """One that counts before any that does not."""
-    return max(gaps, key=_rank)
-
-
-def _told(gap: Gap) -> str:
-    where = "overall" if gap.group is None else f"in {gap.group}"
-    inside = f"{100 * gap.observed:.1f}% in the {gap.level}% interval"
-    return f"{gap.points:+.1f} points {where} ({inside}; up to {gap.allowed:.1f} allowed)"
+def _row(tag: str, cells: tuple[str, ...]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 class Calibrator:
@@ -195,6 +239,7 @@ class Calibrator:
         ]
         self._scorer = Scorer()
         self._pit = np.zeros(PIT_BINS, np.int64)
+        self._values: set[float] = set()
         self._at = 0
 
     def add(
@@ -209,6 +254,8 @@ class Calibrator:
         self._scorer.add(rating, mean, mu, var)
         pit = mixture_cdf(rating, mu, var)
         self._pit += np.histogram(pit, PIT_BINS, (0.0, 1.0))[0]
+        if len(self._values) <= FEW_VALUES:
+            self._values.update(np.unique(rating).tolist())
         squared = (rating - np.asarray(mean, np.float64)) ** 2
         part = slice(self._at, self._at + len(rating))
         covering = _levels_that_cover(pit)
@@ -227,6 +274,8 @@ class Calibrator:
             pit=tuple(self._pit.tolist()),
             levels=FINE_LEVELS,
             observed=_shares(side.covering.sum(axis=0)),
+            # Not by themselves few: each value is there twice, on average.
+            few_values=len(self._values) <= min(FEW_VALUES, overall.n // 2),
         )
 
 

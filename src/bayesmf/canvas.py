@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,3 +53,66 @@ def save(figure: Any, path: Path) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def check_matplotlib() -> None:
+    """Say how to get it where it is missing."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise InputError(
+            'matplotlib is not installed, and plots need it: pip install "bayesmf[plots]"'
+        ) from None
+
+
+@contextmanager
+def given_or_new(ax: Any, width: float, height: float) -> Iterator[Any]:
+    """The Axes of the user, in the user's style; or those of a new figure of pyplot, in ours."""
+    check_matplotlib()
+    import matplotlib
+    from matplotlib.axes import Axes
+
+    if ax is None:
+        from matplotlib import pyplot
+
+        with matplotlib.rc_context(STYLE):
+            yield pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    elif isinstance(ax, Axes):
+        yield ax
+    else:
+        raise InputError(
+            f"ax must be one Axes of matplotlib, and is {type(ax).__name__}: give one of those "
+            "that plt.subplots() returns, or leave it out"
+        )
+
+
+def set_title(ax: Any, text: str) -> None:
+    """A title in as many lines as it takes to stay above the Axes, in letters of usual size."""
+    ax.figure.canvas.figure.draw_without_rendering()  # so that the layout is known
+    points = 72 * ax.get_window_extent().width / ax.figure.dpi
+    # Letters of a bold title are about so wide, as a share of their height.
+    size = min(ax.title.get_fontsize(), 10.5)
+    lines = textwrap.wrap(text, max(int(points / (0.6 * size)), 16))
+    ax.set_title("\n".join(lines), fontsize=size)
+
+
+def add_legend(ax: Any, columns: int, **options: Any) -> None:
+    """A legend at the top, and room for it: the axis goes on above all that is drawn.
+
+    No place beside the curves is free in every picture, and outside of an Axes that is given there
+    may be another.
+    """
+    figure = ax.figure.canvas.figure  # of a subfigure, too
+    figure.draw_without_rendering()  # so that the layout is known
+    bottom, top = ax.get_ylim()
+    frame = ax.get_window_extent()
+    for n in range(columns, 0, -1):
+        legend = ax.legend(loc="upper center", ncols=n, **options)
+        box = legend.get_window_extent()
+        if box.width <= frame.width:
+            break
+    # Half at the most: below that, a picture is too small for its legend anyway.
+    share = min((frame.y1 - box.y0) / frame.height + 0.02, 0.5)
+    ax.set_ylim(bottom, bottom + (top - bottom) / (1 - share))
