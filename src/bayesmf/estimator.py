@@ -25,6 +25,7 @@ from bayesmf.habits import EstimatorHabits, not_fitted, r_squared
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
 from bayesmf.learning import learn, training_ratings, validation_ratings
+from bayesmf.looking import Looking
 from bayesmf.parallel import parts
 from bayesmf.posterior import Posterior
 from bayesmf.progress import counting
@@ -51,7 +52,7 @@ SAVED_PARAMS = (
 )  # fmt: skip
 
 
-class BayesianMF(EstimatorHabits):
+class BayesianMF(EstimatorHabits, Looking):
     """Bayesian matrix factorization by MCMC.
 
     Parameters

@@ -1,0 +1,224 @@
+"""What a fitted model can show of itself: the pictures of `BayesianMF`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf import canvas, panels
+from bayesmf.calibration import Calibration
+from bayesmf.errors import InputError
+from bayesmf.monitor import BURN_SHARE
+from bayesmf.panels import Unknown
+from bayesmf.posterior import Posterior
+
+# Rows that are looked at, and the partners that each is averaged over: seconds for any model.
+ROWS, PARTNERS = 1500, 40
+AGREE = 1.1  # as tuning.py has it: of 95% of the pairs
+WIDTH, HEIGHT = 6.4, 4.6  # inches
+
+
+class Looking:
+    """The pictures of a model, which `BayesianMF` is one of."""
+
+    if TYPE_CHECKING:  # what they need of it
+        history_: list[dict[str, Any]]
+        report_: dict[str, Any]
+
+        def _fitted(self) -> Posterior: ...
+
+        def calibration(self, ratings: Any) -> Calibration: ...
+
+        def diagnose(self) -> dict[str, dict[str, float]]: ...
+
+    def plot_convergence(self, ax: Any = None) -> Any:
+        """Draw the error over passes, and say in the title whether sampling was enough.
+
+        Thin lines are the training RMSE of each chain, the thick one is the RMSE of the validation
+        set, if `fit` was given one. What is left of the line "burn-in ends" was thrown away.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made, which notebooks show.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn into.
+
+        Raises
+        ------
+        NotFittedError
+            If the model was not fitted.
+        InputError
+            If matplotlib is missing, `ax` is no Axes, or the model was saved by an early version,
+            without its history.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1_000, seed=0).ratings().split(0.2, seed=0)
+        >>> model = BayesianMF(2, target="fast", random_state=0).fit(train, validation=test)
+        >>> ax = model.plot_convergence()
+        >>> ax.get_xlabel()
+        'passes over the ratings (log scale)'
+        """
+        posterior = self._fitted()
+        if not self.history_:
+            raise InputError(
+                "the model has no history of its passes, as those saved by earlier versions: fit "
+                "again to see it"
+            )
+        title = convergence_title(self.report_, len(posterior.draws)) or self._agreement()
+        with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
+            panels.convergence(ax, self.history_, burn_in_end(self.report_, self.history_), title)
+        return ax
+
+    def plot_calibration(self, ratings: Any, ax: Any = None) -> Any:
+        """Draw how far intervals are from what they promise; the title has the verdict.
+
+        Of held-out ratings, the share inside of intervals of 50% to 95% less what was promised:
+        of all of them (thick), by training ratings of their user (lines) and of their item
+        (dashes). Grey is what is allowed, the ring is the worst gap, which decides.
+
+        Parameters
+        ----------
+        ratings
+            Held-out ratings, in any form that `fit` takes; or what `calibration` found for them.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made, which notebooks show.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn into.
+
+        Raises
+        ------
+        NotFittedError
+            If the model was not fitted.
+        InputError
+            If matplotlib is missing, `ax` is no Axes, or the ratings cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1_000, seed=0).ratings().split(0.2, seed=0)
+        >>> model = BayesianMF(2, target="fast", random_state=0).fit(train)
+        >>> ax = model.plot_calibration(test)
+        >>> ax.get_xlabel()
+        'promised coverage of the interval (%)'
+        """
+        self._fitted()
+        canvas.check_matplotlib()  # before the work
+        found = ratings if isinstance(ratings, Calibration) else self.calibration(ratings)
+        with canvas.given_or_new(ax, WIDTH, HEIGHT + 0.6) as ax:
+            panels.calibration(ax, found)
+        return ax
+
+    def plot_uncertainty(self, ax: Any = None) -> Any:
+        """Draw how much is not known of predictions against the number of ratings.
+
+        Each point is an item, or a user: the standard deviation of its predictions, without the
+        noise of a single rating, on average over some partners that are chosen at random, the same
+        each time. What has many ratings is known better.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made, which notebooks show.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn into.
+
+        Raises
+        ------
+        NotFittedError
+            If the model was not fitted.
+        InputError
+            If matplotlib is missing, or `ax` is no Axes.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(2, target="fast", random_state=0)
+        >>> model = model.fit(Synthetic(60, 40, 1_000, seed=0).ratings())
+        >>> ax = model.plot_uncertainty()
+        >>> ax.get_ylabel()
+        'sd of the prediction without noise (points)'
+        """
+        posterior = self._fitted()
+        canvas.check_matplotlib()  # before the work
+        items, users = unknown(posterior, "item"), unknown(posterior, "user")
+        with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
+            panels.uncertainty(ax, items, users, len(posterior.draws))
+        return ax
+
+    def _agreement(self) -> str:
+        """The verdict on a run of given length, which nobody judged while it ran."""
+        rhat = self.diagnose()["prediction"]["rhat_95"]
+        if rhat != rhat:
+            return "Too few draws in a chain: whether they agree cannot be known"
+        if rhat > AGREE:
+            return f"R-hat {rhat:.2f}: draws do not agree yet, sample longer"
+        return f"R-hat {rhat:.2f}: draws agree"
+
+
+def convergence_title(report: Mapping[str, Any], n_draws: int) -> str | None:
+    """What the report says of convergence, in few words; None where it says nothing."""
+    if n_draws == 1:
+        return "One draw: errors may settle, but convergence cannot be judged"
+    found = report.get("convergence") or {}
+    if found.get("verdict"):
+        return str(found["verdict"])
+    rhat = found.get("rhat")
+    told = "" if rhat is None else f" (R-hat {rhat:.2f})"
+    if found.get("converged") is not None:
+        enough = "Sampled enough" if found["converged"] else "Not sampled enough: go on"
+        return f"{enough}{told}"
+    return {
+        "target": f"Sampled enough for the target '{found.get('target')}'{told}",
+        "longest run": f"Longest run, target '{found.get('target')}' not reached{told}",
+        "max_seconds": f"Stopped by max_seconds{told}",
+        "callback": f"Stopped by a callback{told}",
+    }.get(found.get("ended_by", ""))
+
+
+def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:
+    """The pass with which the longest burn-in of a chain ended; None where there was none."""
+    if not any(event["draws"] for event in history):
+        return None  # SGD keeps its last state
+    if report.get("sampler", {}).get("epochs") is None:
+        # The length was not given: a share of what it became is left out.
+        return BURN_SHARE * max(event["epoch"] for event in history) or None
+    return max((event["epoch"] for event in history if event["burning"]), default=None)
+
+
+def unknown(posterior: Posterior, side: str, seed: int = 0) -> Unknown:
+    """Spread of predictions without noise, by row of one side, over partners of the other."""
+    draws, seen = posterior.draws, posterior.seen
+    n_users, n_items = draws.users.shape[1], draws.items.shape[1]
+    n_rows, n_partners = (n_items, n_users) if side == "item" else (n_users, n_items)
+    rng = np.random.default_rng(seed)
+    rows = _some(rng, n_rows, ROWS)
+    partners = _some(rng, n_partners, PARTNERS)
+    here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
+    pairs = (there, here) if side == "item" else (here, there)
+    _, std = posterior.mean_std(*pairs)
+    spread = np.sqrt(np.maximum(std**2 - posterior.noise(), 0.0))
+    if len(draws) == 1:
+        spread[:] = 0.0  # and no dust of roundings
+    counts = seen.of_items(rows) if side == "item" else seen.of_users(rows)
+    # A log axis has no zero; every row has been learnt from once.
+    return Unknown(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
+
+
+def _some(rng: np.random.Generator, n: int, most: int) -> NDArray[np.int64]:
+    """All of n rows, or as many as may be, at random, ascending."""
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
