@@ -10,8 +10,9 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from bayesmf import demo
+from bayesmf import canvas, demo, figures
 from bayesmf.errors import InputError
+from looks import check_legends, check_text
 
 # Half the epochs of SGLD are too few: on RMSE it then loses to SGD with 4 of the seeds 0 to 7. With
 # these it wins with all eight, by 0.006 to 0.020, so the seed below is not a lucky one.
@@ -107,6 +108,27 @@ def test_figure_files(shown, numbers):
     assert width == 1800
     assert len(png) > 20_000
     assert svg.count("<path") > 100
+
+
+@pytest.mark.parametrize("bend", ["down", "late", "up"])
+def test_legends_of_the_figure_cover_nothing(tmp_path, monkeypatch, bend):
+    """Whatever way the curves go, and however far intervals are off."""
+    kept = []
+    save = canvas.save
+    monkeypatch.setattr(
+        canvas, "save", lambda figure, path: kept.append(figure) or save(figure, path)
+    )
+    seconds = np.geomspace(0.01, 10, 50)
+    way = {"down": 1 / seconds, "late": 20 - seconds, "up": seconds}[bend]
+    shares = {"50": 0.02, "80": 0.3, "90": 0.99, "95": 1.0}
+    fits = [
+        figures.Drawn(f"a name of some length {k}", seconds, way + k, 5, shares) for k in range(3)
+    ]
+    rng = np.random.default_rng(0)
+    certainty = figures.Certainty(rng.integers(1, 900, 300), rng.uniform(0, 2, 300))
+    figures.draw(fits, 0.7, certainty, tmp_path)
+    check_text(kept[0])
+    check_legends(kept[0])
 
 
 def test_text_without_matplotlib(tmp_path, monkeypatch, capsys):

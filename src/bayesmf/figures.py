@@ -51,6 +51,8 @@ def draw(fits: list[Drawn], floor: float, certainty: Certainty, out: Path) -> li
         _accuracy(left, fits, floor)
         _reliability(middle, fits)
         _rare_items(right, certainty)
+        for ax in (left, middle, right):  # now that all labels have their room
+            canvas.add_legend(ax, 2)
         return [canvas.save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
 
 
@@ -71,7 +73,6 @@ def _accuracy(ax: Any, fits: list[Drawn], floor: float) -> None:
     )  # fmt: skip
     ax.set(xlabel="time (seconds, log scale)", ylabel="RMSE on held-out ratings (points)")
     ax.set_title("Averaging draws beats one best point")
-    ax.legend(loc="upper right")
 
 
 def _reliability(ax: Any, fits: list[Drawn]) -> None:
@@ -88,7 +89,6 @@ def _reliability(ax: Any, fits: list[Drawn]) -> None:
     ax.set(xticks=ticks, yticks=ticks, xlim=(45, 100), ylim=(min(38, *ax.get_ylim()), 100))
     ax.set(xlabel="promised coverage of intervals (%)", ylabel="held-out ratings inside (%)")
     ax.set_title("Bayesian intervals keep their word")
-    ax.legend(loc="lower right")
 
 
 def _rare_items(ax: Any, certainty: Certainty) -> None:
@@ -106,4 +106,3 @@ def _rare_items(ax: Any, certainty: Certainty) -> None:
         xlabel="ratings of the item (log scale)", ylabel="sd of prediction without noise (points)"
     )
     ax.set_title("The rarer the item, the less is known")
-    ax.legend(loc="lower left")
