@@ -40,7 +40,9 @@ class IdMap:
     kind: Literal["int", "str"]
 
     def __init__(self, ids: Any) -> None:
-        column = as_ids(ids)
+        self._take(as_ids(ids))
+
+    def _take(self, column: NDArray[np.int64] | pl.Series) -> None:
         if isinstance(column, np.ndarray):
             self.kind, self.ids, self._strings = "int", column, None
             ascending = bool(np.all(column[1:] > column[:-1]))
@@ -166,7 +168,10 @@ class IdMap:
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
         """Rebuild a map from what :meth:`to_arrays` gave."""
         if "ids" in arrays:
-            return cls(np.asarray(arrays["ids"], dtype=np.int64))
+            # Known to be integers: a model is loaded without waiting for polars.
+            made = cls.__new__(cls)
+            made._take(np.array(arrays["ids"], dtype=np.int64).reshape(-1))
+            return made
         if not {"bytes", "offsets"} <= set(arrays):
             raise InputError("The arrays of an IdMap are 'ids', or 'bytes' and 'offsets'.")
         blob = np.asarray(arrays["bytes"], dtype=np.uint8).tobytes()

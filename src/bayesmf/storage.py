@@ -9,16 +9,21 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bayesmf.errors import InputError
+from bayesmf.manifests import DIGEST as DIGEST
+from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
+from bayesmf.manifests import MANIFEST as MANIFEST
+from bayesmf.manifests import MODEL, NAME, check_files, checked_entries, damaged, read_manifest
+from bayesmf.manifests import Kind as Kind
+from bayesmf.manifests import digest_line as digest_line
 from bayesmf.places import (
     PathLike,
     as_folder,
@@ -28,28 +33,12 @@ from bayesmf.places import (
     sync_folder,
     temporary_name,
 )
+from bayesmf.verifying import Claim, check
 
-FORMAT_VERSION = 1
-
-MANIFEST = "manifest.json"
-DIGEST = "manifest.sha256"
-_NAME = re.compile(r"[a-z0-9_]+")
-_HEX = re.compile(r"[0-9a-f]{64}")
 _PLAIN_KINDS = "biufcSUmM"
 _CHUNK_BYTES = 1 << 22
 
 Array = npt.NDArray[Any]
-
-
-class Kind(NamedTuple):
-    """What folders hold: the name of their format, what it is called, and what to do if damaged."""
-
-    format: str
-    noun: str
-    cure: str
-
-
-MODEL = Kind("bayesmf-model", "model", "restore it or fit again")
 
 
 def write_folder(
@@ -109,7 +98,7 @@ def check_writable(path: PathLike) -> None:
 
 def _check_arrays(arrays: Mapping[str, Array]) -> None:
     for name, array in arrays.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise InputError(
                 f"The array name {name!r} cannot be stored: "
                 "use lower-case letters, digits and underscores only."
@@ -179,11 +168,6 @@ def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any], kind:
     write_chunks(folder / DIGEST, iter([digest_line(raw)]))
     sync_folder(folder)
     return digest
-
-
-def digest_line(raw: bytes) -> bytes:
-    """Give what the file of a manifest's digest holds."""
-    return (hashlib.sha256(raw).hexdigest() + "\n").encode()
 
 
 def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
@@ -265,122 +249,69 @@ def read_folder(path: PathLike, kind: Kind = MODEL) -> tuple[dict[str, Array], d
     meta : dict
         As given to `write_folder`.
     """
-    folder = as_folder(path)
-    with as_input_error(path, "read"):
-        manifest = _read_manifest(folder, kind)
-        entries = _checked_entries(folder, manifest, kind)
-        _check_files(folder, entries, kind)
-        arrays = {name: _read_array(folder, name, entry, kind) for name, entry in entries.items()}
-    meta: dict[str, Any] = manifest["meta"]
+    arrays, meta, _ = open_folder(path, kind)
     return arrays, meta
 
 
-def _damaged(folder: Path, what: str, kind: Kind) -> InputError:
-    return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}.")
+def open_folder(
+    path: PathLike, kind: Kind = MODEL, later: Collection[str] | None = ()
+) -> tuple[dict[str, Array], dict[str, Any], list[Claim]]:
+    """Read a model folder, leaving the digests of some arrays to be compared later.
+
+    Parameters
+    ----------
+    path, kind
+        As for `read_folder`.
+    later : collection of str, or None
+        Names of arrays whose bytes are not checked here, only their names, sizes, types and shapes.
+        None stands for all.
+
+    Returns
+    -------
+    arrays, meta
+        As from `read_folder`.
+    claims : list of Claim
+        What has to be checked before a number of the `later` arrays is used; none for None.
+    """
+    folder = as_folder(path)
+    with as_input_error(path, "read"):
+        manifest = read_manifest(folder, kind)
+        entries = checked_entries(folder, manifest, kind)
+        check_files(folder, entries, kind)
+        arrays, claims = {}, []
+        for name, entry in entries.items():
+            claim = None if later is None else _claim(folder, name, entry, kind)
+            if claim is not None and name not in (later or ()):
+                check(claim)
+            elif claim is not None:
+                claims.append(claim)
+            arrays[name] = _read_array(folder, name, entry, kind, claim)
+    meta: dict[str, Any] = manifest["meta"]
+    return arrays, meta, claims
 
 
-def _read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
-    """Return the manifest once its digest and its format version are found good."""
-    if not folder.exists():
-        raise InputError(f"There is no {kind.noun} folder {folder}: check the path.")
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give the folder the {kind.noun} was saved to.")
-    present = set(os.listdir(folder))
-    if not {MANIFEST, DIGEST} & present:
-        raise InputError(
-            f"{folder} is not a bayesmf {kind.noun} folder, it holds no {MANIFEST}: "
-            f"give the folder the {kind.noun} was saved to."
-        )
-    for name in (MANIFEST, DIGEST):
-        if name not in present:
-            raise _damaged(folder, f"{name} is missing", kind)
-    raw = (folder / MANIFEST).read_bytes()
-    line = (folder / DIGEST).read_bytes()
-    if line != digest_line(raw):
-        if not re.fullmatch(rb"[0-9a-f]{64}\n", line):
-            raise _damaged(folder, f"{DIGEST} is not a digest", kind)
-        raise _damaged(folder, f"{MANIFEST} does not have the digest noted in {DIGEST}", kind)
-    try:
-        manifest = json.loads(raw)
-    except (ValueError, RecursionError):
-        manifest = None
-    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
-        raise InputError(
-            f"{folder} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
-        )
-    _check_version(folder, manifest.get("format_version"), kind)
-    return manifest
+def _claim(folder: Path, name: str, entry: dict[str, Any], kind: Kind) -> Claim:
+    what = f"{name}.npy does not have the digest noted in {MANIFEST}"
+    refusal = str(damaged(folder, what, kind))
+    return Claim(folder, folder / f"{name}.npy", entry["sha256"], refusal)
 
 
-def _check_version(folder: Path, version: object, kind: Kind) -> None:
-    if type(version) is not int or version < 1:
-        raise _damaged(folder, f"{MANIFEST} states no valid format version", kind)
-    if version > FORMAT_VERSION:
-        raise InputError(
-            f"The {kind.noun} in {folder} was written by a newer format version {version}, "
-            f"this bayesmf reads up to {FORMAT_VERSION}: upgrade bayesmf."
-        )
-
-
-def _checked_entries(
-    folder: Path, manifest: dict[str, Any], kind: Kind
-) -> dict[str, dict[str, Any]]:
-    entries = manifest.get("arrays")
-    if not (
-        isinstance(manifest.get("meta"), dict)
-        and isinstance(entries, dict)
-        and all(_is_entry(name, entry) for name, entry in entries.items())
-    ):
-        raise _damaged(folder, f"{MANIFEST} does not describe the arrays", kind)
-    return entries
-
-
-def _is_entry(name: str, entry: object) -> bool:
-    return (
-        _NAME.fullmatch(name) is not None
-        and isinstance(entry, dict)
-        and isinstance(entry.get("dtype"), str)
-        and isinstance(entry.get("shape"), list)
-        and type(entry.get("bytes")) is int
-        and isinstance(entry.get("sha256"), str)
-        and _HEX.fullmatch(entry["sha256"]) is not None
-    )
-
-
-def _check_files(folder: Path, entries: dict[str, dict[str, Any]], kind: Kind) -> None:
-    """Check that exactly the expected files are there, with the sizes and digests noted."""
-    present = set(os.listdir(folder)) - {MANIFEST, DIGEST}
-    expected = {f"{name}.npy" for name in entries}
-    if missing := sorted(expected - present):
-        raise _damaged(folder, f"{missing[0]} is missing", kind)
-    if extra := sorted(present - expected):
-        raise InputError(
-            f"The {kind.noun} folder {folder} holds {extra[0]!r}, which is not part of the "
-            f"{kind.noun}: move that away."
-        )
-    for name, entry in entries.items():
-        file = folder / f"{name}.npy"
-        size = file.stat().st_size
-        if size != entry["bytes"]:
-            raise _damaged(
-                folder, f"{file.name} has {size} bytes instead of {entry['bytes']}", kind
-            )
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        if digest != entry["sha256"]:
-            raise _damaged(
-                folder, f"{file.name} does not have the digest noted in {MANIFEST}", kind
-            )
-
-
-def _read_array(folder: Path, name: str, entry: dict[str, Any], kind: Kind) -> Array:
+def _read_array(
+    folder: Path, name: str, entry: dict[str, Any], kind: Kind, claim: Claim | None
+) -> Array:
+    """Map an array; where its head is wrong, a claim that its bytes do not meet is named first."""
     file = folder / f"{name}.npy"
     try:
         # What np.load calls for mmap_mode="r", without its detours to zip and pickle files.
         array = np.lib.format.open_memmap(file, mode="r")
+        wrong = ""
+        if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+            wrong = f"{file.name} has not the dtype and shape noted in {MANIFEST}"
     except Exception:
         # With good digests only a forged file gets here, and numpy's header parser raises freely.
-        raise _damaged(folder, f"{file.name} is not an array file", kind) from None
-    if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-        raise _damaged(folder, f"{file.name} has not the dtype and shape noted in {MANIFEST}", kind)
+        wrong = f"{file.name} is not an array file"
+    if wrong:
+        if claim is not None:
+            check(claim)
+        raise damaged(folder, wrong, kind)
     return array

@@ -1,0 +1,125 @@
+"""What a folder's manifest says, read and checked: digest, version, names and sizes of files."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bayesmf.errors import InputError
+
+FORMAT_VERSION = 1
+
+MANIFEST = "manifest.json"
+DIGEST = "manifest.sha256"
+NAME = re.compile(r"[a-z0-9_]+")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class Kind(NamedTuple):
+    """What folders hold: the name of their format, what it is called, and what to do if damaged."""
+
+    format: str
+    noun: str
+    cure: str
+
+
+MODEL = Kind("bayesmf-model", "model", "restore it or fit again")
+
+
+def digest_line(raw: bytes) -> bytes:
+    """Give what the file of a manifest's digest holds."""
+    return (hashlib.sha256(raw).hexdigest() + "\n").encode()
+
+
+def damaged(folder: Path, what: str, kind: Kind) -> InputError:
+    """Say that a folder is not what was written."""
+    return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}.")
+
+
+def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
+    """Return the manifest once its digest and its format version are found good."""
+    if not folder.exists():
+        raise InputError(f"There is no {kind.noun} folder {folder}: check the path.")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give the folder the {kind.noun} was saved to.")
+    present = set(os.listdir(folder))
+    if not {MANIFEST, DIGEST} & present:
+        raise InputError(
+            f"{folder} is not a bayesmf {kind.noun} folder, it holds no {MANIFEST}: "
+            f"give the folder the {kind.noun} was saved to."
+        )
+    for name in (MANIFEST, DIGEST):
+        if name not in present:
+            raise damaged(folder, f"{name} is missing", kind)
+    raw = (folder / MANIFEST).read_bytes()
+    line = (folder / DIGEST).read_bytes()
+    if line != digest_line(raw):
+        if not re.fullmatch(rb"[0-9a-f]{64}\n", line):
+            raise damaged(folder, f"{DIGEST} is not a digest", kind)
+        raise damaged(folder, f"{MANIFEST} does not have the digest noted in {DIGEST}", kind)
+    try:
+        manifest = json.loads(raw)
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
+        raise InputError(
+            f"{folder} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
+        )
+    _check_version(folder, manifest.get("format_version"), kind)
+    return manifest
+
+
+def _check_version(folder: Path, version: object, kind: Kind) -> None:
+    if type(version) is not int or version < 1:
+        raise damaged(folder, f"{MANIFEST} states no valid format version", kind)
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"The {kind.noun} in {folder} was written by a newer format version {version}, "
+            f"this bayesmf reads up to {FORMAT_VERSION}: upgrade bayesmf."
+        )
+
+
+def checked_entries(
+    folder: Path, manifest: dict[str, Any], kind: Kind
+) -> dict[str, dict[str, Any]]:
+    """Return what the manifest says of each array."""
+    entries = manifest.get("arrays")
+    if not (
+        isinstance(manifest.get("meta"), dict)
+        and isinstance(entries, dict)
+        and all(_is_entry(name, entry) for name, entry in entries.items())
+    ):
+        raise damaged(folder, f"{MANIFEST} does not describe the arrays", kind)
+    return entries
+
+
+def _is_entry(name: str, entry: object) -> bool:
+    return (
+        NAME.fullmatch(name) is not None
+        and isinstance(entry, dict)
+        and isinstance(entry.get("dtype"), str)
+        and isinstance(entry.get("shape"), list)
+        and type(entry.get("bytes")) is int
+        and isinstance(entry.get("sha256"), str)
+        and _HEX.fullmatch(entry["sha256"]) is not None
+    )
+
+
+def check_files(folder: Path, entries: dict[str, dict[str, Any]], kind: Kind) -> None:
+    """Check that exactly the expected files are there, with the sizes noted."""
+    present = set(os.listdir(folder)) - {MANIFEST, DIGEST}
+    expected = {f"{name}.npy" for name in entries}
+    if missing := sorted(expected - present):
+        raise damaged(folder, f"{missing[0]} is missing", kind)
+    if extra := sorted(present - expected):
+        raise InputError(
+            f"The {kind.noun} folder {folder} holds {extra[0]!r}, which is not part of the "
+            f"{kind.noun}: move that away."
+        )
+    for name, entry in entries.items():
+        file = folder / f"{name}.npy"
+        size = file.stat().st_size
+        if size != entry["bytes"]:
+            raise damaged(folder, f"{file.name} has {size} bytes instead of {entry['bytes']}", kind)
