@@ -96,3 +96,18 @@ def draw_by_columns(row, X, target, mu, Lambda, tau, relax, joint, z):
         fresh = np.linalg.solve(np.linalg.cholesky(precision).T, z[own])
         new[own] = means[own] + relax * to_mean + noise * fresh
     return new, means
+
+
+def policy_scores(posterior, user, policy, pick):
+    """What a policy ranks all items of one user by, from the components of all its pairs."""
+    items = np.arange(posterior.draws.items.shape[1])
+    chunks = list(posterior.chunks(np.full(len(items), user), items))
+    mu, var = (
+        np.concatenate(part, 1).astype(float) for part in list(zip(*chunks, strict=True))[2:]
+    )
+    if policy == "mean":
+        return mu.mean(0)
+    if policy == "ucb":
+        spread = mu.var(0) + var.mean(0) - posterior.noise()
+        return mu.mean(0) + np.sqrt(np.maximum(spread, 0.0))
+    return mu[pick]

@@ -20,6 +20,7 @@ from bayesmf.monitor import Pairs, among
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.posterior import Posterior
+from bayesmf.ranking import Question, rank_users
 from bayesmf.seen import Seen
 from bayesmf.sweeps import SETTLE, GibbsRounds
 from contract import draws_digest
@@ -225,8 +226,9 @@ def test_rows_and_means_are_stored_apart():
 
 def test_ranking_goes_by_expected_predictions():
     posterior = _posterior()
-    best = [r.item for r in posterior.top(2, 7, exclude=np.empty(0, np.int64))]
-    assert best == np.argsort(-_expected(posterior).reshape(8, 7)[2]).tolist()
+    question = Question(7, "mean", exclude_seen=False, level=None)
+    best, _ = rank_users(posterior, np.array([2]), question, np.array([0]))
+    assert best[0].tolist() == np.argsort(-_expected(posterior).reshape(8, 7)[2]).tolist()
 
 
 def test_unseen_rows_keep_the_prior():

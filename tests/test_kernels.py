@@ -183,12 +183,13 @@ def test_predict_components_of_unseen_rows_match_simulation(bias):
     rng, _, _, _, users, items = _problem(width, dtype=np.float32)
     priors = [_prior(rng, width, True) for _ in range(2)]
     pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
-    mu, var = np.empty(4, np.float32), np.empty(4, np.float32)
-    packed = [(m.astype(np.float32)[None], np.linalg.inv(L)) for m, L in priors]
+    mu, var = np.empty((1, 4), np.float32), np.empty((1, 4), np.float32)
+    packed = [(m.astype(np.float32)[None, None], np.linalg.inv(L)[None]) for m, L in priors]
     predict_components(
-        users, items, np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]), D,
-        packed[0], packed[1], 0.5, mu, var,
+        users[None], items[None], np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]),
+        D, packed[0], packed[1], np.array([2.0]), mu, var,
     )  # fmt: skip
+    mu, var = mu[0], var[0]
     for k, pair in enumerate(pairs):
         sides = []
         for number, rows, (m, L) in zip(pair, (users, items), priors, strict=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError, moments, ranking
 from bayesmf.answer_kernels import select_top
 from bayesmf.draws import Draws
@@ -165,7 +166,7 @@ def test_blocks_and_stacks_score_as_single_users(policy, means, exclude_seen, mo
         ranker = Ranker(posterior, Question(8, policy, exclude_seen, None), pool)
         found = ranker.top(users, picks, 8)
     for user, pick, items in zip(users, picks, found, strict=True):
-        score = posterior.scores(user, policy, pick)
+        score = naive.policy_scores(posterior, user, policy, pick)
         if exclude_seen:
             score[posterior.seen.of(user)] = -np.inf
         assert items.tolist() == np.argsort(-score, kind="stable")[:8].tolist()
@@ -183,7 +184,7 @@ def test_thompson_draws(model):
     # Over seeds a user's first item is that of a draw at random: here all that the draws have.
     posterior, firsts = model.posterior_, set()
     for pick in range(len(posterior.draws)):
-        score = posterior.scores(0, "thompson", pick)
+        score = naive.policy_scores(posterior, 0, "thompson", pick)
         score[posterior.seen.of(0)] = -np.inf
         firsts.add(int(model.item_ids_[int(score.argmax())]))
     user = [model.user_ids_[0]]

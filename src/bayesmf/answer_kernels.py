@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import APART, ENTRY, PART, njit
+from bayesmf.compiling import APART, ENTRY, njit
 from bayesmf.kernels import predict
 
 # Scores of which the largest is found before any is compared by itself: a vector register.
@@ -18,11 +18,18 @@ _STRIDE = 8
 
 
 @njit(**ENTRY)
-def add_expected(user_means, item_means, users, user, item, rated, n_factors, out):
-    """out[n] += expected prediction of pair n given a draw; nothing for rows nobody has seen.
+def sum_expected(user_means, item_means, users, user, item, rated, n_factors, out):
+    """out[n] += expected predictions of pair n, over draws; nothing for rows nobody has seen.
 
     For a rated pair the user's own row stands in (see Pairs.predict in monitor.py).
     """
+    for t in range(users.shape[0]):
+        add_expected(user_means[t], item_means[t], users[t], user, item, rated, n_factors, out)
+
+
+@njit(inline="always")
+def add_expected(user_means, item_means, users, user, item, rated, n_factors, out):
+    """The same of one draw."""
     for n in range(user.shape[0]):
         i, j = user[n], item[n]
         if i < 0 or j < 0:
@@ -79,12 +86,25 @@ def lookup_bisected(items, wanted, out):
 
 
 @njit(**ENTRY)
-def predict_components(X, Y, user, item, n_factors, user_prior, item_prior, noise, mu, var):
-    """Mean and variance of a new rating of each pair under one draw.
+def predict_components(users, items, user, item, n_factors, user_prior, item_prior, tau, mu, var):
+    """Mean and variance of a new rating of each pair under each draw.
 
-    A row number of -1 is a row nobody has seen: it has its prior's mean and spread.
-    `user_prior` and `item_prior` are (mean as a 1 x width array, covariance).
+    A row number of -1 is a row nobody has seen: it has its prior's mean and spread. `user_prior`
+    and `item_prior` are means, each a 1 x width array, and covariances, of all draws; empty ones
+    will do where all rows are known.
     """
+    x_mean, x_cov = user_prior
+    y_mean, y_cov = item_prior
+    for t in range(users.shape[0]):
+        add_components(
+            users[t], items[t], user, item, n_factors, (x_mean[t], x_cov[t]), (y_mean[t], y_cov[t]),
+            1.0 / tau[t], mu[t], var[t],
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def add_components(X, Y, user, item, n_factors, user_prior, item_prior, noise, mu, var):
+    """The same under one draw."""
     x_mean, x_cov = user_prior
     y_mean, y_cov = item_prior
     for n in range(user.shape[0]):
@@ -108,7 +128,7 @@ def predict_components(X, Y, user, item, n_factors, user_prior, item_prior, nois
             var[n] = noise + total
 
 
-@njit(**PART)
+@njit(inline="always")
 def spread_along(X, i, cov, n_factors):
     """r^T cov r where r = [features of row i, 1]: what an unseen partner adds to the variance."""
     total = 0.0
@@ -136,6 +156,28 @@ def sort_by_user(user, counts, order):
 
 
 @njit(**ENTRY)
+def stream_moments(draws, pairs, which, n_factors, Y, x, first, total, squares, expected):
+    """Predictions of sorted pairs: those of the first draw, sums from there on, expectations.
+
+    `draws` are the rows of users and items, and of their means, which may be empty; `pairs` users,
+    slots and which are rated; `which` the items of the slots, whose rows are brought together in Y.
+    """
+    users, items, user_means, item_means = draws
+    user, slot, rated = pairs
+    for t in range(users.shape[0]):
+        pack_rows(items[t], which, Y)
+        if t == 0:
+            start_moments(users[t], Y, user, slot, n_factors, x, first)
+        else:
+            add_moments(users[t], Y, user, slot, n_factors, x, first, total, squares)
+        if user_means.shape[0] > 0:
+            pack_rows(item_means[t], which, Y)
+            add_expected_sorted(
+                user_means[t], Y, users[t], user, slot, rated, n_factors, x, expected
+            )  # fmt: skip
+
+
+@njit(inline="always")
 def pack_rows(rows, which, out):
     """Rows by number, one after the other, each filled up with the zeros that `out` has."""
     for k in range(which.shape[0]):
@@ -163,7 +205,7 @@ def packed_dot(x, k, Y, j):
     return total
 
 
-@njit(**ENTRY)
+@njit(inline="always")
 def start_moments(X, Y, user, slot, n_factors, x, first):
     """first[n] = prediction of pair n under the first draw; `slot` tells its item's row in Y."""
     last, bias = -1, np.float32(0.0)
@@ -174,7 +216,7 @@ def start_moments(X, Y, user, slot, n_factors, x, first):
         first[n] = bias + packed_dot(x, 0, Y, slot[n])
 
 
-@njit(**ENTRY)
+@njit(inline="always")
 def add_moments(X, Y, user, slot, n_factors, x, first, total, squares):
     """Sums of a later draw's predictions and of their squares, both from the first draw's on.
 
@@ -190,7 +232,7 @@ def add_moments(X, Y, user, slot, n_factors, x, first, total, squares):
         squares[n] += change * change
 
 
-@njit(**ENTRY)
+@njit(inline="always")
 def add_expected_sorted(user_means, Y, users, user, slot, rated, n_factors, x, out):
     """add_expected for pairs sorted by user; Y are the packed rows of the items' means.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,25 +14,15 @@ from bayesmf.errors import InputError
 from bayesmf.monitor import BURN_SHARE
 from bayesmf.panels import Unknown
 from bayesmf.posterior import Posterior
+from bayesmf.scoring import Scoring
 
 # Rows that are looked at, and the partners that each is averaged over: seconds for any model.
 ROWS, PARTNERS = 1500, 40
-AGREE = 1.1  # as tuning.py has it: of 95% of the pairs
 WIDTH, HEIGHT = 6.4, 4.6  # inches
 
 
-class Looking:
-    """The pictures of a model, which `BayesianMF` is one of."""
-
-    if TYPE_CHECKING:  # what they need of it
-        history_: list[dict[str, Any]]
-        report_: dict[str, Any]
-
-        def _fitted(self) -> Posterior: ...
-
-        def calibration(self, ratings: Any) -> Calibration: ...
-
-        def diagnose(self) -> dict[str, dict[str, float]]: ...
+class Looking(Scoring):
+    """A fitted model's part that shows: what `Scoring` finds, as pictures."""
 
     def plot_convergence(self, ax: Any = None) -> Any:
         """Draw the error over passes, and say in the title whether sampling was enough.
@@ -67,13 +57,13 @@ class Looking:
         >>> ax.get_xlabel()
         'passes over the ratings (log scale)'
         """
-        posterior = self._fitted()
+        self._fitted()
         if not self.history_:
             raise InputError(
                 "the model has no history of its passes, as those saved by earlier versions: fit "
                 "again to see it"
             )
-        title = convergence_title(self.report_, len(posterior.draws)) or self._agreement()
+        title = convergence_title(self.report_)
         with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
             panels.convergence(ax, self.history_, burn_in_end(self.report_, self.history_), title)
         return ax
@@ -160,34 +150,11 @@ class Looking:
             panels.uncertainty(ax, items, users, len(posterior.draws))
         return ax
 
-    def _agreement(self) -> str:
-        """The verdict on a run of given length, which nobody judged while it ran."""
-        rhat = self.diagnose()["prediction"]["rhat_95"]
-        if rhat != rhat:
-            return "Too few draws in a chain: whether they agree cannot be known"
-        if rhat > AGREE:
-            return f"R-hat {rhat:.2f}: draws do not agree yet, sample longer"
-        return f"R-hat {rhat:.2f}: draws agree"
 
-
-def convergence_title(report: Mapping[str, Any], n_draws: int) -> str | None:
-    """What the report says of convergence, in few words; None where it says nothing."""
-    if n_draws == 1:
-        return "One draw: errors may settle, but convergence cannot be judged"
+def convergence_title(report: Mapping[str, Any]) -> str:
+    """The verdict of the report; models of earlier versions have none."""
     found = report.get("convergence") or {}
-    if found.get("verdict"):
-        return str(found["verdict"])
-    rhat = found.get("rhat")
-    told = "" if rhat is None else f" (R-hat {rhat:.2f})"
-    if found.get("converged") is not None:
-        enough = "Sampled enough" if found["converged"] else "Not sampled enough: go on"
-        return f"{enough}{told}"
-    return {
-        "target": f"Sampled enough for the target '{found.get('target')}'{told}",
-        "longest run": f"Longest run, target '{found.get('target')}' not reached{told}",
-        "max_seconds": f"Stopped by max_seconds{told}",
-        "callback": f"Stopped by a callback{told}",
-    }.get(found.get("ended_by", ""))
+    return str(found.get("verdict") or "Errors over the passes of a fit")
 
 
 def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:

@@ -7,20 +7,15 @@ numbers a pair and the rows of the chunk's items under one draw: never draws x p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import (
-    add_expected_sorted,
-    add_moments,
-    pack_rows,
-    sort_by_user,
-    start_moments,
-)
+from bayesmf.answer_kernels import sort_by_user, stream_moments
 from bayesmf.draws import Draws
 from bayesmf.parallel import Pool, parts
+from bayesmf.params import Rows, readonly
 from bayesmf.seen import Seen
 
 Index = NDArray[np.int64]
@@ -91,19 +86,10 @@ class Moments:
         x = np.zeros((2, Y.shape[1]), np.float32)
         first = np.empty(n, np.float32)
         total, squares, expected = np.zeros(n), np.zeros(n), np.zeros(n)
-        for t in range(len(draws)):
-            X = readonly(draws.users[t])
-            pack_rows(readonly(draws.items[t]), pairs.items, Y)
-            if t == 0:
-                start_moments(X, Y, pairs.user, pairs.slot, D, x, first)
-            else:
-                add_moments(X, Y, pairs.user, pairs.slot, D, x, first, total, squares)
-            if draws.user_means is not None and draws.item_means is not None:
-                pack_rows(readonly(draws.item_means[t]), pairs.items, Y)
-                add_expected_sorted(
-                    readonly(draws.user_means[t]), Y, X, pairs.user, pairs.slot, pairs.rated, D,
-                    x, expected,
-                )  # fmt: skip
+        stream_moments(
+            rows_of(draws), (pairs.user, pairs.slot, pairs.rated), pairs.items, D, Y, x, first,
+            total, squares, expected,
+        )  # fmt: skip
         total /= len(draws)
         squares /= len(draws)
         variance[pairs.order] = np.maximum(squares - total * total, 0.0)
@@ -122,8 +108,12 @@ def _aligned(n: int, width: int) -> NDArray[np.float32]:
     return flat[start : start + n * columns].reshape(n, columns)
 
 
-def readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """A plain view without writing: a kernel then compiles once for fitted and loaded models."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
+def rows_of(draws: Draws) -> tuple[Rows, Rows, Rows, Rows]:
+    """Rows of users and items of all draws, then those of their means, empty where there are none.
+
+    As kernels want them: so they are compiled once for models with means and without.
+    """
+    users, items = readonly(draws.users), readonly(draws.items)
+    if draws.user_means is None or draws.item_means is None:
+        return users, items, users[:0], items[:0]
+    return users, items, readonly(draws.user_means), readonly(draws.item_means)

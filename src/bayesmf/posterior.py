@@ -1,4 +1,4 @@
-"""From draws to answers: mean, spread and interval of a new rating; the best items for a user.
+"""From draws to answers: mean, spread and interval of a new rating.
 
 Everything goes over given pairs in chunks: a users x items array is never formed.
 """
@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import add_expected, predict_components
+from bayesmf.answer_kernels import predict_components, sum_expected
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.mixture import mixture_moments, mixture_quantile
-from bayesmf.moments import FEWEST, Moments, readonly
+from bayesmf.moments import FEWEST, Moments, rows_of
 from bayesmf.parallel import Pool, parts
+from bayesmf.params import readonly
 from bayesmf.seen import Seen
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
+# Of all draws: means, each a 1 x width array, and covariances.
 Prior = tuple[NDArray[np.float32], NDArray[np.float64]]
 
 POLICIES = ("mean", "ucb", "thompson")
@@ -36,16 +39,6 @@ class Chunk(NamedTuple):
     hi: int
     mu: NDArray[np.float32]
     var: NDArray[np.float32]
-
-
-class Ranked(NamedTuple):
-    """An item for a user: its row number, expected rating, and spread of a new rating."""
-
-    item: int
-    mean: float
-    std: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -94,35 +87,32 @@ class Posterior:
         for chunk in self.chunks(user, item):
             yield chunk, self.clip(chunk.mu.mean(0, dtype=np.float64))
 
-    def _priors(self, user: Index, item: Index) -> list[tuple[Prior, Prior]]:
-        """Mean and covariance of rows nobody has seen, of users and items, for each draw."""
-        width = self.draws.users.shape[2]
-        # Covariances are for unseen rows alone, and a matrix inverse each.
-        unseen = len(user) > 0 and min(user.min(), item.min()) < 0
-        found = []
-        for t in range(len(self.draws)):
-            users, items = (
-                (
-                    side.mu.astype(np.float32)[None],
-                    side.covariance() if unseen else np.zeros((width, width)),
-                )
-                for side in self.draws.priors(t)
-            )
-            found.append((users, items))
-        return found
+    @cached_property
+    def unseen(self) -> tuple[Prior, Prior]:
+        """Means and covariances of rows nobody has seen, of users and items, for all draws."""
+        draws = self.draws
+        users = draws.user_mu.astype(np.float32)[:, None], covariances(draws.user_Lambda)
+        items = draws.item_mu.astype(np.float32)[:, None], covariances(draws.item_Lambda)
+        return users, items
+
+    def _priors(self, user: Index, item: Index) -> tuple[Prior, Prior]:
+        """What `unseen` says if any of the rows is, else nothing: it is a matrix inverse a draw."""
+        if len(user) > 0 and min(user.min(), item.min()) < 0:
+            return self.unseen
+        nothing = np.empty((len(self.draws), 0, 0))
+        return (nothing.astype(np.float32), nothing), (nothing.astype(np.float32), nothing)
 
     def _components(
-        self, user: Index, item: Index, priors: list[tuple[Prior, Prior]]
+        self, user: Index, item: Index, priors: tuple[Prior, Prior]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         draws = self.draws
         mu = np.empty((len(draws), len(user)), np.float32)
         var = np.empty_like(mu)
         user, item = readonly(user), readonly(item)
-        for t in range(len(draws)):
-            predict_components(
-                readonly(draws.users[t]), readonly(draws.items[t]), user, item, self.n_factors,
-                *priors[t], 1.0 / draws.tau[t], mu[t], var[t],
-            )  # fmt: skip
+        users, items, *_ = rows_of(draws)
+        predict_components(
+            users, items, user, item, self.n_factors, *priors, readonly(draws.tau), mu, var
+        )
         if draws.user_means is not None:
             mu += self._shift(mu, user, item)
         mu *= np.float32(self.scale)
@@ -132,16 +122,11 @@ class Posterior:
 
     def _shift(self, mu: NDArray[np.float32], user: Index, item: Index) -> NDArray[np.float32]:
         """What to add to the pairs' predictions, so that their mean is the expected one."""
-        draws = self.draws
-        assert draws.user_means is not None and draws.item_means is not None
+        users, _, user_means, item_means = rows_of(self.draws)
         expected = np.zeros(len(user))
         rated = self.seen.rated(user, item)
-        for t in range(len(draws)):
-            add_expected(
-                readonly(draws.user_means[t]), readonly(draws.item_means[t]),
-                readonly(draws.users[t]), user, item, rated, self.n_factors, expected,
-            )  # fmt: skip
-        shift = expected / len(draws) - mu.mean(0, dtype=np.float64)
+        sum_expected(user_means, item_means, users, user, item, rated, self.n_factors, expected)
+        shift = expected / len(self.draws) - mu.mean(0, dtype=np.float64)
         shift[(user < 0) | (item < 0)] = 0.0
         return np.asarray(shift, np.float32)
 
@@ -192,8 +177,7 @@ class Posterior:
         self, user: Index, item: Index, level: float, threads: int | None = None
     ) -> tuple[Floats, Floats]:
         """Central interval that holds a new rating with probability `level`."""
-        if isinstance(level, str) or not 0 < level < 1:
-            raise InputError(f"level must lie between 0 and 1, such as 0.9; got {level!r}")
+        check_level(level)
         low, high = np.empty(len(user)), np.empty(len(user))
         priors = self._priors(user, item)
 
@@ -208,53 +192,6 @@ class Posterior:
             share = max(FEWEST // len(self.draws), -(-len(user) // pool.threads), 1)
             pool.each(run, parts(len(user), min(share, most)))
         return low, high
-
-    def top(
-        self,
-        user: int,
-        n: int,
-        *,
-        exclude: Index,
-        policy: str = "mean",
-        level: float = 0.9,
-        rng: np.random.Generator | None = None,
-    ) -> list[Ranked]:
-        """The n best items for a user, leaving out `exclude`.
-
-        Policies: "mean", the expected rating; "ucb", mean plus one standard deviation of what
-        is not known about it (noise left out); "thompson", one draw of the posterior at random.
-        """
-        pick = int((rng or np.random.default_rng()).integers(len(self.draws)))
-        score = self.scores(user, policy, pick)
-        score[exclude] = -np.inf
-        n = min(n, int(np.sum(score > -np.inf)))
-        best = np.argpartition(-score, max(n - 1, 0))[:n] if n else np.empty(0, np.int64)
-        best = best[np.lexsort((best, -score[best]))]
-        users = np.full(len(best), user)
-        mean, std = self.mean_std(users, best)
-        low, high = self.interval(users, best, level)
-        return [
-            Ranked(int(i), *map(float, row))
-            for i, *row in zip(best, mean, std, low, high, strict=True)
-        ]
-
-    def scores(self, user: int, policy: str, pick: int) -> Floats:
-        """What a policy ranks all items of one user by; `pick` is the draw of "thompson"."""
-        if policy not in POLICIES:
-            raise InputError(f"policy {policy!r} is none of {', '.join(map(repr, POLICIES))}")
-        n_items = self.draws.items.shape[1]
-        items, users = np.arange(n_items), np.full(n_items, user)
-        score = np.empty(n_items)
-        for chunk in self.chunks(users, items):
-            part = slice(chunk.lo, chunk.hi)
-            if policy == "mean":
-                score[part] = chunk.mu.mean(0, dtype=np.float64)
-            elif policy == "ucb":
-                mean, variance = mixture_moments(chunk.mu, chunk.var)
-                score[part] = mean + np.sqrt(np.maximum(variance - self.noise(), 0.0))
-            else:
-                score[part] = chunk.mu[pick]
-        return score
 
     def traces(self, user: Index, item: Index) -> dict[str, Any]:
         """Predictions of some pairs, precisions and tau by (chain, draw), for diagnostics.
@@ -279,3 +216,18 @@ class Posterior:
                 bias = Lambda[:, -1] if Lambda.ndim == 2 else Lambda[:, -1, -1]
                 quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = bias
         return {name: values[rows] for name, values in quantities.items()}
+
+
+def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Inverses of precisions, given as matrices or as their diagonals, as matrices."""
+    if Lambda.ndim == 3:
+        return np.asarray(np.linalg.inv(Lambda), np.float64)
+    out = np.zeros((*Lambda.shape, Lambda.shape[1]))
+    out[:, np.arange(Lambda.shape[1]), np.arange(Lambda.shape[1])] = 1.0 / Lambda
+    return out
+
+
+def check_level(level: object) -> None:
+    """Refuse what is no share of intervals."""
+    if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, such as 0.9; got {level!r}")

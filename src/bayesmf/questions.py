@@ -125,6 +125,19 @@ def warn_of_held_out(
         )
 
 
+def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
+    """Say to how many users, and to whom, nothing but the prior recommends."""
+    unknown = rows < 0
+    if unknown.any():
+        count = int(unknown.sum())
+        told = _examples((("user", ids, _array(users)[unknown]),))
+        _warn(
+            f"{count:,} of {len(rows):,} users {'was' if count == 1 else 'were'} not learnt from "
+            f"({told}): what is popular is recommended to them",
+            stacklevel=4,
+        )
+
+
 def _examples(given: Any) -> str:
     """Unknown ids of each side, three at the most, and what may have happened to them."""
     told, hints = [], []

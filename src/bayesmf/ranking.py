@@ -1,10 +1,13 @@
-"""The best items of many users: blocks of users against all items, by matrix products.
+"""The best items of users: blocks of users against all items, by matrix products; few one by one.
 
 A thread holds five arrays at most of one block's scores, for 64 users or BLOCK scores, whichever is
 less, but never fewer than 8 users: megabytes, however many users and draws there are.
 
 Products are cut so small that BLAS runs each on the thread that asks for it. Whole ones would wake
 its own threads, which wait for each other busily, and for long where others use the cores too.
+
+How a product is rounded depends on its size. Where that could change which items are best, or their
+order, they are scored again by the kernels for one user: so nobody's answer depends on others.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from numpy.typing import NDArray
 
 from bayesmf.answer_kernels import add_block, add_bonus, correct_rated, forbid, select_top
 from bayesmf.errors import InputError
-from bayesmf.moments import readonly
+from bayesmf.one_user import UserScores
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import Rows
-from bayesmf.posterior import POLICIES, Floats, Index, Posterior
+from bayesmf.params import Rows, readonly
+from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]
@@ -30,6 +33,13 @@ Progress = Callable[[int], Any]
 BLOCK = 500_000
 # OpenBLAS keeps products of up to 2^18 multiplications on the calling thread.
 SMALL = 1 << 18
+# So many users, or fewer, are scored one by one.
+FEW = 3
+# Scores nearer to each other than this, as a share of the largest or of one, may be equal but for
+# rounding: sums of some hundred products in float32 are off by a tenth of it.
+NEAR = 1e-4
+# Items beyond those asked for, among which the ones that would be as good are looked for.
+SPARE = 4
 # Users between two calls of `progress`; what is told of their items is computed together.
 TOGETHER = 4096
 
@@ -95,8 +105,8 @@ class Question:
         """Before any work."""
         if self.policy not in POLICIES:
             raise InputError(f"policy {self.policy!r} is none of {', '.join(map(repr, POLICIES))}")
-        if self.level is not None and (isinstance(self.level, str) or not 0 < self.level < 1):
-            raise InputError(f"level must lie between 0 and 1, such as 0.9; got {self.level!r}")
+        if self.level is not None:
+            check_level(self.level)
 
 
 def draw_picks(n_draws: int, n_users: int, users: Index, random_state: int | None) -> Index:
@@ -154,11 +164,25 @@ class Ranker:
         self.posterior, self.question, self.pool = posterior, question, pool
         self.draws, self.n_factors = posterior.draws, posterior.n_factors
         self.starts, self.seen = readonly(posterior.seen.starts), readonly(posterior.seen.items)
+        asked = posterior, question.policy, not question.exclude_seen
+        # What runs on a thread of the pool must not wait for others of it.
+        self.spread, self.alone = UserScores(*asked, pool), UserScores(*asked, Pool(1))
+        self.all_items = np.arange(posterior.draws.items.shape[1])
 
     def top(self, users: Index, picks: Index, n: int) -> Index:
         """Row numbers of the n best items of users, best first, -1 where none is left."""
         out = np.full((len(users), n), -1, np.int64)
         known = np.flatnonzero(users >= 0)
+        self._top_of_unseen(users, picks, out)
+        if len(known) <= FEW:
+            for k in known:
+                out[k] = self._top_of_one(self.spread, int(users[k]), int(picks[k]), n)
+        else:
+            self._top_of_many(known, users, picks, out)
+        return out
+
+    def _top_of_many(self, known: Index, users: Index, picks: Index, out: Index) -> None:
+        """Those of `known` users, in blocks."""
         if self.question.policy == "thompson":  # users of one draw together
             known = known[np.argsort(picks[known], kind="stable")]
         size = min(64, max(8, BLOCK // max(1, self.draws.items.shape[1])))
@@ -168,14 +192,12 @@ class Ranker:
             for part in parts(stretch.stop - stretch.start, size):
                 some = known[stretch][part]
                 scores = self._scores(users[some], picks[some], room)
-                out[some] = self._select(scores, users[some], n)
+                out[some] = self._best(scores, users[some], picks[some], out.shape[1])
 
         # Several stretches a thread, for cores that are not equally fast; blocks stay whole.
         blocks = -(-len(known) // size)
         share = max(1, -(-blocks // (4 * self.pool.threads)))
         self.pool.each(run, parts(len(known), share * size))
-        self._top_of_unseen(users, picks, out)
-        return out
 
     def _top_of_unseen(self, users: Index, picks: Index, out: Index) -> None:
         """All of one draw are told the same."""
@@ -183,15 +205,34 @@ class Ranker:
         if self.question.policy != "thompson":
             picks = np.zeros_like(picks)
         for pick in np.unique(picks[unseen]):
-            score = self.posterior.scores(-1, self.question.policy, int(pick))
-            best = self._select(score.astype(np.float32)[None], np.array([-1]), out.shape[1])
+            best = self._top_of_one(self.spread, -1, int(pick), out.shape[1])
             out[unseen & (picks == pick)] = best
 
-    def _select(self, scores: Scores, users: Index, n: int) -> Index:
-        out = np.empty((len(users), n), np.int64)
+    def _top_of_one(self, scores: UserScores, user: int, pick: int, n: int) -> Index:
+        """The n best items of one user."""
+        items = self.all_items
+        if self.question.exclude_seen:
+            items = np.delete(items, self.posterior.seen.of(user))
+        best, out = in_order(scores.of(user, pick, items), items)[:n], np.full(n, -1, np.int64)
+        out[: len(best)] = best
+        return out
+
+    def _best(self, scores: Scores, users: Index, picks: Index, n: int) -> Index:
+        """The n best items of each of a block of users, by their scores in float32."""
         if self.question.exclude_seen:
             forbid(scores, users, self.starts, self.seen)
-        select_top(scores, np.empty(n, np.float32), out)
+        best = np.empty((len(users), min(n + SPARE, scores.shape[1])), np.int64)
+        select_top(scores, np.empty(best.shape[1], np.float32), best)
+        close = near_ties(np.take_along_axis(scores, np.maximum(best, 0), 1), best >= 0)
+        out = best[:, :n].copy()
+        for k in np.flatnonzero(close[:, :n].any(1)):
+            user, pick, items = int(users[k]), int(picks[k]), best[k][best[k] >= 0]
+            if close[k, n - 1 :].all() and len(items) == best.shape[1] < scores.shape[1]:
+                # More may be as good than were found.
+                out[k] = self._top_of_one(self.alone, user, pick, n)
+            else:
+                found = in_order(self.alone.of(user, pick, items), items)[:n]
+                out[k, : len(found)] = found
         return out
 
     def _scores(self, users: Index, picks: Index, room: Room) -> Scores:
@@ -313,3 +354,17 @@ def product(X: Rows, Y: Rows, out: Scores) -> Scores:
         np.matmul(X, pieces, out=out[:, :whole].reshape(n, -1, size).transpose(1, 0, 2))
     np.matmul(X, Y[whole:].T, out=out[:, whole:])
     return out
+
+
+def in_order(scores: Floats, items: Index) -> Index:
+    """Items by their scores, best first; of equals the lower number."""
+    return items[np.lexsort((items, -scores))]
+
+
+def near_ties(scores: Scores, filled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which scores of rows in order are so near to the next that rounding may decide."""
+    scores = np.where(filled, scores, 0)
+    near = NEAR * np.maximum(np.abs(scores).max(1, keepdims=True), 1)
+    with np.errstate(invalid="ignore"):  # a model that has diverged
+        close = scores[:, :-1] - scores[:, 1:] <= near
+    return np.asarray(close & filled[:, 1:])

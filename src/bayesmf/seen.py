@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bayesmf.answer_kernels import find_rated
 from bayesmf.batches import TrainingData
+from bayesmf.params import readonly
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Seen:
         """Which pairs are training ratings; quickest where a user's pairs stand together."""
         out = np.zeros(len(user), np.bool_)
         marks = np.zeros(max(self._n_items, int(item.max(initial=-1)) + 1), np.bool_)
-        find_rated(self.starts, self.items, user, item, marks, out)
+        pairs = readonly(self.starts), readonly(self.items), readonly(user), readonly(item)
+        find_rated(*pairs, marks, out)
         return out
 
     @cached_property

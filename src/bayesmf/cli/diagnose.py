@@ -41,8 +41,8 @@ def parser() -> options.Parser:
         "diagnose",
         "Whether a model has converged, in a sentence; with --test also whether its intervals\n"
         "hold what they promise. Below that the details: how it was fitted, R-hat and effective\n"
-        "sample size of predictions, precisions and tau, coverage by activity of users and by popularity\n"
-        "of items, and a PIT histogram.",
+        "sample size of predictions, precisions and tau, coverage by activity of users and by\n"
+        "popularity of items, and a PIT histogram.",
         "model --test test.csv",
         "model --test test.csv --plots pictures",
     )

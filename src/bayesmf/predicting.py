@@ -1,0 +1,197 @@
+"""The answers `predict`, `predict_interval` and `predict_table`: what pairs would be rated."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.fitted import Fitted
+from bayesmf.parallel import parts
+from bayesmf.questions import Asked
+from bayesmf.results import Predictions
+from bayesmf.tables import Columns, pairs_of
+
+Floats = NDArray[np.float64]
+Id = int | str
+# Pairs between two looks at the line.
+AT_ONCE = 1 << 17
+
+
+class Predicting(Fitted):
+    """A fitted model's part that predicts pairs."""
+
+    def _pairs(self, users: Any, items: Any, columns: Columns | None = None) -> Asked:
+        """The pairs that are asked for; one user goes with many items, and one item with many."""
+        self._fitted()
+        if items is None:
+            users, items = pairs_of(users, columns)
+        return Asked.of(users, items, self.user_ids_, self.item_ids_)
+
+    @overload
+    def predict(
+        self, users: Id, items: Id, return_std: Literal[False] = False, *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> float: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Id, items: Id, return_std: Literal[True], *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[float, float]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, return_std: Literal[False] = False, *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> Floats: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, *, return_std: Literal[True],
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[Floats, Floats]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any, return_std: Literal[True], *,
+        return_known: Literal[False] = False, columns: Columns | None = None,
+    ) -> tuple[Floats, Floats]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, users: Any, items: Any = None, return_std: bool = False, *,
+        return_known: bool, columns: Columns | None = None,
+    ) -> tuple[Any, ...]: ...  # fmt: skip
+    def predict(
+        self,
+        users: Any,
+        items: Any = None,
+        return_std: bool = False,
+        *,
+        return_known: bool = False,
+        columns: Columns | None = None,
+    ) -> Any:
+        """Expected ratings of pairs of user and item.
+
+        Parameters
+        ----------
+        users, items
+            Ids, equally many, or one of them a single id. Without `items`, the first argument is a
+            table or an array of pairs, as scikit-learn's X.
+        return_std : bool
+            Also give the standard deviation of a new rating, noise included.
+        return_known : bool
+            Also give which pairs have a user and an item that were learnt from. The others get the
+            prior's mean and spread, and a warning unless this is asked for.
+        columns : mapping, optional
+            Which column of a table is the user and which the item, where names do not tell.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            Means; with `return_std` and `return_known` a tuple of means, standard deviations and
+            flags. Plain numbers where a single pair was asked for.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InputError
+            For ids that are none, or not equally many.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF
+        >>> model = BayesianMF(2, random_state=0)
+        >>> cups = [("ann", "tea", 5), ("ann", "milk", 2), ("bob", "tea", 4), ("eve", "tea", 3)]
+        >>> _ = model.fit(cups)
+        >>> 1 <= model.predict("bob", "milk") <= 5
+        True
+        >>> mean, std = model.predict([("bob", "milk"), ("eve", "milk")], return_std=True)
+        >>> mean.shape
+        (2,)
+        """
+        asked = self._pairs(users, items, columns)
+        if not return_known:
+            asked.warn_of_unknown()
+        mean, std = self._fitted().mean_std(asked.user, asked.item, self.n_workers)
+        answers = [mean, *([std] if return_std else []), *([asked.known] if return_known else [])]
+        if asked.single:
+            answers = [answer[0].item() for answer in answers]
+        return tuple(answers) if len(answers) > 1 else answers[0]
+
+    def predict_interval(
+        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+    ) -> tuple[Any, Any]:
+        """Bounds between which a new rating falls with probability `level`.
+
+        Parameters
+        ----------
+        users, items, columns
+            As for `predict`.
+        level : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        low, high : ndarray, or float for a single pair
+            The central interval.
+
+        Raises
+        ------
+        InputError
+            For a level that is no probability, or pairs that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> low, high = model.predict_interval(1, 2, level=0.8)
+        >>> low < model.predict(1, 2) < high
+        True
+        """
+        asked = self._pairs(users, items, columns)
+        asked.warn_of_unknown()
+        low, high = self._fitted().interval(asked.user, asked.item, level, self.n_workers)
+        return (float(low[0]), float(high[0])) if asked.single else (low, high)
+
+    def predict_table(
+        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+    ) -> Predictions:
+        """Mean, standard deviation and interval of pairs, as a table.
+
+        Parameters
+        ----------
+        users, items, level, columns
+            As for `predict_interval`.
+
+        Returns
+        -------
+        Predictions
+            With `to_pandas()`, `to_polars()` and `to_arrow()`; `known` tells which ids were learnt.
+
+        Raises
+        ------
+        InputError
+            As `predict_interval`.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> model.predict_table([1, 2], [3, 4]).to_polars().columns
+        ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
+        """
+        asked, posterior = self._pairs(users, items, columns), self._fitted()
+        total = len(asked.user)
+        mean, std, low, high = (np.empty(total) for _ in range(4))
+        with self._counting("predicting", total, "pairs") as done:
+            for part in parts(total, AT_ONCE):
+                user, item = asked.user[part], asked.item[part]
+                mean[part], std[part] = posterior.mean_std(user, item, self.n_workers)
+                low[part], high[part] = posterior.interval(user, item, level, self.n_workers)
+                done(len(user))
+        ids = asked.user_ids, asked.item_ids
+        return Predictions(*ids, mean, std, low, high, asked.known, level)

@@ -1,0 +1,156 @@
+"""The answers `recommend` and `recommend_many`: one question, asked for one user or for many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.checks import whole
+from bayesmf.fitted import Fitted
+from bayesmf.posterior import check_level
+from bayesmf.questions import warn_of_unknown_users
+from bayesmf.ranking import Question, Recommendations, draw_picks, rank_users
+from bayesmf.results import Recommendation, RecommendationList
+
+PolicyName = Literal["mean", "ucb", "thompson"]
+
+
+class Recommending(Fitted):
+    """A fitted model's part that recommends."""
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        *,
+        policy: PolicyName = "mean",
+        exclude_seen: bool = True,
+        level: float = 0.9,
+        random_state: int | None = None,
+    ) -> RecommendationList:
+        """The n best items for a user, those already rated left out.
+
+        What `recommend_many` says of this user, as a list.
+
+        Parameters
+        ----------
+        user : int or str
+            Its id. One that was not in the training ratings is recommended to from the prior.
+        n : int
+            How many items; fewer come back only where no more are left.
+        policy : {"mean", "ucb", "thompson"}
+            By expected rating; with a bonus for what is not known yet; by one random draw, the one
+            that `recommend_many` has for this user and `random_state`.
+        exclude_seen : bool
+            Leave out items that the user has rated.
+        level : float
+            Of the interval that is given with each item.
+        random_state : int, optional
+            Seed of "thompson"; a new draw each time by default.
+
+        Returns
+        -------
+        list of Recommendation
+            Best first; it has `to_pandas()`, `to_polars()` and `to_arrow()`.
+
+        Raises
+        ------
+        InputError
+            Where an argument is not as described.
+        NotFittedError
+            Before a fit.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> [found.item for found in model.recommend(1)]
+        [9]
+        """
+        check_level(level)
+        self._fitted()
+        row = np.array([self.user_ids_.index(user)])
+        warn_of_unknown_users([user], row, self.user_ids_)
+        items, numbers = self._ranked(row, Question(n, policy, exclude_seen, level), random_state)
+        found = zip(items[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
+        return RecommendationList(
+            Recommendation(self.item_ids_[j], *told) for j, *told in found if j >= 0
+        )
+
+    def recommend_many(
+        self,
+        users: Any = None,
+        n: int = 10,
+        *,
+        policy: PolicyName = "mean",
+        exclude_seen: bool = True,
+        level: float | None = None,
+        random_state: int | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Recommendations:
+        """What `recommend` says, for many users at once, as arrays.
+
+        Parameters
+        ----------
+        users : array-like, optional
+            Ids; all that were learnt from by default.
+        n, policy, exclude_seen, random_state
+            As for `recommend`. With "thompson" each user has a random draw of its own, which
+            depends on `random_state` and the user, not on who else is asked for.
+        level : float, optional
+            Of the intervals; without it none are given.
+        progress : callable, optional
+            Called with the number of users done since the last call.
+
+        Returns
+        -------
+        Recommendations
+            Row k of each array belongs to user k. It has `to_pandas()`, `to_polars()` and
+            `to_arrow()`.
+
+        Raises
+        ------
+        InputError
+            Where an argument is not as described.
+        NotFittedError
+            Before a fit.
+
+        Warns
+        -----
+        DataWarning
+            If users were not learnt from.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> model.recommend_many([1, 2, 3], n=5).items.shape
+        (3, 5)
+        """
+        self._fitted()
+        users = self.user_ids_.ids if users is None else _as_many(users)
+        rows = self.user_ids_.lookup(users)
+        warn_of_unknown_users(users, rows, self.user_ids_)
+        question = Question(n, policy, exclude_seen, level)
+        with self._counting("recommending", len(rows), "users", progress) as done:
+            found = self._ranked(rows, question, random_state, done)
+        return Recommendations.of(users, self.item_ids_.ids, *found)
+
+    def _ranked(
+        self, rows: Any, question: Question, random_state: Any, progress: Any = None
+    ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+        """Row numbers of the best items of users by row number, and what is told of them."""
+        posterior = self._fitted()
+        whole("n", question.n)
+        if random_state is not None:
+            random_state = whole("random_state", random_state, 0)
+        picks = draw_picks(len(posterior.draws), len(self.user_ids_), rows, random_state)
+        return rank_users(posterior, rows, question, picks, self.n_workers, progress)
+
+
+def _as_many(users: Any) -> Any:
+    return [users] if isinstance(users, str) or np.ndim(users) == 0 else users

@@ -1,0 +1,179 @@
+"""The answers `evaluate`, `calibration`, `score` and `diagnose`: how good a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf import diagnostics
+from bayesmf.calibration import Calibration, Calibrator
+from bayesmf.fitted import Fitted
+from bayesmf.habits import r_squared
+from bayesmf.questions import held_out_counts, held_out_ratings, warn_of_held_out
+from bayesmf.ratings import Ratings
+from bayesmf.tables import Columns
+
+
+class Scoring(Fitted):
+    """A fitted model's part that judges: predictions by held-out ratings, chains by their draws."""
+
+    def score(self, X: Any, y: Any = None, *, columns: Columns | None = None) -> float:
+        """The coefficient of determination R^2, which scikit-learn's regressors score by.
+
+        For RMSE use `evaluate`, or `scoring="neg_root_mean_squared_error"` in scikit-learn's tools.
+
+        Parameters
+        ----------
+        X, y
+            Pairs and their ratings, or ratings alone, as for `fit`.
+        columns : mapping, optional
+            Which column is which, where names do not tell.
+
+        Returns
+        -------
+        float
+            1 for perfect predictions, 0 for those no better than the mean.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> BayesianMF(4, random_state=0).fit(train).score(test) < 1
+        True
+        """
+        test, user, item = self._held_out(X, y, columns)
+        mean, _ = self.posterior_.mean_std(user, item, self.n_workers)
+        return r_squared(test.rating, mean)
+
+    def evaluate(
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Columns | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> diagnostics.Scores:
+        """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out.
+
+        Parameters
+        ----------
+        ratings, y
+            Ratings, or pairs and their ratings, as for `fit`.
+        columns : mapping, optional
+            Which column is which, where names do not tell.
+        progress : callable, optional
+            Called with the number of ratings scored since the last call.
+
+        Returns
+        -------
+        Scores
+            It also counts ratings with unknown ids, and those that the model has learnt from.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from, or ratings were.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> BayesianMF(4, random_state=0).fit(train).evaluate(test).n
+        120
+        """
+        scorer = diagnostics.Scorer()
+        test, user, item = self._held_out(ratings, y, columns)
+        self._show(scorer, test, user, item, progress)
+        return replace(scorer.result(), **held_out_counts(self._seen, user, item))
+
+    def calibration(
+        self,
+        ratings: Any,
+        y: Any = None,
+        *,
+        columns: Columns | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Calibration:
+        """How well intervals hold held-out ratings, overall and by how much was known of each.
+
+        Parameters
+        ----------
+        ratings, y, columns, progress
+            As for `evaluate`.
+
+        Returns
+        -------
+        Calibration
+            Its `verdict` says it in a sentence.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+        >>> len(BayesianMF(4, random_state=0).fit(train).calibration(test).groups)
+        6
+        """
+        test, user, item = self._held_out(ratings, y, columns)
+        calibrator = Calibrator(self._seen.of_users(user), self._seen.of_items(item))
+        self._show(calibrator, test, user, item, progress)
+        found = calibrator.result()
+        counts = held_out_counts(self._seen, user, item)
+        return replace(found, overall=replace(found.overall, **counts))
+
+    def _held_out(
+        self, ratings: Any, y: Any, columns: Columns | None
+    ) -> tuple[Ratings, NDArray[np.int64], NDArray[np.int64]]:
+        """Ratings with their rows' numbers, -1 for unseen ones."""
+        self._fitted()
+        test = held_out_ratings(ratings, y, columns)
+        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
+        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
+        warn_of_held_out(test, (user, item), (self.user_ids_, self.item_ids_), self._seen)
+        return test, user, item
+
+    def _show(self, scorer: Any, test: Ratings, user: Any, item: Any, progress: Any) -> None:
+        """Show a scorer all predictions, in chunks."""
+        with self._counting("scoring", len(test), "ratings", progress) as done:
+            for chunk, mean in self.posterior_.expected(user, item):
+                scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+                done(chunk.hi - chunk.lo)
+
+    def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
+        posterior = self._fitted()
+        rng = np.random.default_rng(seed)
+        user = rng.integers(0, len(self.user_ids_), n_pairs)
+        item = rng.integers(0, len(self.item_ids_), n_pairs)
+        return posterior.traces(user, item)
+
+    def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
+        """Split R-hat and effective sample size of predictions, precisions and tau.
+
+        Of quantities with many values, the worst are given, and the R-hat that 95% of them stay
+        below. `n_pairs` random pairs are looked at.
+        """
+        return {
+            name: diagnostics.mixing(trace) for name, trace in self._traces(n_pairs, seed).items()
+        }
+
+    def to_arviz(self, n_pairs: int = 200, seed: int = 0) -> Any:
+        """Traces of predictions, precisions and tau as an ArviZ object."""
+        return diagnostics.to_arviz(self._traces(n_pairs, seed))

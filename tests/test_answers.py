@@ -1,0 +1,374 @@
+"""One user is told what many are; a loaded model answers once its bytes were verified."""
+
+import copy
+import gc
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import naive
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError, one_user, ranking, verifying
+from bayesmf.one_user import UserScores
+from bayesmf.parallel import Pool, parts
+from bayesmf.posterior import POLICIES
+from bayesmf.ranking import Question, draw_picks, rank_users
+from bayesmf.storage import read_folder
+from cli_tools import run
+from problems import planted
+from test_ranking import random_posterior
+
+# -- one user -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize("D", [1, 5, 7, 12, 30])
+def test_scores_of_one_user_are_those_of_its_components(policy, means, D):
+    """Rows shorter than a vector, of one and of several, with and without columns left over."""
+    posterior = random_posterior(D=D, means=means)
+    scores, items = UserScores(posterior, policy, True, Pool(1)), np.arange(70)
+    for user in (0, 17, 49, -1):
+        expected = naive.policy_scores(posterior, user, policy, 4)
+        found = posterior.scale * scores.of(user, 4, items)
+        # All of a user may be moved alike: the order is the same.
+        assert np.allclose(found - found[0], expected - expected[0], atol=2e-4 * D**0.5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_item_has_the_same_bits_in_any_company(policy, monkeypatch):
+    posterior = random_posterior(D=12)
+    items = np.arange(70)
+    whole = [UserScores(posterior, policy, True, Pool(1)).of(u, 2, items) for u in (3, -1)]
+    monkeypatch.setattr(one_user, "STRETCH", 6 * 13 * 5)
+    with Pool(3) as pool:
+        scores = UserScores(posterior, policy, True, pool)
+        for user, score in zip((3, -1), whole, strict=True):
+            assert np.array_equal(scores.of(user, 2, items), score)
+            some = np.array([61, 7, 20])
+            assert np.array_equal(scores.of(user, 2, some), score[some])
+
+
+def ask(posterior, users, n, policy, exclude_seen):
+    picks = draw_picks(len(posterior.draws), 50, users, 1)
+    return rank_users(posterior, users, Question(n, policy, exclude_seen, 0.9), picks, 2)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("exclude_seen", [True, False])
+@pytest.mark.parametrize("kind", ["equal", "nearly", "groups"])
+def test_items_that_are_alike_do_not_change_places_in_company(policy, exclude_seen, kind):
+    """All items equal, all but for rounding, or in groups larger than what is spare."""
+    posterior, rng = random_posterior(), np.random.default_rng(0)
+    for rows in (posterior.draws.items, posterior.draws.item_means):
+        if kind == "groups":
+            rows[:] = rows[:, np.arange(70) % 9]
+        else:
+            rows[:] = rows[:, :1]
+        if kind != "equal":
+            rows += 1e-6 * rng.normal(size=rows.shape).astype(np.float32)
+    items, numbers = ask(posterior, np.arange(50), 7, policy, exclude_seen)
+    for user in range(50):
+        alone, told = ask(posterior, np.array([user]), 7, policy, exclude_seen)
+        assert np.array_equal(alone[0], items[user])
+        assert all(np.array_equal(a[0], b[user]) for a, b in zip(told, numbers, strict=True))
+
+
+def test_a_tie_beyond_the_spare_ones_is_looked_into(monkeypatch):
+    posterior = random_posterior()
+    posterior.draws.item_means[:] = posterior.draws.item_means[:, :1]
+    expected, _ = ask(posterior, np.arange(50), 7, "mean", True)
+    left = np.setdiff1d(np.arange(70), posterior.seen.of(0))
+    assert expected[0].tolist() == left[:7].tolist()
+    looked = []
+    real = ranking.Ranker._top_of_one
+    monkeypatch.setattr(
+        ranking.Ranker, "_top_of_one", lambda *args: looked.append(args[2]) or real(*args)
+    )
+    ask(posterior, np.arange(50), 7, "mean", True)
+    assert sorted(looked) == list(range(50))
+
+
+@pytest.fixture(scope="module", params=["means", "no means"])
+def model(request):
+    sampler = {"means": Gibbs(epochs=12, burn_in=4), "no means": SGLD(epochs=12, burn_in=4)}
+    data = planted(n_users=40, n_items=30, n_ratings=600)
+    return BayesianMF(8, sampler=sampler[request.param], random_state=0).fit(data)
+
+
+@pytest.mark.parametrize("exclude_seen", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_is_told_what_many_are(model, policy, exclude_seen):
+    """The same items and the same bits, "thompson" with one seed included."""
+    asked = {"policy": policy, "exclude_seen": exclude_seen, "level": 0.8, "random_state": 5}
+    users = model.user_ids_.ids
+    many = model.recommend_many(n=12, **asked)
+    for k, user in enumerate(users.tolist()):
+        alone, n = model.recommend(user, 12, **asked), many.counts[k]
+        assert [r.item for r in alone] == many.items[k, :n].tolist()
+        for name in ("mean", "std", "low", "high"):
+            assert [getattr(r, name) for r in alone] == getattr(many, name)[k, :n].tolist()
+    unseen = model.recommend_many([-7], 12, **asked)
+    assert [r.item for r in model.recommend(-7, 12, **asked)] == unseen.items[0].tolist()
+
+
+def test_one_user_with_strings():
+    data = (["a", "a", "b", "c"], ["x", "y", "x", "z"], [3.0, 4.0, 5.0, 2.0])
+    model = BayesianMF(2, sampler=SGLD(epochs=4), random_state=0).fit(data)
+    assert {r.item for r in model.recommend("b")} == {"y", "z"}
+    assert model.recommend("b", exclude_seen=False)[0].item in {"x", "y", "z"}
+    assert {r.item for r in model.recommend("nobody")} == {"x", "y", "z"}
+    assert isinstance(model.recommend("c")[0].item, str)
+
+
+@pytest.mark.parametrize("level", [None, "0.9", 90, 1, 0, float("nan"), [0.9], 0.9 + 0j])
+def test_a_level_that_is_none_is_refused(model, level):
+    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+        model.recommend(model.user_ids_[0], level=level)
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+def test_the_one_who_asks_works_too():
+    """All parts are done once, also where no other thread can be had."""
+    for broken in (False, True):
+        done = []
+        with Pool(3) as pool:
+            if broken:
+                pool.each(bool, parts(6, 2))
+                pool._executor.shutdown()  # as at the interpreter's end
+            pool.each(done.append, parts(50, 3))
+        assert sorted(part.start for part in done) == list(range(0, 50, 3))
+
+
+def test_others_stop_after_an_error():
+    done = []
+
+    def fail(part):
+        done.append(part.start)
+        if part.start == 2:
+            raise ValueError("part 2")
+        time.sleep(0.001)
+
+    with Pool(2) as pool, pytest.raises(ValueError, match="part 2"):
+        pool.each(fail, parts(1000, 1))
+    assert len(done) < 500
+
+
+# -- loading --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    data = planted(n_users=40, n_items=30, n_ratings=600)
+    fitted = BayesianMF(3, sampler=Gibbs(epochs=12, burn_in=4), random_state=0).fit(data)
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    fitted.save(folder)
+    return folder
+
+
+@pytest.fixture
+def damaged(saved, tmp_path):
+    """A bit of the last user's last draw."""
+    folder = tmp_path / "model"
+    shutil.copytree(saved, folder)
+    raw = bytearray((folder / "users.npy").read_bytes())
+    raw[-1] ^= 1
+    (folder / "users.npy").write_bytes(raw)
+    return folder
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Threads that verify wait for a word, which is given at the end at the latest."""
+    go, real, here = threading.Event(), verifying._digest, threading.main_thread()
+
+    def digest(stream, given_up):
+        while threading.current_thread() is not here and not given_up() and not go.is_set():
+            time.sleep(0.001)
+        return real(stream, given_up)
+
+    monkeypatch.setattr(verifying, "_digest", digest)
+    yield go
+    go.set()
+
+
+def verifiers():
+    return [thread for thread in threading.enumerate() if thread.name == "bayesmf-verify"]
+
+
+ANSWERS = {
+    "predict": lambda m, _: m.predict(1, 1),
+    "predict_interval": lambda m, _: m.predict_interval(1, 1),
+    "recommend": lambda m, _: m.recommend(1001),
+    "recommend_many": lambda m, _: m.recommend_many(n=2),
+    "evaluate": lambda m, _: m.evaluate(([1001], [5], [3.0])),
+    "calibration": lambda m, _: m.calibration(([1001], [5], [3.0])),
+    "diagnose": lambda m, _: m.diagnose(),
+    "posterior": lambda m, _: m.posterior_,
+    "save": lambda m, folder: m.save(folder / "again"),
+    "pickle": lambda m, _: pickle.dumps(m),
+}
+
+
+@pytest.mark.parametrize("answer", list(ANSWERS))
+def test_no_answer_of_a_damaged_model(damaged, answer, tmp_path):
+    with pytest.raises(InputError) as told:
+        read_folder(damaged)
+    loaded = BayesianMF.load(damaged)
+    assert loaded.report_["factors"] == 3 and len(loaded.user_ids_) == 40
+    for _ in range(2):  # and not the second time
+        with pytest.raises(InputError) as found:
+            ANSWERS[answer](loaded, tmp_path)
+        assert str(found.value) == str(told.value)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_load_does_not_wait_and_an_answer_does(saved, slow):
+    loaded = BayesianMF.load(saved)
+    assert loaded.history_ and len(loaded.item_ids_) == 30
+    assert verifiers()
+    answered = []
+    asking = threading.Thread(target=lambda: answered.append(loaded.predict(1001, 5)))
+    asking.start()
+    asking.join(0.2)
+    assert not answered
+    slow.set()
+    asking.join(30)
+    assert answered and not verifiers()
+
+
+def test_what_a_load_itself_reads_is_verified_at_once(saved, tmp_path):
+    for name in ("user_id_ids", "item_id_ids", "history", "tau", "user_mu"):
+        folder = tmp_path / name
+        shutil.copytree(saved, folder)
+        raw = bytearray((folder / f"{name}.npy").read_bytes())
+        raw[-1] ^= 1
+        (folder / f"{name}.npy").write_bytes(raw)
+        with pytest.raises(InputError, match=rf"{name}\.npy does not have the digest"):
+            BayesianMF.load(folder)
+
+
+def test_verify_may_be_left_out(saved, damaged, monkeypatch):
+    monkeypatch.setattr(verifying, "_digest", lambda *_: pytest.fail("a digest was taken"))
+    expected = BayesianMF.load(saved, verify=False).predict(1001, 5)
+    assert BayesianMF.load(damaged, verify=False).predict(1001, 5) == expected
+    (damaged / "items.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"items\.npy has 0 bytes"):
+        BayesianMF.load(damaged, verify=False)
+    for value in ("yes", 1, None):
+        with pytest.raises(InputError, match="verify must be True or False"):
+            BayesianMF.load(saved, verify=value)
+
+
+def test_a_fit_takes_the_place_of_what_was_loaded(damaged):
+    loaded = BayesianMF.load(damaged)
+    loaded.fit(planted(n_users=40, n_items=30, n_ratings=600))
+    assert np.isfinite(loaded.predict(1001, 5))
+
+
+def test_copies_are_of_a_verified_model(saved):
+    loaded = BayesianMF.load(saved)
+    for other in (copy.deepcopy(loaded), pickle.loads(pickle.dumps(BayesianMF.load(saved)))):
+        assert other.predict(1001, 5) == loaded.predict(1001, 5)
+
+
+def test_a_model_saved_in_its_place_meanwhile_is_another(saved, slow, tmp_path):
+    """The old one's bytes are still there for whoever has opened them."""
+    shutil.copytree(saved, tmp_path / "model")
+    loaded = BayesianMF.load(tmp_path / "model")
+    other = BayesianMF(3, sampler=SGLD(epochs=4), random_state=1)
+    other.fit(planted(n_users=40, n_items=30, n_ratings=600)).save(tmp_path / "model")
+    slow.set()
+    assert loaded.predict(1001, 5) == BayesianMF.load(saved).predict(1001, 5)
+
+
+def test_a_file_cut_short_meanwhile_is_refused(saved, slow, tmp_path):
+    shutil.copytree(saved, tmp_path / "model")
+    loaded = BayesianMF.load(tmp_path / "model")
+    os.truncate(tmp_path / "model" / "users.npy", 200)
+    slow.set()
+    with pytest.raises(InputError, match=r"users\.npy does not have the digest"):
+        loaded.predict(1001, 5)
+
+
+@pytest.mark.parametrize("good", [True, False])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_verifies_by_itself(saved, damaged, slow, good):
+    """Its parent's threads are under way, and are not there."""
+    loaded = BayesianMF.load(saved if good else damaged)
+    assert verifiers()
+    child = os.fork()
+    if child == 0:
+        status = 9
+        try:
+            loaded._fitted()
+            status = 0
+        except InputError as error:
+            status = 2 if "users.npy does not have the digest" in str(error) else 8
+        finally:
+            os._exit(status)
+    for _ in range(3000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == (0 if good else 2)
+
+
+def test_a_forgotten_model_is_not_read_on(saved, slow):
+    loaded = BayesianMF.load(saved)
+    assert verifiers()
+    del loaded
+    gc.collect()
+    assert not verifiers()
+
+
+def test_without_threads_the_first_answer_verifies(saved, damaged, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        good, bad = BayesianMF.load(saved), BayesianMF.load(damaged)
+    assert np.isfinite(good.predict(1001, 5))
+    with pytest.raises(InputError, match=r"users\.npy"):
+        bad.predict(1001, 5)
+
+
+@pytest.mark.parametrize("last", ["", "del model"])
+def test_a_process_may_end_at_once(saved, last):
+    """Threads that read files without an end neither keep it nor crash it."""
+    code = (
+        "import sys, time; from bayesmf import BayesianMF, storage, verifying\n"
+        "model = BayesianMF.load(sys.argv[1], verify=False)\n"
+        "claims = storage.open_folder(sys.argv[1], later=('users', 'items'))[2]\n"
+        "verifying._read = lambda stream, at: time.sleep(0.01) or b'x'\n"
+        "model._verification = verifying.Verification(claims)\n"
+        f"time.sleep(0.05)\n{last}"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, saved], capture_output=True, text=True, timeout=100
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["recommend", "predict", "evaluate", "diagnose"])
+def test_the_command_line_says_what_is_damaged(damaged, tmp_path, command):
+    (tmp_path / "pairs.csv").write_text("user,item,rating\n1001,5,3\n")
+    rest = {"recommend": ["1001"], "diagnose": []}.get(command, [tmp_path / "pairs.csv"])
+    found = run(command, damaged, *rest)
+    assert found.status == 2
+    assert "users.npy does not have the digest noted in manifest.json" in found.sentence
