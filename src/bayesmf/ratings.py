@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,14 @@ from bayesmf.repeats import (
     repeat_error,
     warn_of_repeats,
 )
+from bayesmf.splitting import Splitting
 from bayesmf.tables import Columns, Table, table_of, table_with
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-class Ratings:
+class Ratings(Splitting):
     """Ratings of items by users.
 
     Parameters
@@ -285,70 +285,6 @@ class Ratings:
         item_ids, item = _compact(self.item_ids, self.item)
         return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
 
-    def split(self, share: float = 0.1, seed: int = 0) -> tuple[Ratings, Ratings]:
-        """Split at random into train and test.
-
-        Parameters
-        ----------
-        share
-            Share of the ratings that goes to test, between 0 and 1.
-        seed
-            The same seed gives the same split.
-        """
-        count = self._test_count(share)
-        order = _generator(seed).permutation(len(self))
-        return self._part(order[:count])
-
-    def split_by_user(self, share: float = 0.1, seed: int = 0) -> tuple[Ratings, Ratings]:
-        """Split at random, the same share of every user's ratings.
-
-        Parameters
-        ----------
-        share
-            Share of each user's ratings that goes to test, at least one of them; users
-            with one rating stay in train.
-        seed
-            The same seed gives the same split.
-        """
-        self._test_count(share)
-        order = np.lexsort((_generator(seed).random(len(self)), self.user))
-        counts = np.bincount(self.user, minlength=self.n_users)
-        held = np.where(counts > 1, np.clip(np.rint(share * counts), 1, counts - 1), 0)
-        grouped = self.user[order]
-        rank = np.arange(len(self)) - (np.cumsum(counts) - counts)[grouped]
-        test = order[rank < held[grouped]]
-        if not len(test):
-            raise InputError("Every user has one rating only; split without regard to users.")
-        return self._part(test)
-
-    def split_by_time(self, share: float = 0.1) -> tuple[Ratings, Ratings]:
-        """Split by time: the latest share goes to test.
-
-        Parameters
-        ----------
-        share
-            Share of the ratings that goes to test; of equal times, the later in position.
-        """
-        if self.timestamp is None:
-            raise InputError("These ratings have no timestamps, so they cannot be split by time.")
-        count = self._test_count(share)
-        return self._part(np.argsort(self.timestamp, kind="stable")[-count:])
-
-    def k_folds(self, k: int = 5, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
-        """Give ``k`` pairs of train and test; each rating is in one test.
-
-        Parameters
-        ----------
-        k
-            Number of folds, 2 or more.
-        seed
-            The same seed gives the same folds.
-        """
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
-            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}.")
-        order = _generator(seed).permutation(len(self))
-        return (self._part(fold) for fold in np.array_split(order, k))
-
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the ratings to a CSV or a Parquet file, as the suffix says.
 
@@ -387,17 +323,6 @@ class Ratings:
         if len(self) < count:
             raise InputError(f"This needs {count} ratings or more; there are {len(self)}.")
 
-    def _test_count(self, share: float) -> int:
-        if not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-            raise InputError(f"share must be a number between 0 and 1, not {share!r}.")
-        self._need(2)
-        return min(max(round(float(share) * len(self)), 1), len(self) - 1)
-
-    def _part(self, test: NDArray[np.int64]) -> tuple[Ratings, Ratings]:
-        held = np.zeros(len(self), dtype=bool)
-        held[test] = True
-        return self.take(~held), self.take(held)
-
     def _drop_duplicates(self, duplicates: str) -> None:
         import polars as pl
 
@@ -431,9 +356,3 @@ class Ratings:
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
     kept, new = np.unique(rows, return_inverse=True)
     return IdMap(ids.ids[kept]), new.astype(np.int32)
-
-
-def _generator(seed: int) -> np.random.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0, not {seed!r}.")
-    return np.random.default_rng(seed)
