@@ -1,4 +1,4 @@
-"""Speed of answers: `python -m benchmarks.answers [--peers PYTHON] [--json]`.
+"""Speed of answers: `python -m benchmarks.answers [--latency] [--peers PYTHON] [--json]`.
 
 Mean and spread of many pairs, and the ten best items of every user, from draws made at random: how
 fast an answer is does not depend on what it says. The measure of top-k is implicit's, on factors of
@@ -8,6 +8,8 @@ one draw's size. It is run by the Python that `--peers` names, of an environment
 
 Runs of all take turns and the best of each counts: on a shared machine the minimum is what repeats.
 The processor's seconds, summed over threads, tell how much was waiting.
+
+`--latency` measures instead how long one user waits, and a load of a model (benchmarks/latency.py).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from bayesmf.draws import Draws
 from bayesmf.posterior import POLICIES, Posterior
 from bayesmf.ranking import Question, draw_picks, rank_users
 from bayesmf.seen import Seen
+from benchmarks import latency
 
 SHAPES = {"ml-1m": (6040, 3706, 1_000_209), "ml-10m": (69_878, 10_677, 10_000_054)}
 ROOT = Path(__file__).resolve().parents[1]
@@ -222,6 +225,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def measure_latency(args: argparse.Namespace) -> dict[str, Any]:
+    """How long one user waits, as one object."""
+    about = {"draws": args.draws, "factors": args.factors, "cores": os.cpu_count()}
+    posterior = make_posterior(SHAPES["ml-1m"], args.draws, args.factors, means=True)
+    return about | latency.latency(posterior)
+
+
 def report(found: dict[str, Any]) -> None:
     """Two tables."""
     print(
@@ -284,15 +294,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter that has implicit")
     parser.add_argument("--pairs", type=int, default=10_000_000)
-    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--draws", type=int, help="20, or 140 with --latency")
     parser.add_argument("--factors", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--shapes", nargs="*", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--latency", action="store_true", help="one user's answers, and loads")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = measure(args)
+    args.draws = args.draws or (140 if args.latency else 20)
+    found = measure_latency(args) if args.latency else measure(args)
     if args.json:
         print(json.dumps(found))
+    elif args.latency:
+        latency.report(found)
     else:
         report(found)
 

@@ -274,3 +274,25 @@ def test_the_benchmark_says_that_its_peer_is_missing(monkeypatch, capsys):
     found = json.loads(capsys.readouterr().out)
     assert "no-such-python" in found["missing"]
     assert all(run["seconds"] > 0 for run in found["runs"].values())
+
+
+def test_the_benchmark_of_one_answer(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1])
+    from benchmarks import answers, latency
+
+    monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
+    monkeypatch.setattr(latency, "TIMES", 2)
+    monkeypatch.setattr(sys, "argv", ["answers", "--latency", "--draws", "3", "--factors", "4"])
+    answers.main()
+    told = capsys.readouterr().out
+    for words in (
+        "D = 4, 3 draws",
+        "load ",
+        "a user, mean",
+        "a user, ucb",
+        "unseen user, thompson",
+    ):
+        assert words in told
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json"])
+    answers.main()
+    assert all(ms > 0 for ms in json.loads(capsys.readouterr().out)["milliseconds"].values())

@@ -35,9 +35,9 @@ BLOCK = 500_000
 SMALL = 1 << 18
 # So many users, or fewer, are scored one by one.
 FEW = 3
-# Scores nearer to each other than this, as a share of the largest or of one, may be equal but for
-# rounding: sums of some hundred products in float32 are off by a tenth of it.
-NEAR = 1e-4
+# Scores nearer to each other than this, times the largest of a row (or one) and the root of the
+# number of draws, may be equal but for rounding: sums in float32 are off by a tenth of it.
+NEAR = 1e-6
 # Items beyond those asked for, among which the ones that would be as good are looked for.
 SPARE = 4
 # Users between two calls of `progress`; what is told of their items is computed together.
@@ -223,7 +223,8 @@ class Ranker:
             forbid(scores, users, self.starts, self.seen)
         best = np.empty((len(users), min(n + SPARE, scores.shape[1])), np.int64)
         select_top(scores, np.empty(best.shape[1], np.float32), best)
-        close = near_ties(np.take_along_axis(scores, np.maximum(best, 0), 1), best >= 0)
+        found = np.take_along_axis(scores, np.maximum(best, 0), 1)
+        close = near_ties(found, best >= 0, NEAR * len(self.draws) ** 0.5)
         out = best[:, :n].copy()
         for k in np.flatnonzero(close[:, :n].any(1)):
             user, pick, items = int(users[k]), int(picks[k]), best[k][best[k] >= 0]
@@ -231,8 +232,8 @@ class Ranker:
                 # More may be as good than were found.
                 out[k] = self._top_of_one(self.alone, user, pick, n)
             else:
-                found = in_order(self.alone.of(user, pick, items), items)[:n]
-                out[k, : len(found)] = found
+                rows = in_order(self.alone.of(user, pick, items), items)[:n]
+                out[k, : len(rows)] = rows
         return out
 
     def _scores(self, users: Index, picks: Index, room: Room) -> Scores:
@@ -361,10 +362,10 @@ def in_order(scores: Floats, items: Index) -> Index:
     return items[np.lexsort((items, -scores))]
 
 
-def near_ties(scores: Scores, filled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def near_ties(scores: Scores, filled: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
     """Which scores of rows in order are so near to the next that rounding may decide."""
     scores = np.where(filled, scores, 0)
-    near = NEAR * np.maximum(np.abs(scores).max(1, keepdims=True), 1)
+    near = share * np.maximum(np.abs(scores).max(1, keepdims=True), 1)
     with np.errstate(invalid="ignore"):  # a model that has diverged
         close = scores[:, :-1] - scores[:, 1:] <= near
     return np.asarray(close & filled[:, 1:])
