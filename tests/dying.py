@@ -16,7 +16,7 @@ from perverse import Perverse
 TIMED = ("seconds", "ratings_per_second", "rmse_all_chains")
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """Stands for SIGKILL: nobody catches it, nothing is written after it."""
 
 

@@ -412,7 +412,7 @@ def test_model_counts_training_ratings(model, monkeypatch):
     ratings = np.append(rating, [3.0] * 5)
     steps = []
     monkeypatch.setattr("bayesmf.posterior.COMPONENTS", 100 * len(model.posterior_.draws))
-    found = model.calibration((users, items, ratings), steps.append)
+    found = model.calibration((users, items, ratings), progress=steps.append)
     assert isinstance(found, Calibration)
     assert (sum(steps), max(steps)) == (605, 100)
     assert found.overall == model.evaluate((users, items, ratings))

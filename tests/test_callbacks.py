@@ -1,14 +1,20 @@
 """What listeners show and decide."""
 
 import io
+import re
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from bayesmf.callbacks import EarlyStop, Event, History, Progress
+from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
+from bayesmf.callbacks import EarlyStop, Event, History, Plan, Progress
+from problems import planted
 
 EVENT = Event(
-    chain=0, epoch=1, epochs=40, seconds=4.0, burning=False, draws=1, rmse=0.9,
+    chain=0, epoch=1, epochs=40, stage=0, seconds=4.0, burning=False, draws=1, rmse=0.9,
     rmse_all_chains=0.8, train_rmse=0.7, tau=1.5, step_size=1e-3, ratings_per_second=2.5e7,
 )  # fmt: skip
 
@@ -24,35 +30,129 @@ class _Screen(io.StringIO):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_for_terminals(terminal, monkeypatch):
-    screen = _Screen(terminal)
-    monkeypatch.setattr("sys.stderr", screen)
-    progress = Progress(after_seconds=0.0, every_seconds=0.0)
+    monkeypatch.setattr("sys.stderr", screen := _Screen(terminal))
+    monkeypatch.setenv("COLUMNS", "100")
+    progress = Progress(after_seconds=0.0)
     for epoch in (1, 2):
         progress(replace(EVENT, epoch=epoch))
+    time.sleep(0.3)
     progress.close()
     shown = screen.getvalue()
     if not terminal:
         assert shown == ""
         return
-    assert "RMSE 0.8000, 25.0M ratings/s" in shown
-    assert "epoch 2/40" in shown
-    # Two epochs took four seconds by the fit's own clock: 38 more take about 76.
-    assert "01:1" in shown.split("epoch 2/40")[-1]
-    assert "left" in shown
+    assert "| 2 of 40 passes, RMSE 0.8000, 25.0M ratings/s" in shown
+
+
+def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
+    """Beyond the end of a stage, and up to the longest there can be: never a traceback."""
+    monkeypatch.setattr("sys.stderr", screen := _Screen(True))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("bayesmf.callbacks.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    clock = iter(range(10_000))
+    progress = Progress(after_seconds=0.0)
+    for epoch in range(1, 121):
+        event = replace(EVENT, epoch=epoch, epochs=120, stage=1 + epoch // 12, rmse_all_chains=None)
+        progress(event)
+        assert progress._pieces(event, epoch)[0] == f"{epoch} of at most 120 passes"
+        assert not any("left" in piece for piece in progress._pieces(event, epoch))
+    time.sleep(0.3)
+    progress.close()
+    assert "stage 11 |" in screen.getvalue()
+    assert "120 of at most 120 passes, train RMSE 0.7000" in screen.getvalue()
+
+
+def test_the_time_left_is_by_the_walls_clock(monkeypatch):
+    """The fit's own clock may be a simulated one. Three seconds a pass, 30 passes to come."""
+    now = [100.0]
+    monkeypatch.setattr("bayesmf.callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
+    progress = Progress(show=False)
+    progress.begin(Plan(n_chains=1, epochs=40, max_seconds=None, validated=True))
+    for epoch in range(1, 11):
+        progress(replace(EVENT, epoch=epoch, seconds=0.001 * epoch))
+        now[0] += 3.0
+    now[0] -= 3.0
+    left = [piece for piece in progress._pieces(replace(EVENT, epoch=10), 10) if "left" in piece]
+    assert left == ["01:30 left"]
+    # Where the clock ends the run sooner, that is what is left.
+    progress._plan = Plan(1, 40, max_seconds=10.0, validated=True)
+    assert "00:06 left" in progress._pieces(replace(EVENT, epoch=10, seconds=4.0), 10)
 
 
 def test_progress_waits_and_starts_anew(monkeypatch):
-    screen = _Screen(True)
-    monkeypatch.setattr("sys.stderr", screen)
-    patient, again = Progress(after_seconds=100.0), Progress(0.0, 0.0)
+    monkeypatch.setattr("sys.stderr", screen := _Screen(True))
+    patient, again = Progress(after_seconds=100.0), Progress(0.0)
     patient(EVENT)
+    time.sleep(0.2)
     assert screen.getvalue() == ""
+    patient.close()
     again(replace(EVENT, epoch=30, rmse=None, rmse_all_chains=None))
+    time.sleep(0.3)
     again(EVENT)  # a second fit with the same object
+    time.sleep(0.3)
     again.close()
     shown = screen.getvalue()
     assert "train RMSE 0.7000" in shown
-    assert "epoch 1/40" in shown.split("epoch 30/40")[-1]
+    assert "1 of 40 passes" in shown.split("30 of 40 passes")[-1]
+
+
+# -- callbacks that are none, and callbacks that fail ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([Progress], "the class Progress: make one of it, Progress()"),
+        (Progress(), "callbacks is a list of callables: write callbacks=[...] around Progress"),
+        (print, "around print"),
+        ([3], "callbacks holds 3, which cannot be called"),
+        ([EarlyStop()], "EarlyStop looks at the validation RMSE, and there is no validation set"),
+    ],
+)
+def test_callbacks_are_checked_before_anything_is_done(given, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        BayesianMF(2, callbacks=given).fit("no such file")
+
+
+def test_early_stop_takes_numbers_that_mean_something():
+    for options in ({"patience": -1}, {"patience": 1.5}, {"least": -1e-3}, {"least": "x"}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            EarlyStop(**options)
+    assert EarlyStop(0, 0).patience == 0
+
+
+def test_a_callback_that_fails_never_loses_the_run():
+    heard = []
+
+    def broken(event):
+        heard.append(event.epoch)
+        raise ValueError("no such thing")
+
+    after = History()
+    with pytest.warns(CallbackWarning, match="broken failed after epoch 1 .*no such thing"):
+        model = BayesianMF(
+            2, sampler=Gibbs(epochs=8), callbacks=[broken, after], random_state=0
+        ).fit(planted(30, 20, 300))
+    assert heard == [1]  # once, and then left alone
+    assert len(after.events) == 8 and model.report_["epochs"] == 8
+    quiet = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(planted(30, 20, 300))
+    assert np.array_equal(model.predict([1, 2], [3, 4]), quiet.predict([1, 2], [3, 4]))
+
+
+def test_a_callback_may_know_the_plan():
+    class Planner:
+        def begin(self, plan):
+            self.plan = plan
+
+        def __call__(self, event):
+            assert event.epochs == self.plan.epochs
+
+    planner = Planner()
+    BayesianMF(2, callbacks=[planner], max_seconds=60, random_state=0).fit(planted(30, 20, 300))
+    assert planner.plan == Plan(n_chains=2, epochs=120, max_seconds=60.0, validated=False)
+
+
+# -- EarlyStop and History ------------------------------------------------------------------------
 
 
 def test_early_stop_counts_epochs_without_improvement():

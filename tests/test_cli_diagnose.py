@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bayesmf import BayesianMF, Ratings, storage
-from bayesmf.cli.diagnose import verdict
+from bayesmf.cli.diagnose import KINDS
 from cli_tools import SGD, Data, contents, make_data, run
 
 PICTURES = {"reliability.png", "pit.png", "traces.png", "rmse.png"}
@@ -29,32 +29,24 @@ def test_diagnose(data: Data) -> None:
     assert found["diagnostics"] == model.diagnose()
     assert (found["chains"], found["draws_per_chain"]) == (2, 45)
     assert found["fit"] == model.report_
-    assert found["verdict"].startswith("R-hat of predictions ")
+    assert found["verdict"] == model.report_["convergence"]["verdict"]
+    assert found["converged"] is model.report_["convergence"]["converged"] is True
     assert (found["test"], found["calibration"], found["plots"]) == (None, None, [])
     told = run("diagnose", data.model).out
-    assert all(f"\n{name} " in told for name in ("prediction", "tau", "lambda_U", "lambda_b"))
+    assert all(f"\n{name} " in told for name in KINDS.values())
     assert "Gibbs: " in told
-    assert told.endswith(f"\n\n{found['verdict']}\n")
+    assert " ".join(told.split()).startswith(f"converged {found['verdict']} ratings")
 
 
 def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
     assert run("fit", data.train, "--out", tmp_path / "m", *SGD).status == 0
     found = run("diagnose", tmp_path / "m", "--json").json
     assert found["diagnostics"]["prediction"]["rhat"] is None
-    assert "cannot be known" in found["verdict"]
+    assert found["converged"] is None and "SGD looks for one best point" in found["verdict"]
     ran = run("diagnose", tmp_path / "m", "--plots", tmp_path / "p")
-    assert "cannot be known" in ran.out
+    assert ran.out.startswith("converged  SGD looks for one best point")
     assert contents(tmp_path / "p") == {"rmse.png"}
     assert ran.err == "bayesmf: traces.png is not drawn: one draw of a chain is no trace\n"
-
-
-def test_verdicts() -> None:
-    assert verdict(2, 50, 1.01) == "R-hat of predictions 1.010: the 2 chains agree."
-    assert "sample longer" in verdict(2, 50, 1.2)
-    assert "sample longer" in verdict(1, 50, float("inf"))
-    assert "--chains 2" in verdict(1, 50, 1.01)
-    assert "cannot be known" in verdict(2, 3, float("nan"))
-    assert "cannot be known" in verdict(2, 50, float("nan"))
 
 
 # -- calibration ----------------------------------------------------------------------------------
@@ -92,7 +84,7 @@ def test_calibration_for_people(data: Data) -> None:
     assert counts == [a + b for a, b in zip(want.pit[::2], want.pit[1::2], strict=True)]
     longest = max(len(marks) for _, marks in bars)
     assert [len(m) == longest for _, m in bars] == [n == max(counts) for n in counts]
-    assert ran.out.endswith(f"\n{want.verdict}\n")
+    assert f" intervals {want.verdict} ratings " in " ".join(ran.out.split())
 
 
 def test_unseen_ids_are_in_the_lowest_group(data: Data, tmp_path: Path) -> None:
@@ -111,7 +103,7 @@ def test_too_narrow_intervals_are_told(data: Data, tmp_path: Path) -> None:
     args = ("--sampler", "sgd", "--epochs", "300", "--factors", "8", "--regularization", "0.01")
     assert run("fit", data.train, "--out", tmp_path / "m", *args).status == 0
     ran = run("diagnose", tmp_path / "m", "--test", data.test)
-    assert ran.out.splitlines()[-1].startswith("Intervals are too narrow")
+    assert "\nintervals  Intervals are too narrow" in ran.out
 
 
 # -- pictures -------------------------------------------------------------------------------------

@@ -62,9 +62,10 @@ def test_simulated_workers_give_the_same_model_and_their_own_time(ratings, tmp_p
 
 
 def test_people_are_told_who_waited(ratings, tmp_path, capsys):
-    assert _fit(ratings, tmp_path / "m", "--workers", "2") == 0
+    more = ("--engine", "simulated", "--workers", "2")
+    assert _fit(ratings, tmp_path / "m", *more) == 0
     told = capsys.readouterr().out
-    assert "threads, 2 workers, idle" in told
+    assert "simulated, 2 workers, idle" in told
     assert "slowest block" in told
 
 

@@ -133,7 +133,9 @@ ALLOWED = {
         "callbacks", "checkpoints", "engines", "habits", "learning", "looking",
         "model_folder", "predicting", "recommending", "samplers", "tables",
     },
-    "looking": {"calibration", "canvas", "monitor", "panels", "posterior", "scoring"},
+    "looking": {
+        "calibration", "canvas", "convergence", "monitor", "panels", "posterior", "scoring",
+    },
     "timing": {
         "batches", "chain", "clocks", "engines", "estimator", "rounds", "samplers", "server",
         "settings",
@@ -157,8 +159,8 @@ ALLOWED = {
     "panels": {"calibration", "canvas", "gaps"},
     "plots": {"calibration", "canvas", "diagnostics", "gaps", "panels"},
     "paper": {
-        "callbacks", "canvas", "engines", "oracle", "preparing", "progress", "samplers", "schedules", "server",
-        "settings", "storage", "synthetic", "timing",
+        "callbacks", "canvas", "engines", "oracle", "preparing", "progress", "samplers",
+        "schedules", "server", "settings", "storage", "synthetic", "timing",
     },
     "demo": {"diagnostics", "estimator", "figures", "progress", "results", "samplers", "synthetic"},
 }  # fmt: skip

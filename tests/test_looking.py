@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError, looking, storage
+from bayesmf.convergence import headline
 from bayesmf.panels import Unknown, running_median
 from looks import check_legends, check_text, lines
 from problems import planted
@@ -29,7 +30,7 @@ def plt():
 
 def fitted(sampler, triple=None, validation=None, **options):
     model = BayesianMF(2, sampler=sampler, random_state=0, **options)
-    return model.fit(planted(40, 30, 600) if triple is None else triple, validation)
+    return model.fit(planted(40, 30, 600) if triple is None else triple, validation=validation)
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +64,11 @@ def words():
     [
         ("auto", planted(40, 30, 600)),
         (Gibbs(epochs=9, burn_in=3), words()),
-        (Gibbs(epochs=1, burn_in=0), (["a"], ["x"], [3.0])),
+        (Gibbs(epochs=1, burn_in=0), (["a", "b"], ["x", "x"], [3.0, 4.0])),
         (Gibbs(epochs=6, burn_in=1, n_chains=7), planted(12, 9, 60)),
         (SGD(epochs=9), planted(40, 30, 600)),
     ],
-    ids=["default", "names, one chain", "one rating", "many chains", "SGD"],
+    ids=["default", "names, one chain", "two ratings", "many chains", "SGD"],
 )
 def test_every_fit_can_be_looked_at(picture, sampler, ratings, plt):
     model = fitted(sampler, ratings)
@@ -75,7 +76,9 @@ def test_every_fit_can_be_looked_at(picture, sampler, ratings, plt):
     assert plt.get_fignums() == [ax.figure.number]
     check_text(ax.figure)
     check_legends(ax.figure)
-    if isinstance(sampler, SGD) and picture != "calibration":
+    if isinstance(sampler, SGD) and picture == "convergence":
+        assert title(ax) == "SGD: one point, nothing to converge"
+    if isinstance(sampler, SGD) and picture == "uncertainty":
         assert title(ax).startswith("One draw: ")
 
 
@@ -166,24 +169,14 @@ def test_no_history(model, tmp_path):
         BayesianMF.load(tmp_path / "old").plot_convergence()
 
 
-@pytest.mark.parametrize(
-    ("found", "told"),
-    [
-        ({"verdict": "All is well."}, "All is well."),
-        ({"rhat": 1.0234, "converged": True}, "Sampled enough (R-hat 1.02)"),
-        ({"rhat": None, "converged": False}, "Not sampled enough: go on"),
-        (
-            {"rhat": 1.2, "ended_by": "longest run", "target": "balanced", "converged": None},
-            "Longest run, target 'balanced' not reached (R-hat 1.20)",
-        ),
-        ({"rhat": None, "ended_by": "max_seconds"}, "Stopped by max_seconds"),
-        ({}, None),
-        (None, None),
-    ],
-)
-def test_titles_of_convergence(found, told):
-    assert looking.convergence_title({"convergence": found}, 9) == told
-    assert looking.convergence_title({"convergence": found}, 1).startswith("One draw: ")
+def test_the_title_of_convergence_is_the_verdict(model):
+    found = model.report_["convergence"]
+    assert title(model.plot_convergence()) == headline(found)
+    assert f"R-hat {found['rhat']:.3f}" in headline(found) and found["verdict"]
+    # Models of earlier versions have none.
+    told = "Errors over the passes of a fit"
+    for old in (None, {"rhat": 1.2, "ended_by": "longest run", "target": "balanced"}):
+        assert looking.convergence_title({"convergence": old}) == told
 
 
 # -- calibration ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, InputError
+from bayesmf import BayesianMF, Gibbs, InputError, Ratings
 from bayesmf.chain import Settings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.keeping import Growing
@@ -98,7 +98,7 @@ def test_time_ends_a_run_of_known_length():
     )
     report = model.fit(PLANTED).report_
     assert report["epochs"] < 30
-    assert report["convergence"] is None
+    assert report["convergence"]["ended_by"] == "max_seconds"
     assert len(model.posterior_.draws) >= 1
 
 
@@ -118,7 +118,7 @@ def test_a_run_that_does_not_converge_has_an_end(monkeypatch):
 
 def test_no_run_is_shorter_than_its_target_says(monkeypatch):
     ends = stages(1.0, 60)
-    easy = TARGETS["fast"]._replace(loss=np.inf, least=ends[1] + 1, most=60)
+    easy = TARGETS["fast"]._replace(loss=np.inf, rhat=np.inf, least=ends[1] + 1, most=60)
     monkeypatch.setitem(TARGETS, "fast", easy)
     report = run(DATA, _settings(target="fast"), Serial())
     assert report.epochs == ends[2]
@@ -352,12 +352,18 @@ def test_settings_may_be_numpy_scalars(tmp_path):
 
 
 def test_the_rmse_that_is_followed_is_that_of_predict():
+    """Unseen ids included: 1,201 of both sides are in the validation set alone."""
     user, item, value = planted(60, 40, 1500)
-    train, test = (user[300:], item[300:], value[300:]), (user[:300], item[:300], value[:300])
-    model = BayesianMF(2, target="fast", max_draws=4000, random_state=0).fit(train, test)
-    known = np.isin(test[0], train[0]) & np.isin(test[1], train[1])
-    error = model.predict(test[0][known], test[1][known]) - test[2][known]
+    user, item = user.copy(), item.copy()
+    user[:20], item[20:40] = 1_201, 1_201
+    train = Ratings(user[300:], item[300:], value[300:])
+    test = Ratings(user[:300], item[:300], value[:300])
+    model = BayesianMF(2, target="fast", max_draws=4000, random_state=0)
+    model.fit(train, validation=test)
+    error = model.predict(test.users, test.items) - test.rating
     assert len(model.history_) < SEGMENTS + 3 + SEGMENTS  # parts of at most two draws
-    assert model.history_[-1]["rmse_all_chains"] == pytest.approx(
-        np.sqrt(np.mean(error**2)), rel=4e-3
-    )
+    rmse = np.sqrt(np.mean(error**2))
+    assert model.history_[-1]["rmse_all_chains"] == pytest.approx(rmse, rel=4e-3)
+    # At the end it is the same number, to the bit, as that of evaluate.
+    assert model.report_["validation_rmse"] == model.evaluate(test).rmse
+    assert model.report_["validation_rmse"] == pytest.approx(rmse, rel=1e-6)

@@ -48,6 +48,16 @@ def verdict(found: Found) -> str:
     )
 
 
+def headline(found: Found) -> str:
+    """The same in few words, for a picture's title."""
+    if found["rule"] in OPTIMISERS:
+        return f"{found['rule']}: one point, nothing to converge"
+    if found["rhat"] is None:
+        return "Too few draws to know whether it converged"
+    word = "Converged" if converged(found) else "Not converged"
+    return f"{word}: R-hat {found['rhat']:.3f}, limit {found['limit']:g}"
+
+
 def _gain(found: Found) -> str:
     if found["loss"] is None:
         return ""

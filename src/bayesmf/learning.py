@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,19 @@ def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | Packe
         if columns is not None:
             raise InputError("columns does nothing for packed ratings: give it to pack")
         return packed
-    if isinstance(y, Ratings | PackedRatings | str) or len(getattr(y, "shape", (0,))) == 2:
+    if _is_table(y):
         raise InputError(
             "the second argument of fit is y, one rating for each pair in X: pass a validation set "
             "as validation=..."
         )
     return Ratings.of_pairs(X, y, columns)
+
+
+def _is_table(y: Any) -> bool:
+    """Whether y is a table of ratings, which no column of numbers can be."""
+    if isinstance(y, Ratings | PackedRatings | str | PathLike) or len(getattr(y, "shape", ())) == 2:
+        return True
+    return isinstance(y, tuple) and len(y) in (3, 4) and all(hasattr(c, "__len__") for c in y)
 
 
 def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | None:

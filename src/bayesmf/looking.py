@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bayesmf import canvas, panels
 from bayesmf.calibration import Calibration
+from bayesmf.convergence import headline
 from bayesmf.errors import InputError
 from bayesmf.monitor import BURN_SHARE
 from bayesmf.panels import Unknown
@@ -152,9 +153,9 @@ class Looking(Scoring):
 
 
 def convergence_title(report: Mapping[str, Any]) -> str:
-    """The verdict of the report; models of earlier versions have none."""
+    """The verdict of the report in few words; models of earlier versions have none."""
     found = report.get("convergence") or {}
-    return str(found.get("verdict") or "Errors over the passes of a fit")
+    return headline(found) if "verdict" in found else "Errors over the passes of a fit"
 
 
 def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:
