@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
+import multiprocessing.reduction
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -13,11 +16,13 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyte
 
-ROWS = 200
+ROWS, TIMEOUT = 200, 180.0
+_TERMINAL = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -65,23 +70,105 @@ def session(
     columns: int,
     env: dict[str, str] | None = None,
     on_screen: Callable[[str], bytes | None] = lambda text: None,
-    timeout: float = 120.0,
+    cwd: Path | None = None,
 ) -> Session:
-    """Run a command in a terminal.
+    """Run a program in a terminal.
 
     `on_screen` is shown every state of the screen, and gives what to type, if anything.
     """
+
+    def start(slave: int) -> Callable[[], int]:
+        process = subprocess.Popen(
+            [str(arg) for arg in args], stdin=slave, stdout=slave, stderr=slave, cwd=cwd,
+            env={**os.environ, **_TERMINAL, **(env or {})},
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        return lambda: process.wait(TIMEOUT)
+
+    return _watch(start, columns, on_screen)
+
+
+def bayesmf(*args: object, columns: int = 80, **options: Any) -> Session:
+    """Run the command line in a terminal, and look for what must never be there."""
+    return session([sys.executable, "-m", "bayesmf", *args], columns, **options).check()
+
+
+# -- the same without the second and a half that importing takes ----------------------------------
+
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["bayesmf.cli.fit", "bayesmf.estimator", "terminal"])
+
+
+def forked(
+    *args: object,
+    columns: int = 80,
+    env: dict[str, str] | None = None,
+    on_screen: Callable[[str], bytes | None] = lambda text: None,
+    cwd: Path | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> Session:
+    """Like `bayesmf`, forked from a process that has imported everything already.
+
+    `prepare` is a function of a module, called before the command.
+    """
+
+    def start(slave: int) -> Callable[[], int]:
+        told = {**_TERMINAL, **(env or {})}
+        fd = multiprocessing.reduction.DupFd(slave)
+        work = ([str(arg) for arg in args], fd, told, str(cwd or "."), prepare)
+        process = _SERVER.Process(target=_command, args=work)
+        process.start()
+
+        def wait() -> int:
+            process.join(TIMEOUT)
+            assert process.exitcode is not None
+            return process.exitcode
+
+        return wait
+
+    return _watch(start, columns, on_screen).check()
+
+
+def _command(args: list[str], fd: Any, env: dict[str, str], cwd: str, prepare: Any) -> None:
+    slave = fd.detach()
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for stream in (0, 1, 2):
+        os.dup2(slave, stream)
+    os.close(slave)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    os.environ.update(env)
+    os.chdir(cwd)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from bayesmf.cli import main
+
+    if prepare is not None:
+        prepare()
+    sys.argv = ["bayesmf", *args]
+    try:
+        status = main()
+    except SystemExit as ended:  # -h
+        status = int(ended.code or 0)
+    sys.stdout.flush()
+    os._exit(status)
+
+
+# -- reading the screen ---------------------------------------------------------------------------
+
+
+def _watch(
+    start: Callable[[int], Callable[[], int]],
+    columns: int,
+    on_screen: Callable[[str], bytes | None],
+) -> Session:
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-    process = subprocess.Popen(
-        [str(arg) for arg in args], stdin=slave, stdout=slave, stderr=slave,
-        env={**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **(env or {})},
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
+    wait = start(slave)
     os.close(slave)
     screen = _Screen(columns, ROWS)
-    stream, found = pyte.ByteStream(screen), Session(columns)
-    end, raw = time.monotonic() + timeout, b""
+    stream, found, raw = pyte.ByteStream(screen), Session(columns), b""
+    end = time.monotonic() + TIMEOUT
     try:
         while time.monotonic() < end:
             if not select.select([master], [], [], 0.1)[0]:
@@ -100,16 +187,8 @@ def session(
             typed = on_screen("\n".join(shown))
             if typed:
                 os.write(master, typed)
-        found.status = process.wait(max(1.0, end - time.monotonic()))
+        found.status = wait()
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        os.close(master)
+        os.close(master)  # what still runs is hung up
     found.raw, found.wraps = raw.decode(errors="replace"), screen.wraps
     return found
-
-
-def bayesmf(*args: object, columns: int = 80, **options: Any) -> Session:
-    """Run the command line in a terminal, and look for what must never be there."""
-    return session([sys.executable, "-m", "bayesmf", *args], columns, **options).check()

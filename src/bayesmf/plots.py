@@ -115,8 +115,11 @@ def pit(calibration: Calibration, path: Path) -> Path:
 # -- chains ---------------------------------------------------------------------------------------
 
 
-def traces(quantities: Mapping[str, Floats], path: Path) -> Path:
-    """Tau, the worst of the precisions, and three predictions over draws, chain by chain."""
+def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> Path:
+    """Tau, the worst of the precisions, and three predictions over draws, chain by chain.
+
+    `headline` is the verdict on all of it: what single panels say is detail.
+    """
     panels = [("Noise precision", "tau (1 / points$^2$)", quantities["tau"])]
     for side, name in (("user", "lambda_U"), ("item", "lambda_V")):
         x = quantities[name]
@@ -129,6 +132,7 @@ def traces(quantities: Mapping[str, Floats], path: Path) -> Path:
         panels.append((f"{of} of {len(order)} predictions", "rating (points)", x[:, :, pair]))
     with canvas.drawing(12, 6.2) as figure:
         axes = figure.subplots(2, 3, sharex=True)
+        figure.suptitle(headline or None, fontsize=12, weight="bold", x=0.01, ha="left")
         for ax, (title, unit, values) in zip(axes.flat, panels, strict=True):
             _trace(ax, title, unit, values)
         for ax in axes[1]:
@@ -188,8 +192,9 @@ def draw(
     quantities: Mapping[str, Floats],
     history: Sequence[Event],
     calibration: Calibration | None = None,
+    headline: str = "",
 ) -> tuple[list[Path], list[str]]:
-    """Draw what can be drawn into a folder that exists.
+    """Draw what can be drawn into a folder that exists; `headline` is the verdict on the chains.
 
     Returns
     -------
@@ -203,7 +208,7 @@ def draw(
         todo.append(lambda: reliability(calibration, folder / "reliability.png"))
         todo.append(lambda: pit(calibration, folder / "pit.png"))
     if quantities["tau"].shape[1] > 1:
-        todo.append(lambda: traces(quantities, folder / "traces.png"))
+        todo.append(lambda: traces(quantities, folder / "traces.png", headline))
     else:
         missing.append("traces.png is not drawn: one draw of a chain is no trace")
     if history:

@@ -133,7 +133,8 @@ class Line:
                 if self._notebook and threading.current_thread() is not threading.main_thread():
                     return
                 self._bar = _make_bar(self._notebook)
-            width = None if self._notebook else screen_width(sys.stderr) - 1
+            # Room for ^C, which a terminal shows behind it.
+            width = None if self._notebook else screen_width(sys.stderr) - 3
             self._bar.ncols = width
             self._bar.total = self._total or None
             self._bar.n = self._done

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.answer_kernels import add_block, add_bonus, correct_rated, forbid, select_top
-from bayesmf.errors import InputError
+from bayesmf.checks import one_of
 from bayesmf.one_user import UserScores
 from bayesmf.parallel import Pool, parts
 from bayesmf.params import Rows, readonly
 from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
+from bayesmf.tabular import Columns, Tabular
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]
@@ -44,9 +45,12 @@ SPARE = 4
 TOGETHER = 4096
 
 
-@dataclass(frozen=True)
-class Recommendations:
+@dataclass(frozen=True, repr=False)
+class Recommendations(Tabular):
     """The best items of many users, by column: row k of each array belongs to `users[k]`.
+
+    As a table (`to_pandas()`, `to_polars()`, `to_arrow()`, iteration) it has a row for each user
+    and item: user, rank, item, mean, std, and low and high where there are intervals.
 
     Attributes
     ----------
@@ -81,7 +85,23 @@ class Recommendations:
         return cls(np.asarray(users), named, numbers[0], numbers[1], low, high, filled.sum(1))
 
     def __len__(self) -> int:
-        return len(self.users)
+        return int(self.counts.sum())
+
+    def __repr__(self) -> str:
+        return f"Recommendations({len(self):,} items for {len(self.users):,} users)"
+
+    def _title(self) -> str:
+        return repr(self)
+
+    def _columns(self) -> Columns:
+        user, place = np.nonzero(self.filled)
+        numbers = {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
+        return {
+            "user": self.users[user],
+            "rank": place + 1,
+            "item": self.items[self.filled],
+            **{name: x[self.filled] for name, x in numbers.items() if x is not None},
+        }
 
     @property
     def filled(self) -> NDArray[np.bool_]:
@@ -103,8 +123,7 @@ class Question:
 
     def check(self) -> None:
         """Before any work."""
-        if self.policy not in POLICIES:
-            raise InputError(f"policy {self.policy!r} is none of {', '.join(map(repr, POLICIES))}")
+        one_of("policy", self.policy, POLICIES)
         if self.level is not None:
             check_level(self.level)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _dispatch(args)
         # Here, where a closed pipe can still be met in silence.
         sys.stdout.flush()
+        if argv is None:  # all is done: a Ctrl-C from now on would only make it look as if not
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     except (Exception, KeyboardInterrupt) as error:
         if debug and not isinstance(error, BrokenPipeError):
             traceback.print_exc()

@@ -131,9 +131,11 @@ def _make_folder(folder: Path) -> None:
 
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
+    from bayesmf.looking import convergence_title
     from bayesmf.plots import draw
 
-    drawn, missing = draw(folder, model._traces(N_PAIRS, 0), model.history_, calibration)
+    headline = convergence_title(model.report_)
+    drawn, missing = draw(folder, model._traces(N_PAIRS, 0), model.history_, calibration, headline)
     for sentence in missing:
         note(sentence)
     return drawn

@@ -35,6 +35,14 @@ def _entry(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=" " * 13)
 
 
+def _in_usage(action: argparse.Action) -> str:
+    """An option with its value, or a positional argument, perhaps of several."""
+    name = str(action.metavar)
+    if action.option_strings:
+        return f"{action.option_strings[-1]} {name}"
+    return {"*": f"[{name} ...]", "+": f"{name} ..."}.get(str(action.nargs), name)
+
+
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, and where to read more, instead of the whole usage."""
 
@@ -49,6 +57,13 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
+    def format_help(self) -> str:
+        """With what must be given in the usage; the many options are listed below it."""
+        needed = [_in_usage(a) for a in self._actions if a.required or not a.option_strings]
+        if needed:
+            self.usage = " ".join(["%(prog)s", *needed, "[options]"])
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         known = [name for name in self._option_string_actions if name.startswith("--")]
         unknown = [word for word in message.split()[2:] if word.startswith("--")]
@@ -60,7 +75,7 @@ def command(name: str, description: str, *examples: str) -> Parser:
     """The parser of a command; its help ends with examples."""
     shown = "\n".join(f"  bayesmf {name} {example}" for example in examples)
     text = " ".join(description.split())
-    parser = Parser(f"bayesmf {name}", text, f"example:\n{shown}")
+    parser = Parser(f"bayesmf {name}", text, f"example:\n{shown}", "%(prog)s [options]")
     parser.add_argument(DEBUG, action="store_true", help="show where an error comes from")
     return parser
 

@@ -1,0 +1,250 @@
+"""Every command in a real terminal of several widths: what is drawn is read from the screen.
+
+What answers from an empty cache of compiled code is run by a program of its own; the rest is forked
+from one that has imported everything, and finds its code compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bayesmf import Synthetic
+from terminal import Session, bayesmf, forked, session
+
+WIDTHS = (60, 80, 200)
+BAR = r"\|[^|]*\|"
+PASSES = rf"(burn-in|stage \d+|sampling|learning) {BAR} \d+ of (at most )?\d+ passes"
+FACTS = r"(, (train )?RMSE \d\.\d{4}(, \d\d:\d\d left)?(, \d+\.\dM ratings/s)?)?"
+# A whole line of a bar, nothing of it cut off.
+WHOLE = re.compile(rf"{PASSES}{FACTS}")
+# Bars are shown at once: tests cannot wait two seconds each time.
+AT_ONCE = {"BAYESMF_PROGRESS_AFTER": "0"}
+
+
+class Place(NamedTuple):
+    """A folder with files, an empty cache of compiled code, and the fit that filled it."""
+
+    folder: Path
+    cold: dict[str, str]
+    first: Session
+
+
+def fit(out: str, *more: object) -> list[object]:
+    return ["fit", "train.csv", "--out", out, "--test", "test.csv", "--factors", "3", *more]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("terminal")
+    train, test = Synthetic(300, 200, 8000, seed=1).ratings().split(0.1)
+    train.write(folder / "train.csv")
+    test.write(folder / "test.csv")
+    Synthetic(300, 200, 50_000, seed=2).ratings().write(folder / "many.csv")
+    cold = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    first = bayesmf(*fit("model", "--validation", "test.csv"), columns=80, env=cold, cwd=folder)
+    return Place(folder, cold, first)
+
+
+def bars(found: Session) -> list[str]:
+    return [line for line in found.lines if "|" in line and "passes" in line]
+
+
+def test_the_first_fit_of_all(place: Place) -> None:
+    """From an empty cache, with the bar's own patience."""
+    found = place.first
+    assert found.status == 0
+    assert (place.folder / "model" / "manifest.json").exists()
+    assert any(re.fullmatch(r"compiling \.\.\. \d+ s", line) for line in found.lines)
+    assert re.search(r"^compiling +\d+ s; later runs load what was compiled$", found.text, re.M)
+    assert re.search(r"^converged +(Converged|Not converged): ", found.text, re.M)
+    assert re.search(r"^saved +\S+model$", found.text, re.M)
+    # Nothing is left of what was drawn on the way.
+    assert "compiling ..." not in found.text and "|" not in found.text
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_fit(place: Place, columns: int) -> None:
+    """Long enough to be looked at beyond its first stage: where the bar once ended the run."""
+    args = fit(f"m{columns}", "--target", "accurate", "--max-seconds", "1.5")
+    found = forked(*args, columns=columns, env=AT_ONCE, cwd=place.folder)
+    assert found.status == 0
+    drawn = bars(found)
+    assert drawn and all(WHOLE.fullmatch(line) for line in drawn), drawn
+    stages = {int(m[1]) for line in drawn if (m := re.match(r"stage (\d+) ", line))}
+    assert max(stages) > 1
+    assert any("of at most 500 passes" in line for line in drawn)
+    assert not any("left" in line for line in drawn)  # of a growing run nobody knows it
+    assert re.search(r"^saved ", found.text, re.M) and "|" not in found.text
+    if columns == 200:
+        assert any("M ratings/s" in line for line in drawn)
+
+
+def test_a_run_of_known_length_tells_the_time_left(place: Place) -> None:
+    args = fit("long", "--sampler", "gibbs", "--epochs", "4000", "--max-seconds", "2.5")
+    found = forked(*args, columns=100, env=AT_ONCE, cwd=place.folder)
+    assert found.status == 0
+    drawn = [line for line in bars(found) if "left" in line]
+    assert drawn and all(WHOLE.fullmatch(line) for line in drawn), drawn
+    # The clock ends it, long before 4,000 passes would: and that is what is left.
+    assert all(line.split(" left")[0].endswith(("00:00", "00:01", "00:02")) for line in drawn)
+
+
+ANSWERS = {
+    "evaluate": "evaluate model test.csv",
+    "predict": "predict model test.csv --out p.csv",
+    "recommend": "recommend model 1 2 nobody -n 3",
+    "recommend all": "recommend model --all --out r.csv",
+    "diagnose": "diagnose model --test test.csv",
+}
+OTHERS = {
+    "pack": "pack train.csv --out packed --overwrite",
+    "synth": "synth --shape ml-100k --scale 0.1 --out s.csv",
+    "bench": "bench --shape ml-100k --scale 0.02 --factors 3 --repeats 1 --only gibbs answers",
+    "paper": "paper cost --scale 0.0002 --budget 1 --dimensions 3 --jobs 1 --out paper",
+    "demo": "demo --out demo",
+    "help": "-h",
+    "help of fit": "fit -h",
+    "an error": "fit no-such-file-of-ratings.csv --out none",
+}
+
+
+def small_demo() -> None:
+    from bayesmf import demo
+
+    sizes = demo.Sizes(120, 90, 3000, 20, 20, 12)
+    demo.Sizes = lambda: sizes  # type: ignore[assignment,misc]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_from_an_empty_cache(place: Place, name: str) -> None:
+    """Of the kernels for this answer; those for fitting are there."""
+    found = bayesmf(*ANSWERS[name].split(), columns=80, env=place.cold, cwd=place.folder)
+    assert found.status == 0, found.text
+
+
+@pytest.mark.parametrize("name", {**ANSWERS, **OTHERS})
+def test_every_command_at_every_width(place: Place, name: str) -> None:
+    command, texts = {**ANSWERS, **OTHERS}[name], []
+    for columns in WIDTHS:
+        prepare = small_demo if name == "demo" else None
+        found = forked(
+            *command.split(), columns=columns, env=AT_ONCE, cwd=place.folder, prepare=prepare
+        )
+        assert found.status == (2 if name == "an error" else 0), found.text
+        texts.append(" ".join(found.text.split()))
+    if name == "an error":  # one sentence, whole at every width
+        assert len(set(texts)) == 1
+        assert texts[0].startswith("bayesmf: error: There is no file or folder no-such-file")
+    if name == "demo":
+        assert "4. Ten films for" in texts[0] and " in all" in texts[0]
+
+
+# -- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+def press(when: str) -> tuple[dict[str, int], object]:
+    """Types Ctrl-C once, when a text is on the screen."""
+    pressed = {"times": 0}
+
+    def on_screen(text: str) -> bytes | None:
+        if pressed["times"] == 0 and when in text:
+            pressed["times"] = 1
+            return b"\x03"
+        return None
+
+    return pressed, on_screen
+
+
+@pytest.mark.parametrize(
+    ("when", "more"),
+    [
+        ("compiling ...", ("--sampler", "sgd")),
+        ("reading", ()),
+        ("passes", ("--target", "accurate")),
+        ("scoring |", ("--test", "many.csv")),
+    ],
+)
+def test_ctrl_c(place: Place, when: str, more: tuple[str, ...]) -> None:
+    pressed, on_screen = press(when)
+    out = f"interrupted-{when.split()[0]}"
+    options = {"cwd": place.folder, "on_screen": on_screen}
+    if when == "compiling ...":
+        env = {**AT_ONCE, "NUMBA_CACHE_DIR": str(place.folder / "empty")}
+        found = bayesmf(*fit(out, *more), env=env, **options)
+    else:
+        found = forked(*fit(out, *more), env=AT_ONCE, **options)
+    assert pressed["times"] == 1
+    assert found.status == 130, found.text
+    # The terminal itself shows ^C where the cursor was.
+    assert found.text.replace("^C", "").strip() == "bayesmf: interrupted"
+    # It is saved before it is scored.
+    assert (place.folder / out).exists() == (when == "scoring |")
+
+
+def test_ctrl_c_with_a_checkpoint_tells_the_command_that_goes_on(place: Place) -> None:
+    _, on_screen = press("passes")
+    args = fit("resumed", "--checkpoint", "run", "--target", "accurate")
+    found = forked(*args, columns=60, env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
+    assert found.status == 130, found.text
+    told = found.text.replace("^C", "")
+    assert "go on with:" in told and " \\\n      " in told
+    # As the shell would take it, broken lines and all.
+    command = told.split("go on with:")[1] + " --max-seconds 0.5"
+    again = subprocess.run(
+        command.replace("bayesmf fit", f"{sys.executable} -m bayesmf fit"), shell=True, text=True,
+        capture_output=True, timeout=120, cwd=place.folder,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert (place.folder / "resumed" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.3, 0.6, 1.0])
+def test_ctrl_c_at_any_time(place: Place, delay: float) -> None:
+    """Counted from where the ratings are read: never a traceback, never half a model."""
+    began = threading.Event()
+
+    def on_screen(text: str) -> bytes | None:
+        if "reading" in text and not began.is_set():
+            began.set()
+            time.sleep(delay)
+            return b"\x03"
+        return None
+
+    out = f"after-{delay}"
+    found = forked(*fit(out), env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
+    assert found.status in (0, 130), found.text
+    assert not (place.folder / out).exists() or (place.folder / out / "manifest.sha256").exists()
+
+
+# -- what is not ours -----------------------------------------------------------------------------
+
+
+def test_what_nobody_foresaw_is_a_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys, bayesmf.cli as cli, bayesmf.cli.synth as synth\n"
+        "synth.run = lambda args: 1 / 0\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    args = [sys.executable, "-c", code, "synth", "--out", tmp_path / "x.csv"]
+    found = session(args, 60).check()
+    assert found.status == 1
+    told = " ".join(found.text.split())
+    assert told.startswith("bayesmf: error: something went wrong that should not have (Zero")
+    assert told.endswith("please report it with what the same command says with --debug")
+    debugged = session([*args, "--debug"], 80)
+    assert debugged.status == 1
+    assert "Traceback" in debugged.raw and "ZeroDivisionError" in debugged.raw
+
+
+def test_more_factors_than_memory_is_a_sentence(place: Place) -> None:
+    found = forked(*fit("huge"), "--factors", "100000", cwd=place.folder)
+    assert found.status == 2
+    assert re.search(r"n_factors of 100000 needs about [\d,]+\s+GB", found.text)
