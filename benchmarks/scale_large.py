@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from bayesmf import Ratings
-from bayesmf.cli.output import bar
 from bayesmf.errors import BayesMFError
 from bayesmf.oracle import oracle_rmse
 from bayesmf.packed import PackedRatings
+from bayesmf.progress import Counter
 from bayesmf.truth import Truth
 from benchmarks.child import measured
 from benchmarks.scale_speed import Plan, Section
@@ -154,7 +154,7 @@ def bound(folder: Path) -> dict[str, float]:
         (np.asarray(ids.ids, np.int64)[rows] - 1).astype(np.int32)
         for ids, rows in ((test.user_ids, test.user), (test.item_ids, test.item))
     )
-    with bar(2 * len(packed), "ratings") as progress:
+    with Counter("reading", 2 * len(packed), "ratings") as progress:
         return oracle_rmse(
             np.cumsum(starts), items[packed.by_user.other], packed.by_user.value, packed.levels,
             truth, user, item, test.rating, progress.update,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.batches import TrainingData
-from bayesmf.cli.output import bar
+from bayesmf.progress import Counter
 from bayesmf.samplers import Gibbs
 from bayesmf.synthetic import SHAPES, Synthetic
 from bayesmf.timing import (
@@ -81,7 +81,7 @@ class Section:
 def turns(timers: Iterable[Timer], plan: Plan, what: str) -> None:
     """`take_turns` with a bar on a terminal."""
     todo = list(timers)
-    with bar((1 + plan.repeats) * len(todo), "runs") as progress:
+    with Counter("timing", (1 + plan.repeats) * len(todo), "runs") as progress:
         progress.set_description(what, refresh=False)
         take_turns(todo, plan.repeats, progress.update)
 

@@ -138,7 +138,9 @@ def _command(args: list[str], fd: Any, env: dict[str, str], cwd: str, prepare: A
         os.dup2(slave, stream)
     os.close(slave)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
     os.environ.update(env)
+    os.environ.pop("COLUMNS", None)
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from bayesmf.cli import main

@@ -322,6 +322,7 @@ def test_reprs_are_short():
         "Group(items with 5 training ratings: 1,234 test ratings, RMSE 0.9123, 90.0% in the 90% "
         "interval)"
     )
+    assert "RMSE 0.9260," in repr(replace(group, rmse=0.926))  # four digits, zeros included
     assert repr(Gap(group, 62, 0.639, 3.0)) == (
         "Gap(items with 5 training ratings: 63.9% in the 62% interval, +1.9 points, 3.0 allowed)"
     )

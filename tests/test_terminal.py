@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     train, test = Synthetic(300, 200, 8000, seed=1).ratings().split(0.1)
     train.write(folder / "train.csv")
     test.write(folder / "test.csv")
-    Synthetic(300, 200, 50_000, seed=2).ratings().write(folder / "many.csv")
+    Synthetic(3000, 2000, 200_000, seed=2).ratings().write(folder / "many.csv")
     cold = {"NUMBA_CACHE_DIR": str(folder / "cache")}
     first = bayesmf(*fit("model", "--validation", "test.csv"), columns=80, env=cold, cwd=folder)
     return Place(folder, cold, first)

@@ -202,14 +202,14 @@ class Calibration:
         every = [("all", "", self.overall.n, self.overall.rmse, self.overall.coverage)]
         every += [(f"{g.side}s, {g.name}", g.span, g.n, g.rmse, g.coverage) for g in self.groups]
         return [heads] + [
-            (name, span, f"{n:,}", f"{rmse:.4g}", *(f"{100 * x:.1f}%" for x in shares.values()))
+            (name, span, f"{n:,}", f"{rmse:#.4g}", *(f"{100 * x:.1f}%" for x in shares.values()))
             for name, span, n, rmse, shares in every
         ]
 
     def __repr__(self) -> str:
         n, rmse = self.overall.n, self.overall.rmse
         shares = ", ".join(f"{k}%: {100 * x:.1f}%" for k, x in self.overall.coverage.items())
-        return f"Calibration({n:,} test ratings, RMSE {rmse:.4g}, {shares}; {self.headline})"
+        return f"Calibration({n:,} test ratings, RMSE {rmse:#.4g}, {shares}; {self.headline})"
 
     def _repr_html_(self) -> str:
         """A table with the verdict above, for notebooks."""

@@ -65,7 +65,7 @@ class Group:
 
     def __repr__(self) -> str:
         inside = f"{100 * self.coverage['90']:.1f}% in the 90% interval"
-        return f"Group({self}: {self.n:,} test ratings, RMSE {self.rmse:.4g}, {inside})"
+        return f"Group({self}: {self.n:,} test ratings, RMSE {self.rmse:#.4g}, {inside})"
 
 
 @dataclass(frozen=True)

@@ -245,9 +245,7 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
     if (compiled := CLOCK.seconds()) >= 1:
-        facts.append(
-            ("compiling", f"{compiled:.0f} s beforehand; later runs load what was compiled")
-        )
+        facts.append(("compiling", f"{compiled:.0f} s; later runs load what was compiled"))
     if args.engine not in ("threads", "serial"):
         facts += engine_options.engine_facts(result["engine"])
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))

@@ -80,7 +80,9 @@ def print_calibration(found: Calibration) -> None:
             for name, span, n, rmse, coverage in rows
         ],
     )
-    print_text("\nPIT, the probability given to a smaller rating: equal bars where calibrated.")
+    even = "uneven even where intervals are right, as ratings take few values"
+    even = even if found.few_values else "equal bars where all intervals are right"
+    print_text(f"\nPIT, the probability given to a smaller rating ({even}):")
     _print_pit(found.pit)
 
 

@@ -1,0 +1,210 @@
+"""What a model says of what it does not know: unknown ids, learnt ratings, chains not converged."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from bayesmf import (
+    SGD,
+    SGLD,
+    BayesianMF,
+    ConvergenceWarning,
+    DataWarning,
+    Gibbs,
+    InputError,
+    Ratings,
+)
+from bayesmf.convergence import advice, headline, verdict
+from problems import planted
+
+
+@pytest.fixture(scope="module")
+def padded():
+    """Ids with leading zeros, as text."""
+    user, item, rating = planted(30, 20, 400)
+    items = [f"{i:07d}" for i in item]
+    return BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit((user, items, rating))
+
+
+def test_unknown_ids_are_told_once_with_examples_and_a_hint(padded):
+    users = padded.user_ids_.ids[[0, 1, 2, 3, 4]]
+    items = [int(i) for i in padded.item_ids_.ids[:5]]  # what pandas makes of them
+    with pytest.warns(DataWarning) as told:
+        padded.predict(users, items)
+    assert len(told) == 1
+    sentence = str(told[0].message)
+    assert "5 of 5 pairs have a user or an item that was not learnt from" in sentence
+    assert f"item {', '.join(map(str, items[:3]))}, ..." in sentence
+    assert "leading zeros" in sentence
+    assert told[0].filename == __file__
+    with pytest.warns(DataWarning, match="learnt from"):
+        padded.predict_interval(users, items)
+
+
+def test_who_asks_which_are_known_is_not_warned(padded):
+    users, items = padded.user_ids_.ids[:3], [*padded.item_ids_.ids[:2], "nothing"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mean, known = padded.predict(users, items, return_known=True)
+        assert known.tolist() == [True, True, False]
+        mean, std, known = padded.predict(users, items, return_std=True, return_known=True)
+        assert len(mean) == len(std) == len(known) == 3
+        assert padded.predict(users[0], "nothing", return_known=True)[1] is False
+        assert padded.predict_table(users, items).known.tolist() == [True, True, False]
+
+
+def test_being_known_is_one_question(padded):
+    model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(planted(30, 20, 400))
+    first = int(model.user_ids_.ids[0])
+    for ids, value in (
+        (model.user_ids_, first), (model.user_ids_, str(first)), (model.user_ids_, f"0{first}"),
+        (model.user_ids_, "nobody"), (padded.item_ids_, "0000001"), (padded.item_ids_, "1"),
+    ):  # fmt: skip
+        assert (value in ids) == (ids.lookup([value])[0] >= 0)
+
+
+def test_scores_count_what_is_unknown_and_what_was_learnt(padded):
+    ids = padded.item_ids_.ids
+    seen = padded._seen
+    known = [(padded.user_ids_[0], ids[int(j)]) for j in seen.of(0)[:3]]
+    pairs = [*known, (9999, ids[0]), (padded.user_ids_[0], "nothing"), (9999, "nothing")]
+    with pytest.warns(DataWarning) as told:
+        scores = padded.evaluate(pairs, [3.0] * 6)
+    assert (scores.unseen_users, scores.unseen_items, scores.unseen, scores.learnt) == (2, 2, 3, 3)
+    assert any("3 of 6 ratings were learnt from" in str(one.message) for one in told)
+    assert any("user 9999; item nothing" in str(one.message) for one in told)
+    assert "unseen=3" in repr(scores) and "learnt=3" in repr(scores)
+
+
+def test_unknown_users_are_told_when_something_is_recommended(padded):
+    with pytest.warns(DataWarning, match=r"1 of 2 users was not learnt from \(user 9999\)"):
+        padded.recommend_many([padded.user_ids_[0], 9999], 2)
+    with pytest.warns(DataWarning, match="1 of 1 users was not learnt from"):
+        padded.recommend("nobody")
+
+
+def test_a_validation_set_that_was_learnt_from_is_told():
+    ratings = Ratings(*planted(30, 20, 400))
+    with pytest.warns(DataWarning, match="of the validation ratings were learnt from"):
+        BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings, validation=ratings)
+
+
+# -- convergence ----------------------------------------------------------------------------------
+
+
+def _told(model):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(planted(60, 40, 1500))
+    return [one for one in told if issubclass(one.category, ConvergenceWarning)]
+
+
+def test_a_fit_that_did_not_converge_is_warned_of_once_with_what_to_do():
+    model = BayesianMF(4, sampler=SGLD(epochs=12), random_state=0)
+    (told,) = _told(model)
+    found = model.report_["convergence"]
+    assert found["converged"] is False and found["rhat"] > found["limit"] == 1.1
+    assert str(told.message).startswith(found["verdict"].rstrip("."))
+    assert "SGLD(epochs=...)" in str(told.message) and told.filename == __file__
+
+
+def test_a_fit_that_ran_out_of_time_is_warned_of():
+    model = BayesianMF(4, max_seconds=1e-9, random_state=0)
+    (told,) = _told(model)
+    assert "stopped by the clock: fit with a larger max_seconds" in str(told.message)
+    assert model.report_["convergence"]["converged"] is None
+
+
+def test_who_converged_or_never_could_is_left_alone():
+    assert _told(BayesianMF(4, random_state=0)) == []
+    sgd = BayesianMF(4, sampler=SGD(epochs=4), random_state=0)
+    assert _told(sgd) == []
+    assert sgd.report_["convergence"]["converged"] is None
+
+
+def _found(**changes):
+    found = {
+        "rhat": 1.3, "limit": 1.1, "loss": 0.002, "ess": 30.0, "ended_by": "longest run",
+        "target": "balanced", "rule": "Gibbs", "chains": 2, "converged": False,
+    }  # fmt: skip
+    return {**found, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "python", "shell"),
+    [
+        ({}, 'target="accurate"', "--target accurate"),
+        ({"target": "fast"}, 'target="balanced"', "--target balanced"),
+        ({"target": "accurate"}, "sampler=Gibbs(epochs=2000)", "--sampler gibbs --epochs 2000"),
+        ({"target": None, "rule": "SGLD"}, "SGLD(epochs=...)", "more --epochs"),
+        ({"ended_by": "max_seconds"}, "a larger max_seconds", "a longer --max-seconds"),
+        ({"ended_by": "callback"}, "let it run longer", "let it run longer"),
+    ],
+)
+def test_advice_can_be_followed_where_it_is_given(changes, python, shell):
+    found = _found(**changes)
+    assert python in advice(found, shell=False)
+    assert shell in advice(found, shell=True)
+    assert "--" not in advice(found, shell=False)
+    assert advice(_found(converged=True), shell=True) == ""
+
+
+def test_one_number_in_every_form():
+    for rhat, word in ((1.3, "Not converged"), (1.05, "Converged")):
+        found = _found(rhat=rhat, converged=rhat < 1.1)
+        for text in (verdict(found), headline(found)):
+            assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
+    assert "not known" in verdict(_found(rhat=None, loss=None))
+    assert "halves of the chain" in verdict(_found(chains=1))
+
+
+def test_every_sampler_says_whether_it_converged():
+    ratings = planted(60, 40, 1500)
+    for sampler in ("auto", "gibbs", Gibbs(epochs=9), SGLD(epochs=9), "sghmc", SGD(epochs=3)):
+        if sampler == "sghmc":
+            from bayesmf import SGHMC
+
+            sampler = SGHMC(epochs=9)
+        found = BayesianMF(2, sampler=sampler, random_state=0).fit(ratings).report_["convergence"]
+        assert found["verdict"] and found["converged"] in (True, False, None)
+        # A shorter run than four draws, or an optimiser, has no number; all others have.
+        assert (found["rhat"] is None) == isinstance(sampler, SGD)
+
+
+def test_more_factors_than_memory_can_hold():
+    with pytest.raises(InputError, match=r"n_factors of 100000 needs about .* GB of memory.*fewer"):
+        BayesianMF(100_000).fit(planted(60, 40, 1500))
+
+
+def test_numbers_of_workers_and_engines_that_are_none():
+    for params in ({"n_workers": 0}, {"n_workers": "2"}, {"engine": 3}, {"engine": dict}):
+        with pytest.raises(InputError, match=next(iter(params))):
+            BayesianMF(2, **params).fit(planted(20, 15, 100))
+
+
+def test_progress_is_drawn_by_default_and_not_when_refused(monkeypatch):
+    from bayesmf import learning
+
+    shown = []
+    monkeypatch.setattr(
+        learning, "run", lambda *args, **_: shown.append(args[4][-1]._show) or 1 / 0
+    )
+    for model, options in (
+        (BayesianMF(2), {}), (BayesianMF(2, progress=False), {}),
+        (BayesianMF(2), {"progress": False}), (BayesianMF(2, progress=False), {"progress": True}),
+    ):  # fmt: skip
+        with pytest.raises(ZeroDivisionError):
+            model.fit(planted(20, 15, 100), **options)
+    assert shown == [None, False, False, True]
+
+
+def test_single_pairs_get_plain_numbers(padded):
+    user, item = padded.user_ids_[0], padded.item_ids_[0]
+    assert isinstance(padded.predict(user, item), float)
+    assert [type(x) for x in padded.predict(user, item, True, return_known=True)] == [
+        float, float, bool,
+    ]  # fmt: skip
+    assert padded.predict(np.int64(user), [item]).shape == (1,)
