@@ -41,6 +41,7 @@ def model_of(asked: dict[str, Any]) -> BayesianMF:
     options = dict(OURS[asked["system"]])
     if asked["quick"]:
         options["sampler"] = replace(options["sampler"], epochs=8, burn_in=2)
+        options.pop("target", None)  # which is for runs whose length is not said
     # One thread means the caller's: then epochs of several chains end in the same order again.
     threads = asked["threads"]
     engine = {"engine": "serial"} if threads == 1 else {"n_workers": threads}

@@ -81,8 +81,7 @@ class Section:
 def turns(timers: Iterable[Timer], plan: Plan, what: str) -> None:
     """`take_turns` with a bar on a terminal."""
     todo = list(timers)
-    with Counter("timing", (1 + plan.repeats) * len(todo), "runs") as progress:
-        progress.set_description(what, refresh=False)
+    with Counter(f"timing {what}", (1 + plan.repeats) * len(todo), "runs") as progress:
         take_turns(todo, plan.repeats, progress.update)
 
 

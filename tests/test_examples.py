@@ -20,6 +20,8 @@ import matplotlib
 import numpy as np
 import pytest
 
+from bayesmf.looking import unknown
+
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "tutorial.ipynb"
 MOVIELENS = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-100k"
 # What a sentence or a link would not hold: /home/me, (/tmp/x), C:\data, but ../docs and https://.
@@ -111,7 +113,7 @@ def check_claims(space):
     assert 0.885 <= space["scores"].coverage["90"] <= 0.915
     assert space["calibration"].calibrated
     assert space["scores"].rmse < 0.9 * space["constant"]
-    _check_widths(space)
+    _check_uncertainty(space)
     _check_policies(space)
     assert space["same"], "the loaded model predicts otherwise"
     assert space["same_bits"], "the resumed run has other draws"
@@ -121,18 +123,14 @@ def check_claims(space):
     assert space["results"]["Gibbs"].rmse < space["results"]["SGD, one point"].rmse
 
 
-def _check_widths(space):
-    """They fall with the number of ratings: for items in every bin, for users on the whole."""
-    binned = {}
+def _check_uncertainty(space):
+    """What is not known falls with the number of ratings, and is small beside the noise."""
+    posterior = space["model"].posterior_
     for side in ("item", "user"):
-        counts, widths = space[f"{side}_counts"], space[f"{side}_widths"]
-        binned[side] = space["by_count"](counts, widths)[1]
-        assert space["noise_width"] < binned[side].min()
-        assert binned[side].max() < space[f"unseen_{side}"]
-        some = counts > 0
-        assert np.corrcoef(np.log(counts[some]), widths[some])[0, 1] < -0.4
-    assert len(binned["item"]) >= 6 and np.all(np.diff(binned["item"]) < 0)
-    assert binned["user"][-1] < binned["user"][0]
+        found = unknown(posterior, side)
+        assert np.corrcoef(np.log(found.n_ratings), found.std)[0, 1] < -0.4
+        busiest = found.std[found.n_ratings >= np.quantile(found.n_ratings, 0.9)]
+        assert busiest.mean() < 0.5 * np.sqrt(posterior.noise())
 
 
 def _check_policies(space):

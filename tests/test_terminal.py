@@ -65,7 +65,7 @@ def test_the_first_fit_of_all(place: Place) -> None:
     assert any(re.fullmatch(r"compiling \.\.\. \d+ s", line) for line in found.lines)
     assert re.search(r"^compiling +\d+ s; later runs load what was compiled$", found.text, re.M)
     assert re.search(r"^converged +(Converged|Not converged): ", found.text, re.M)
-    assert re.search(r"^saved +\S+model$", found.text, re.M)
+    assert re.search(r"^saved +model$", found.text, re.M)
     # Nothing is left of what was drawn on the way.
     assert "compiling ..." not in found.text and "|" not in found.text
 
