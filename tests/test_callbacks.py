@@ -41,7 +41,7 @@ def test_progress_is_for_terminals(terminal, monkeypatch):
     if not terminal:
         assert shown == ""
         return
-    assert "| 2 of 40 passes, RMSE 0.8000, 25.0M ratings/s" in shown
+    assert "| pass 2 of 40, RMSE 0.8000, 25.0M ratings/s" in shown
 
 
 def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
@@ -54,12 +54,12 @@ def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
     for epoch in range(1, 121):
         event = replace(EVENT, epoch=epoch, epochs=120, stage=1 + epoch // 12, rmse_all_chains=None)
         progress(event)
-        assert progress._pieces(event, epoch)[0] == f"{epoch} of at most 120 passes"
+        assert progress._pieces(event, epoch)[0] == f"pass {epoch} of at most 120"
         assert not any("left" in piece for piece in progress._pieces(event, epoch))
     time.sleep(0.3)
     progress.close()
     assert "stage 11 |" in screen.getvalue()
-    assert "120 of at most 120 passes, train RMSE 0.7000" in screen.getvalue()
+    assert "pass 120 of at most 120, train RMSE 0.7000" in screen.getvalue()
 
 
 def test_the_time_left_is_by_the_walls_clock(monkeypatch):
@@ -93,7 +93,7 @@ def test_progress_waits_and_starts_anew(monkeypatch):
     again.close()
     shown = screen.getvalue()
     assert "train RMSE 0.7000" in shown
-    assert "1 of 40 passes" in shown.split("30 of 40 passes")[-1]
+    assert "pass 1 of 40" in shown.split("pass 30 of 40")[-1]
 
 
 # -- callbacks that are none, and callbacks that fail ---------------------------------------------

@@ -41,7 +41,7 @@ def make_terminal(monkeypatch):
     return make
 
 
-PIECES = ("37 of at most 120 passes", "RMSE 0.8342", "14.1M ratings/s")
+PIECES = ("pass 37 of at most 120", "RMSE 0.8342", "14.1M ratings/s")
 
 
 def test_what_does_not_fit_is_left_out_and_never_cut():
@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_left_out_and_never_cut():
         text = bar_format("stage 4", PIECES, width).replace("{bar}", "#" * LEAST_BAR)
         kept = [piece for piece in PIECES if piece in text]
         assert kept == list(PIECES[: len(kept)])
-        assert text == f"stage 4 |########| {', '.join(kept)}".rstrip()
+        assert text == f"stage 4 |####| {', '.join(kept)}".rstrip()
         assert len(text) <= width or not kept
         if len(kept) < len(PIECES):  # the next one would not have fitted
             assert len(text) + len(PIECES[len(kept)]) + (2 if kept else 1) > width
@@ -82,11 +82,11 @@ def test_a_line_is_drawn_and_taken_away(make_terminal):
         line.say("reading")
         time.sleep(0.35)
         assert "reading ... 0 s" in terminal.getvalue()
-        line.measure("stage 1", 3, 12, ["3 of 12 passes"])
+        line.measure("stage 1", 3, 12, ["pass 3 of 12"])
         time.sleep(0.35)
     shown = terminal.getvalue()
-    assert "| 3 of 12 passes" in shown
-    assert max(map(len, shown.replace("\n", "\r").split("\r"))) <= 69
+    assert "| pass 3 of 12" in shown
+    assert max(map(len, shown.replace("\n", "\r").split("\r"))) <= 68
     assert shown.split("\r")[-2].strip() == "" and shown.endswith("\r")
     assert not progress._OPEN
 
@@ -193,9 +193,9 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", auto)
     monkeypatch.setattr("sys.stderr", io.StringIO())  # no terminal
     with Line(after=0) as line:
-        line.measure("stage 2", 5, 20, ["5 of at most 20 passes"])
+        line.measure("stage 2", 5, 20, ["pass 5 of at most 20"])
         assert made and bar.total == 20 and bar.n == 5
-        assert bar.bar_format == "stage 2 |{bar}| 5 of at most 20 passes"
+        assert bar.bar_format == "stage 2 |{bar}| pass 5 of at most 20"
     with Line(after=0, show=False) as line:
         line.measure("stage 2", 5, 20)
     assert len(made) == 1

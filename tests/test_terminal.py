@@ -21,7 +21,7 @@ from terminal import Session, bayesmf, forked, session
 
 WIDTHS = (60, 80, 200)
 BAR = r"\|[^|]*\|"
-PASSES = rf"(burn-in|stage \d+|sampling|learning) {BAR} \d+ of (at most )?\d+ passes"
+PASSES = rf"(burn-in|stage \d+|sampling|learning) {BAR} pass \d+ of (at most )?\d+"
 FACTS = r"(, (train )?RMSE \d\.\d{4}(, \d\d:\d\d left)?(, \d+\.\dM ratings/s)?)?"
 # A whole line of a bar, nothing of it cut off.
 WHOLE = re.compile(rf"{PASSES}{FACTS}")
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def bars(found: Session) -> list[str]:
-    return [line for line in found.lines if "|" in line and "passes" in line]
+    return [line for line in found.lines if "|" in line and "pass " in line]
 
 
 def test_the_first_fit_of_all(place: Place) -> None:
@@ -80,10 +80,11 @@ def test_fit(place: Place, columns: int) -> None:
     assert drawn and all(WHOLE.fullmatch(line) for line in drawn), drawn
     stages = {int(m[1]) for line in drawn if (m := re.match(r"stage (\d+) ", line))}
     assert max(stages) > 1
-    assert any("of at most 500 passes" in line for line in drawn)
+    assert any("of at most 500" in line for line in drawn)
     assert not any("left" in line for line in drawn)  # of a growing run nobody knows it
     assert re.search(r"^saved ", found.text, re.M) and "|" not in found.text
-    if columns == 200:
+    assert any(" RMSE " in line for line in drawn)
+    if columns >= 80:
         assert any("M ratings/s" in line for line in drawn)
 
 
@@ -168,7 +169,7 @@ def press(when: str) -> tuple[dict[str, int], object]:
     [
         ("compiling ...", ("--sampler", "sgd")),
         ("reading", ()),
-        ("passes", ("--target", "accurate")),
+        ("| pass", ("--target", "accurate")),
         ("scoring |", ("--test", "many.csv")),
     ],
 )
@@ -190,7 +191,7 @@ def test_ctrl_c(place: Place, when: str, more: tuple[str, ...]) -> None:
 
 
 def test_ctrl_c_with_a_checkpoint_tells_the_command_that_goes_on(place: Place) -> None:
-    _, on_screen = press("passes")
+    _, on_screen = press("| pass")
     args = fit("resumed", "--checkpoint", "run", "--target", "accurate")
     found = forked(*args, columns=60, env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
     assert found.status == 130, found.text

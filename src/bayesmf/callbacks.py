@@ -139,7 +139,7 @@ class Progress:
     def _pieces(self, event: Event, done: float) -> list[str]:
         """What is told behind the bar, what matters most first."""
         most = "at most " if event.stage else ""
-        pieces = [f"{done:.0f} of {most}{event.epochs} passes"]
+        pieces = [f"pass {done:.0f} of {most}{event.epochs}"]
         if event.rmse_all_chains is None:
             pieces.append(f"train RMSE {event.train_rmse:.4f}")
         else:

@@ -24,7 +24,7 @@ AFTER_SECONDS = 2.0
 AFTER_VARIABLE = "BAYESMF_PROGRESS_AFTER"
 # Compiling lasts, once it has begun.
 COMPILING_AFTER = 0.3
-LEAST_BAR = 8
+LEAST_BAR = 4
 _TICK = 0.1
 
 # Lines that are open, the innermost last: it alone is drawn.
@@ -134,7 +134,7 @@ class Line:
                     return
                 self._bar = _make_bar(self._notebook)
             # Room for ^C, which a terminal shows behind it.
-            width = None if self._notebook else screen_width(sys.stderr) - 3
+            width = None if self._notebook else screen_width(sys.stderr) - 2
             self._bar.ncols = width
             self._bar.total = self._total or None
             self._bar.n = self._done
