@@ -33,7 +33,7 @@ ALLOWED = {
     "tables": {"cells", "frames", "naming", "positions", "readers", "series"},
     "formats": {"cells", "delimited", "files", "naming", "readers", "series", "text"},
     "repeats": set(),
-    "ratings": {"splitting", "formats", "repeats", "tables"},
+    "ratings": {"tabular", "splitting", "formats", "repeats", "tables"},
     "row_lists": set(),
     "places": set(),
     "packed": {"places", "row_lists", "storage"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,13 @@ from bayesmf.repeats import (
 )
 from bayesmf.splitting import Splitting
 from bayesmf.tables import Columns, Table, table_of, table_with
+from bayesmf.tabular import Tabular
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-class Ratings(Splitting):
+class Ratings(Splitting, Tabular):
     """Ratings of items by users.
 
     Parameters
@@ -301,16 +303,27 @@ class Ratings(Splitting):
         try:
             with part.open("wb") as file:
                 if suffix == ".csv":
-                    self._frame().write_csv(file)
+                    self.to_polars().write_csv(file)
                 else:
-                    self._frame().write_parquet(file)
+                    self.to_polars().write_parquet(file)
             os.replace(part, path)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         finally:
             part.unlink(missing_ok=True)
 
-    def _frame(self) -> pl.DataFrame:
+    def _columns(self) -> Mapping[str, Any]:
+        names = {"user": self.users, "item": self.items, "rating": self.rating}
+        return names if self.timestamp is None else {**names, "timestamp": self.timestamp}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Give the ratings as a polars data frame.
+
+        Returns
+        -------
+        polars.DataFrame
+            With columns user, item, rating and, if there are any, timestamp.
+        """
         import polars as pl
 
         columns = {"user": self.user_ids.column(self.user), "item": self.item_ids.column(self.item)}
