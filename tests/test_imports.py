@@ -113,7 +113,7 @@ ALLOWED = {
     "moments": {"answer_kernels", "draws", "parallel", "seen"},
     "posterior": {"answer_kernels", "draws", "mixture", "moments", "parallel", "seen"},
     "one_user": {"parallel", "posterior", "user_kernels", "vectors"},
-    "ranking": {"answer_kernels", "one_user", "parallel", "posterior"},
+    "ranking": {"answer_kernels", "one_user", "parallel", "posterior", "tabular"},
     "diagnostics": {"mixture", "tabular"},
     "gaps": {"diagnostics"},
     "calibration": {"diagnostics", "gaps", "mixture"},
