@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -95,6 +96,49 @@ def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
 def test_bad_input_of_datasets_is_one_sentence(options, said, capsys, at_root, tmp_path):
     from benchmarks.datasets import main
 
+    assert main([o if o != "." else str(tmp_path) for o in options]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1
+
+
+def test_factors_are_compared_in_a_table(tmp_path, capsys, at_root):
+    from benchmarks.factors import main
+
+    (tmp_path / "ml-100k").mkdir()
+    made = Synthetic(60, 40, 900, stars=True).ratings()
+    lines = zip(made.users, made.items, made.rating.astype(int), strict=True)
+    (tmp_path / "ml-100k/u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in lines))
+    # 810 / 100 / 3 is 2.7: four are chosen, and are not fitted twice.
+    assert main(["--data", str(tmp_path), "--factors", "4,2", "--seeds", "2"]) == 0
+    printed = capsys.readouterr()
+    heads, _, line, _, note = printed.out.splitlines()
+    assert heads == "| data | D = 2 | D = 4 | automatic | above the best |"
+    name, two, four, automatic, above = line.strip("| ").split(" | ")
+    assert name == "ml-100k" and four.startswith("auto: ")
+    assert automatic == four.replace("auto", "D = 4")
+    found = [float(re.search(r"\d\.\d{4}", text)[0]) for text in (two, four)]
+    assert all(0.5 < rmse < 1.5 for rmse in found)
+    assert float(above.strip("%")) == pytest.approx(100 * (found[1] / min(found) - 1), abs=0.02)
+    assert (two if found[0] < found[1] else four).count("**") == 2
+    assert "mean of 2 fits" in note and printed.err.count("Row(") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "no-such-folder"], "no-such-folder"),
+        (["--data", "."], "no data set"),
+        (["--data", ".", "--seeds", "0"], "--seeds"),
+        (["--data", ".", "--sets", "nobody"], "nobody"),
+        (["--data", ".", "--factors", "4,x"], "--factors"),
+    ],
+)
+def test_bad_input_of_factors_is_one_sentence(options, said, capsys, at_root, tmp_path):
+    from benchmarks.factors import main
+
+    if said in ("nobody", "--factors"):
+        (tmp_path / "ml-1m").mkdir()
+        (tmp_path / "ml-1m/ratings.dat").write_text("1::2::3::4\n")
     assert main([o if o != "." else str(tmp_path) for o in options]) == 2
     printed = capsys.readouterr().err
     assert said in printed and printed.count("\n") == 1
