@@ -129,8 +129,8 @@ def table(done: list[Row], columns: list[int], seeds: int) -> Iterator[str]:
     yield (
         f"RMSE of the {HELD_OUT:.0%} of the ratings that were held out (one random split, seed 0; "
         f"unseen users and items included), {told(seeds)}, with seconds of one core in brackets. "
-        "Bold is the lowest of its line, ! what had not converged. The last column is by how much "
-        "the automatic choice is above the lowest."
+        "Bold is the lowest of its line; ! stands where not every fit had converged. The last "
+        "column is by how much the automatic choice is above the lowest."
     )
 
 
