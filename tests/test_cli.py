@@ -304,6 +304,39 @@ def test_fit_checks_its_out_before_it_reads(tmp_path: Path) -> None:
     assert (tmp_path / "foreign" / "letter.txt").read_text() == "dear"
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--epochs 5 --target accurate", "--target does nothing where --epochs says how long"),
+        ("--sampler sgld --target fast", "--target does nothing where --sampler sgld says how"),
+        ("--factor 3", "unrecognized arguments: --factor 3; did you mean '--factors'?"),
+        ("--sampler gibs", "invalid choice: 'gibs'"),
+    ],
+)
+def test_options_that_cannot_be_meant(data: Data, tmp_path: Path, options: str, says: str) -> None:
+    ran = run("fit", data.train, "--out", tmp_path / "m", *options.split())
+    assert ran.status == 2 and says in ran.sentence
+    assert contents(tmp_path) == set()
+
+
+def test_advice_is_for_the_sampler_that_ran(data: Data, tmp_path: Path) -> None:
+    for options, todo in ((SGLD, "more --epochs"), (("--max-seconds", "1e-9"), "--max-seconds")):
+        ran = run("fit", data.train, "--out", tmp_path / "m", *options)
+        told = " ".join(ran.out.split())
+        assert ran.status == 0 and todo in told and "--target" not in told
+        assert todo in " ".join(run("diagnose", tmp_path / "m").out.split())
+
+
+def test_evaluate_says_how_many_ratings_were_learnt_from(data: Data) -> None:
+    ran = run("evaluate", data.model, data.train)
+    assert "720 of them were learnt from, which flatters the scores" in ran.out
+    assert "learnt" not in run("evaluate", data.model, data.test).out.replace("were learnt", "")
+
+
+def test_a_command_that_is_none() -> None:
+    assert "did you mean 'recommend'?" in run("recomend", "m").sentence
+
+
 def test_divergence_is_status_1(data: Data, tmp_path: Path) -> None:
     ran = run("fit", data.train, "--out", tmp_path / "m", *SGLD, "--step-size", 1000)
     assert ran.status == 1

@@ -272,3 +272,19 @@ def test_bad_input_is_one_sentence(tmp_path, given, sentence):
     ran = command("paper", *given, "--out", tmp_path / "out")
     assert ran.status == 2
     assert sentence in ran.sentence
+
+
+def test_cost_says_beforehand_how_long_it_takes_and_searches_for_nothing(tmp_path):
+    """Three passes of each need no good steps: the search was most of five minutes."""
+    args = ("paper", "cost", "--scale", "0.0002", "--budget", "1", "--dimensions", "3", "4",
+            "--jobs", "1", "--out", tmp_path / "r")  # fmt: skip
+    ran = command(*args)
+    assert ran.status == 0, ran.err
+    assert "cost: 10 runs to make, of at most 1 s each by their own clock; about " in ran.err
+    assert not (tmp_path / "r" / "tuned.json").exists()
+    kept = [json.loads(file.read_text()) for file in (tmp_path / "r" / "runs").iterdir()]
+    assert len(kept) == 10
+    # Its own clock ends a run at the end of a round.
+    assert all(one["clock_seconds"] < 1.5 for one in kept)
+    again = command(*args)
+    assert again.status == 0 and again.err == ""

@@ -153,8 +153,11 @@ def test_other_columns_are_no_column():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (ROWS[:3], "3 tuples of 3 may be 3 rows or 3 columns.*columns as a tuple"),
-        ([list(row) for row in ROWS[:4]], "4 lists of 3 may be"),
+        (
+            [(1, 7, 4), (2, 7, 3), (2, 8, 5)],
+            "3 tuples of 3 may be 3 rows or 3 columns.*columns as a tuple",
+        ),
+        ([[1, 7, 4], [2, 7, 3], [2, 8, 5], [3, 8, 1]], "4 lists of 3 may be"),
         (PAIRS[:3], "rows of the list have 2 values"),
         ([(1, 2, 3), (1, 2), (1, 2, 3), (1, 2, 3), (1, 2, 3)], r"Row 1 \(counting from 0\) has 2"),
         (["1,2,3", "2,3,4"], "holds rows"),
@@ -282,3 +285,11 @@ def test_refused_pairs_with_ratings():
     ):
         with pytest.raises(InputError, match=message):
             table_with(x, y)
+
+
+def test_rows_of_text_and_numbers_are_rows_however_few():
+    rows = [("ann", "tea", 5), ("ann", "milk", 2), ("bob", "tea", 4)]
+    for given in (rows, [list(row) for row in rows], [*rows, ("eve", "tea", 3)]):
+        table = table_of(given)
+        assert table.user.to_list() == [row[0] for row in given]
+        assert table.rating.to_list() == [row[2] for row in given]

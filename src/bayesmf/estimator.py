@@ -200,6 +200,14 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
             Where it cannot be written. What was there before is left as it was.
         NotFittedError
             Before a fit.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model")
         """
         self._fitted()
         save_model(self, path)

@@ -141,6 +141,8 @@ def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
     tuples = any(isinstance(row, tuple) for row in data)
     if len(data) not in counts or (tuples and "rating" not in need):
         return False
+    if any(len({isinstance(value, str) for value in row}) == 2 for row in data):
+        return False  # text and numbers together are no column
     if all(len(row) in widths for row in data):
         n, what = len(data), _what(need)
         raise InputError(

@@ -167,13 +167,60 @@ class Scoring(Fitted):
     def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
         """Split R-hat and effective sample size of predictions, precisions and tau.
 
-        Of quantities with many values, the worst are given, and the R-hat that 95% of them stay
-        below. `n_pairs` random pairs are looked at.
+        This is detail: `report_["convergence"]` has the number that decides.
+
+        Parameters
+        ----------
+        n_pairs : int
+            Pairs of user and item, chosen at random, whose predictions are looked at.
+        seed : int
+            Of that choice.
+
+        Returns
+        -------
+        dict of str to dict
+            By quantity: the worst R-hat ("rhat"), that which 95% stay below ("rhat_95"), the least
+            and the median effective sample size ("ess_min", "ess_median").
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> sorted(model.diagnose()["tau"])
+        ['ess_median', 'ess_min', 'rhat', 'rhat_95']
         """
         return {
             name: diagnostics.mixing(trace) for name, trace in self._traces(n_pairs, seed).items()
         }
 
     def to_arviz(self, n_pairs: int = 200, seed: int = 0) -> Any:
-        """Traces of predictions, precisions and tau as an ArviZ object."""
+        """Traces of predictions, precisions and tau as an ArviZ object.
+
+        Parameters
+        ----------
+        n_pairs, seed : int
+            As for `diagnose`.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+            With a `posterior` group.
+
+        Raises
+        ------
+        InputError
+            If ArviZ is not installed.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> "tau" in model.to_arviz()["posterior"]
+        True
+        """
         return diagnostics.to_arviz(self._traces(n_pairs, seed))
