@@ -7,14 +7,14 @@ import numpy as np
 from bayesmf.batches import TrainingData
 
 
-def random_data(n_users, n_items, n_ratings, seed=0, dtype=np.float32):
+def random_data(n_users, n_items, n_ratings, seed=0):
     """Distinct random cells with N(0, 1) ratings; every row has at least one."""
     rng = np.random.default_rng(seed)
     must = {(i, i % n_items) for i in range(n_users)} | {(j % n_users, j) for j in range(n_items)}
     cells = np.array([i * n_items + j for i, j in sorted(must)])
     rest = np.setdiff1d(np.arange(n_users * n_items), cells)
     cells = np.concatenate([cells, rng.permutation(rest)[: n_ratings - len(cells)]])
-    value = rng.normal(size=len(cells)).astype(dtype)
+    value = rng.normal(size=len(cells)).astype(np.float32)
     return TrainingData.of(
         (cells // n_items).astype(np.int32),
         (cells % n_items).astype(np.int32),

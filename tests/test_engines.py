@@ -50,7 +50,7 @@ class Watched(Serial):
 def watched():
     engine = Watched()
     sampler = SGLD(grid=(2, 2), n_chains=2, epochs=2)
-    BayesianMF(8, sampler=sampler, engine=engine, random_state=0).fit(planted())
+    BayesianMF(6, sampler=sampler, engine=engine, random_state=0).fit(planted())
     return engine
 
 

@@ -11,7 +11,7 @@ from clock_problems import Joint, Known, batches, by_class
 
 @pytest.fixture(scope="module")
 def known():
-    return Known(10)
+    return Known(7)
 
 
 @pytest.mark.parametrize("rule", [SGHMC, SGNHT])

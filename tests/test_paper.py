@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.paper import claims, runs, search, tables
+from bayesmf.paper import claims, figures, runs, search, tables
 from bayesmf.paper import report as report_text
 from bayesmf.paper.experiments import Settings, spec
 from bayesmf.paper.presets import STEPS, grid_and_chains, make_plan
@@ -87,6 +87,7 @@ def test_runs_are_kept_and_only_missing_ones_are_made(report, monkeypatch):
     made = []
     real = runs._run
     monkeypatch.setattr(runs, "_run", lambda spec, study: made.append(spec) or real(spec, study))
+    monkeypatch.setattr(figures, "save_both", lambda figure, path: [])  # drawn once is enough
     assert command("paper", "all", *SMALL, "--budget", "60", "--out", out).status == 0
     assert made == []  # 60 is the default, 60.0
     victim = sorted((out / "runs").glob("*.json"))[0]
@@ -137,7 +138,7 @@ def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
     """On the paper's own data burn-in ends at its RMSE, which a short run may not reach."""
     study = load_study(Source("synthetic", "ml-100k", 0.05), tmp_path)
     settings = Settings(Source("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
-    one = spec(settings, study, "SGLD")
+    one = spec(settings, study, "SGLD", 2)
     assert one.plan.sampler["burn_in"] == "rmse:0.85"
     assert spec(settings, study, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)
     hard = replace(one, plan=replace(one.plan, sampler={**one.plan.sampler, "burn_in": "rmse:0.1"}))

@@ -37,7 +37,8 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[1]
 RATINGS = planted(300, 200, 6000)
-L, M, D = 300, 200, 8
+# Rows of seven columns: not whole vectors, and one vector as in most other tests.
+L, M, D = 300, 200, 6
 CASES = {
     "DSGLD-S 3x3": (SGLD(grid=(3, 3), n_chains=3, epochs=6), {"tau": 4.0}),
     "DSGLD-C 4x1": (SGLD(grid=(4, 1), n_chains=4, epochs=6), {"tau": 4.0}),

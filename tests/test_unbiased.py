@@ -1,7 +1,7 @@
 """The estimator's expectation equals the gradient: every mini-batch enumerated, to 1e-12.
 
 With epsilon = 2 and no noise an update moves a row by just the estimate, so the kernel itself is
-what is tested, in float64.
+what is tested, in float64 but for the ratings, as test_kernels.py has it compiled.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from bayesmf.batches import make_blocks
 from bayesmf.gathering import padded
 from bayesmf.grid import Grid, Rotation
 from bayesmf.kernels import Side, run_dealt
-from bayesmf.keys import make_key
+from bayesmf.keys import make_key, stream_word
 from bayesmf.rounds import hold_blocks
 from bayesmf.samplers import SGD
 from bayesmf.worker import _pad_precision
@@ -29,7 +29,7 @@ def _side(rows, block_rows, weight, prior):
     wide = padded(rows.shape[1])
     return Side(
         pad(rows[block_rows], wide), block_rows, weight, np.zeros(len(block_rows)),
-        pad(prior[0], wide), _pad_precision(prior[1], wide, float), 2.0, np.uint32(0),
+        pad(prior[0], wide), _pad_precision(prior[1], wide, float), 2.0, stream_word(0, 0),
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def _batches(held, minibatch, m):
 @pytest.mark.parametrize("full", [False, True])
 def test_expectation_is_the_gradient(shape, slots, minibatch, full):
     m, n_batches = 2, 3
-    data = random_data(N_USERS, N_ITEMS, 9, seed=5, dtype=np.float64)
+    data = random_data(N_USERS, N_ITEMS, 9, seed=5)
     rng = np.random.default_rng(1)
     width = D if full else D + 1
     users, items = rng.normal(size=(N_USERS, width)), rng.normal(size=(N_ITEMS, width))
@@ -102,7 +102,7 @@ def test_expectation_is_the_gradient(shape, slots, minibatch, full):
 
 def test_without_the_corrector_it_is_biased():
     """G2 of the paper: with h left out the prior's share comes out as hbar Lambda U."""
-    data = random_data(N_USERS, N_ITEMS, 9, seed=5, dtype=np.float64)
+    data = random_data(N_USERS, N_ITEMS, 9, seed=5)
     rng = np.random.default_rng(1)
     users, items = rng.normal(size=(N_USERS, D + 1)), rng.normal(size=(N_ITEMS, D + 1))
     priors = [(np.zeros(D + 1), rng.uniform(1, 3, D + 1)) for _ in range(2)]
