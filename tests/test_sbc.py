@@ -97,7 +97,8 @@ def _p_values(name, n):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_the_truth_is_like_a_draw(name):
-    assert _p_values(name, 300).min() > LEVEL
+    """With more than twice the replications that the mutant below needs, 15 for each rank."""
+    assert _p_values(name, 150).min() > LEVEL
 
 
 def test_a_wrong_temperature_is_caught(monkeypatch):
