@@ -97,9 +97,12 @@ def test_a_tie_beyond_the_spare_ones_is_looked_into(monkeypatch):
 
 @pytest.fixture(scope="module", params=["means", "no means"])
 def model(request):
-    sampler = {"means": Gibbs(epochs=12, burn_in=4), "no means": SGLD(epochs=12, burn_in=4)}
+    n_factors, sampler = {
+        "means": (8, Gibbs(epochs=12, burn_in=4)),
+        "no means": (6, SGLD(epochs=12, burn_in=4)),
+    }[request.param]
     data = planted(n_users=40, n_items=30, n_ratings=600)
-    return BayesianMF(8, sampler=sampler[request.param], random_state=0).fit(data)
+    return BayesianMF(n_factors, sampler=sampler, random_state=0).fit(data)
 
 
 @pytest.mark.parametrize("exclude_seen", [True, False])

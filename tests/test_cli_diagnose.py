@@ -100,7 +100,7 @@ def test_unseen_ids_are_in_the_lowest_group(data: Data, tmp_path: Path) -> None:
 
 def test_too_narrow_intervals_are_told(data: Data, tmp_path: Path) -> None:
     """SGD on 720 ratings is far too sure on the other 180: 80% intervals hold about 60%."""
-    args = ("--sampler", "sgd", "--epochs", "300", "--factors", "8", "--regularization", "0.01")
+    args = ("--sampler", "sgd", "--epochs", "300", "--factors", "7", "--regularization", "0.01")
     assert run("fit", data.train, "--out", tmp_path / "m", *args).status == 0
     ran = run("diagnose", tmp_path / "m", "--test", data.test)
     assert "\nintervals  Intervals are too narrow" in ran.out

@@ -114,10 +114,13 @@ def test_figure_files(shown, numbers):
 def test_legends_of_the_figure_cover_nothing(tmp_path, monkeypatch, bend):
     """Whatever way the curves go, and however far intervals are off."""
     kept = []
-    save = canvas.save
-    monkeypatch.setattr(
-        canvas, "save", lambda figure, path: kept.append(figure) or save(figure, path)
-    )
+
+    def lay_out(figure, path):
+        figure.draw_without_rendering()
+        kept.append(figure)
+        return path
+
+    monkeypatch.setattr(canvas, "save", lay_out)
     seconds = np.geomspace(0.01, 10, 50)
     way = {"down": 1 / seconds, "late": 20 - seconds, "up": seconds}[bend]
     shares = {"50": 0.02, "80": 0.3, "90": 0.99, "95": 1.0}
