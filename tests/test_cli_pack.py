@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bayesmf import PackedRatings, Ratings, Synthetic
+from bayesmf.cli.output import IN_FILES
 from cli_tools import contents, process, run
 
 
@@ -21,7 +22,10 @@ def test_pack_tells_people_in_a_line(ratings: Path) -> None:
     ran = process("pack", ratings, "--out", out)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("900 ratings by 60 users of 40 items, ")
-    assert ran.stdout.count("\n") == 1 and ran.stdout.endswith(" MB at the most\n")
+    sentence = " ".join(ran.stdout.splitlines())
+    assert sentence.endswith(" MB at the most")
+    # A child inherits its parent's peak, and that of a long test run may need one more digit.
+    assert ran.stdout.count("\n") == 1 + (len(sentence) > IN_FILES)
     assert contents(ratings.parent) == {"packed", "ratings.csv"}
 
 
