@@ -11,6 +11,7 @@ import pytest
 LONG = (
     "test_geweke.py",
     "test_row_clock.py",
+    "test_terminal.py",
     "test_contract.py",
     "test_answers.py",
     "test_ray.py",
