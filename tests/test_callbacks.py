@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ import pytest
 from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
 from bayesmf.callbacks import EarlyStop, Event, History, Plan, Progress
 from problems import planted
+from test_progress import until
 
 EVENT = Event(
     chain=0, epoch=1, epochs=40, stage=0, seconds=4.0, burning=False, draws=1, rmse=0.9,
@@ -35,13 +35,10 @@ def test_progress_is_for_terminals(terminal, monkeypatch):
     progress = Progress(after_seconds=0.0)
     for epoch in (1, 2):
         progress(replace(EVENT, epoch=epoch))
-    time.sleep(0.3)
+    if terminal:
+        until(lambda: "| pass 2 of 40, RMSE 0.8000, 25.0M ratings/s" in screen.getvalue())
     progress.close()
-    shown = screen.getvalue()
-    if not terminal:
-        assert shown == ""
-        return
-    assert "| pass 2 of 40, RMSE 0.8000, 25.0M ratings/s" in shown
+    assert terminal or screen.getvalue() == ""
 
 
 def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
@@ -56,10 +53,9 @@ def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
         progress(event)
         assert progress._pieces(event, epoch)[0] == f"pass {epoch} of at most 120"
         assert not any("left" in piece for piece in progress._pieces(event, epoch))
-    time.sleep(0.3)
+    until(lambda: "pass 120 of at most 120, train RMSE 0.7000" in screen.getvalue())
     progress.close()
     assert "stage 11 |" in screen.getvalue()
-    assert "pass 120 of at most 120, train RMSE 0.7000" in screen.getvalue()
 
 
 def test_the_time_left_is_by_the_walls_clock(monkeypatch):
@@ -83,17 +79,14 @@ def test_progress_waits_and_starts_anew(monkeypatch):
     monkeypatch.setattr("sys.stderr", screen := _Screen(True))
     patient, again = Progress(after_seconds=100.0), Progress(0.0)
     patient(EVENT)
-    time.sleep(0.2)
+    patient._line.draw()
     assert screen.getvalue() == ""
     patient.close()
     again(replace(EVENT, epoch=30, rmse=None, rmse_all_chains=None))
-    time.sleep(0.3)
+    until(lambda: "pass 30 of 40, train RMSE 0.7000" in screen.getvalue())
     again(EVENT)  # a second fit with the same object
-    time.sleep(0.3)
+    until(lambda: "pass 1 of 40" in screen.getvalue().split("pass 30 of 40")[-1])
     again.close()
-    shown = screen.getvalue()
-    assert "train RMSE 0.7000" in shown
-    assert "pass 1 of 40" in shown.split("pass 30 of 40")[-1]
 
 
 # -- callbacks that are none, and callbacks that fail ---------------------------------------------
@@ -137,6 +130,20 @@ def test_a_callback_that_fails_never_loses_the_run():
     assert len(after.events) == 8 and model.report_["epochs"] == 8
     quiet = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(planted(30, 20, 300))
     assert np.array_equal(model.predict([1, 2], [3, 4]), quiet.predict([1, 2], [3, 4]))
+
+
+def test_a_callback_that_fails_before_the_first_epoch():
+    class Early:
+        def begin(self, plan):
+            raise ValueError("too early")
+
+        def __call__(self, event):
+            raise AssertionError("called again")
+
+    with pytest.warns(CallbackWarning, match="Early failed before the first epoch .*too early"):
+        BayesianMF(2, sampler=Gibbs(epochs=3), callbacks=[Early()], random_state=0).fit(
+            planted(30, 20, 300)
+        )
 
 
 def test_a_callback_may_know_the_plan():

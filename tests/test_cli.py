@@ -310,7 +310,10 @@ def test_fit_checks_its_out_before_it_reads(tmp_path: Path) -> None:
         ("--epochs 5 --target accurate", "--target does nothing where --epochs says how long"),
         ("--sampler sgld --target fast", "--target does nothing where --sampler sgld says how"),
         ("--factor 3", "unrecognized arguments: --factor 3; did you mean '--factors'?"),
-        ("--sampler gibs", "invalid choice: 'gibs'"),
+        ("--sampler gibs", "did you mean 'gibbs'?"),
+        ("another.csv", "unrecognized arguments: another.csv (see"),
+        ("--verbose", "unrecognized arguments: --verbose (see"),
+        ("--holdout 10", "'10' is not a share between 0 and 1, such as 0.1"),
     ],
 )
 def test_options_that_cannot_be_meant(data: Data, tmp_path: Path, options: str, says: str) -> None:
@@ -320,7 +323,10 @@ def test_options_that_cannot_be_meant(data: Data, tmp_path: Path, options: str, 
 
 
 def test_advice_is_for_the_sampler_that_ran(data: Data, tmp_path: Path) -> None:
-    for options, todo in ((SGLD, "more --epochs"), (("--max-seconds", "1e-9"), "--max-seconds")):
+    for options, todo in (
+        ((*SGLD, "--step-size", "1e-9"), "more --epochs"),
+        (("--max-seconds", "1e-9"), "--max-seconds"),
+    ):
         ran = run("fit", data.train, "--out", tmp_path / "m", *options)
         told = " ".join(ran.out.split())
         assert ran.status == 0 and todo in told and "--target" not in told
@@ -331,6 +337,18 @@ def test_evaluate_says_how_many_ratings_were_learnt_from(data: Data) -> None:
     ran = run("evaluate", data.model, data.train)
     assert "720 of them were learnt from, which flatters the scores" in ran.out
     assert "learnt" not in run("evaluate", data.model, data.test).out.replace("were learnt", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_word_too_many(command: str) -> None:
+    words = {"fit": ["a", "--out", "m"], "predict": ["m", "p"], "evaluate": ["m", "t"]}
+    given = words.get(
+        command, {"diagnose": ["m"], "paper": ["cost", "--out", "r"]}.get(command, [])
+    )
+    if command in ("recommend", "pack"):  # which take several
+        pytest.skip("takes several")
+    more = ["--out", "s.csv"] if command == "synth" else []
+    assert "unrecognized arguments: surplus" in run(command, *given, "surplus", *more).sentence
 
 
 def test_a_command_that_is_none() -> None:

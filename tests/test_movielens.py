@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, Gibbs, Ratings
-from bayesmf.diagnostics import LEVELS
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-100k"
 pytestmark = [
@@ -43,6 +42,8 @@ def test_u1(fold, sampler, prior, rmse, calibrated):
     if calibrated:
         assert 0.885 <= scores.coverage["90"] <= 0.915
     if sampler == "auto":
-        # Of the levels that people ask for: whole stars make narrower intervals hold too much.
-        gaps = [gap for gap in model.calibration(fold[1]).gaps() if gap.level in LEVELS]
-        assert not any(gap.counts for gap in gaps)
+        # Whole stars: intervals below some 80% hold more than they promise, and the verdict says
+        # so; wider ones hold what they promise in every group.
+        found = model.calibration(fold[1])
+        assert found.verdict.startswith(("Intervals hold what they promise", "Intervals below "))
+        assert not any(gap.counts for gap in found.gaps() if gap.level >= 85)

@@ -17,7 +17,7 @@ from bayesmf import (
     InputError,
     Ratings,
 )
-from bayesmf.convergence import advice, headline, verdict
+from bayesmf.convergence import advice, converged, headline, verdict
 from problems import planted
 
 
@@ -103,7 +103,7 @@ def _told(model):
 
 
 def test_a_fit_that_did_not_converge_is_warned_of_once_with_what_to_do():
-    model = BayesianMF(4, sampler=SGLD(epochs=12), random_state=0)
+    model = BayesianMF(4, sampler=SGLD(epochs=90, step_size=1e-6), random_state=0)
     (told,) = _told(model)
     found = model.report_["convergence"]
     assert found["converged"] is False and found["rhat"] > found["limit"] == 1.1
@@ -128,7 +128,7 @@ def test_who_converged_or_never_could_is_left_alone():
 def _found(**changes):
     found = {
         "rhat": 1.3, "limit": 1.1, "loss": 0.002, "ess": 30.0, "ended_by": "longest run",
-        "target": "balanced", "rule": "Gibbs", "chains": 2, "converged": False,
+        "target": "balanced", "rule": "Gibbs", "chains": 2, "passes": 90, "converged": False,
     }  # fmt: skip
     return {**found, **changes}
 
@@ -157,7 +157,12 @@ def test_one_number_in_every_form():
         found = _found(rhat=rhat, converged=rhat < 1.1)
         for text in (verdict(found), headline(found)):
             assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
-    assert "not known" in verdict(_found(rhat=None, loss=None))
+    assert "not known: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
+    # What is above the limit in a short run may be so for want of draws alone.
+    assert "are too few to tell (R-hat 1.300)" in verdict(_found(passes=12))
+    assert converged(_found(passes=12)) is None and converged(_found(passes=12, rhat=1.0))
+    # What more would bring is an estimate for runs that have converged.
+    assert "at most about 0.2%" in verdict(_found(rhat=1.0)) and "%" not in verdict(_found())
     assert "halves of the chain" in verdict(_found(chains=1))
 
 
@@ -172,6 +177,44 @@ def test_every_sampler_says_whether_it_converged():
         assert found["verdict"] and found["converged"] in (True, False, None)
         # A shorter run than four draws, or an optimiser, has no number; all others have.
         assert (found["rhat"] is None) == isinstance(sampler, SGD)
+
+
+def test_chains_that_do_not_move_have_not_converged():
+    for n_chains, state in ((2, False), (1, None)):
+        sampler = SGLD(step_size=1e-30, epochs=80, n_chains=n_chains)
+        model = BayesianMF(4, sampler=sampler, random_state=0)
+        assert len(_told(model)) == 1
+        assert model.report_["convergence"]["converged"] is state
+
+
+def test_the_verdict_does_not_depend_on_how_many_draws_are_kept():
+    """It is that of the passes: a thinned run is as converged as one that kept everything."""
+    found = [
+        BayesianMF(4, sampler=Gibbs(epochs=120, thin=thin), max_draws=most, random_state=0)
+        .fit(planted(60, 40, 1500))
+        .report_["convergence"]
+        for thin, most in ((None, None), (20, None), (None, 5))
+    ]
+    assert found[0]["converged"] and found[0] == found[1] == found[2]
+
+
+def test_values_that_are_neither_yes_nor_no():
+    for params in ({"standardize": "no"}, {"progress": "no"}):
+        with pytest.raises(InputError, match="must be True or False; got 'no'"):
+            BayesianMF(2, **params).fit(planted(20, 15, 100))
+
+
+def test_places_that_are_none(padded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path, says in (("", "is no path"), (None, "is no path"), (5, "is no path"),
+                       (".", "the folder this process is in")):  # fmt: skip
+        with pytest.raises(InputError, match=says):
+            padded.save(path)
+    for path in (None, 5, padded):
+        with pytest.raises(InputError, match="is no path"):
+            BayesianMF.load(path)
+    with pytest.raises(InputError, match=r"Ratings\.of takes"):
+        Ratings.read({"user": [1]})
 
 
 def test_more_factors_than_memory_can_hold():

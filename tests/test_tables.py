@@ -289,7 +289,8 @@ def test_refused_pairs_with_ratings():
 
 def test_rows_of_text_and_numbers_are_rows_however_few():
     rows = [("ann", "tea", 5), ("ann", "milk", 2), ("bob", "tea", 4)]
-    for given in (rows, [list(row) for row in rows], [*rows, ("eve", "tea", 3)]):
+    numbers = [(1, 7, 4), (2, 7, 3), (2, 8, 5)]
+    for given in (rows, [list(row) for row in rows], [*rows, ("eve", "tea", 3)], numbers):
         table = table_of(given)
         assert table.user.to_list() == [row[0] for row in given]
         assert table.rating.to_list() == [row[2] for row in given]

@@ -203,6 +203,10 @@ def test_stuck_chains_are_not_enough():
     assert found.rhat > 5
     assert found.loss > 0.05
     assert not any(found.enough(TARGETS[name]) for name in TARGETS)
+    # Chains that do not move at all: apart they disagree without end, alike nothing is known.
+    still = apart + np.zeros((2, 300, 100))
+    assert _judge(still, still, 1.0).rhat == np.inf
+    assert np.isnan(_judge(0 * still, 0 * still, 1.0).rhat)
     # A few pairs that do not agree are borne.
     x[:, :, 3:] = 0.05 * rng.normal(size=(2, 300, 97))
     assert _judge(x, x, 1.0).rhat < 1.1

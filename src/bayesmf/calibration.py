@@ -112,8 +112,9 @@ class Calibration:
         if self._few():
             ratings = "1 test rating" if self.overall.n == 1 else f"{self.overall.n:,} test ratings"
             return (
-                f"{self._found()}: {told}; but {ratings} can only show gaps above "
-                f"{self.visible:.1f} points, so test on more to be sure."
+                f"{self._found()}: {told}; but with {ratings} only gaps above "
+                f"{worst.allowed:.1f} points would be told from chance there, so test on more to "
+                "be sure."
             )
         return f"{self._found()}: {told} (up to {worst.allowed:.1f} points off is allowed)."
 
@@ -157,7 +158,7 @@ class Calibration:
         """What to do until the model is better: the level that holds what is wanted."""
         worst = self.worst
         if (sound := self._sound_from()) <= USUAL:
-            return f"ask for {sound}% or more, where all of them hold what they promise"
+            return f"ask for {sound}% or more, where on these ratings all hold what they promise"
         observed = self.observed if worst.group is None else worst.group.observed
         pairs = zip(FINE_LEVELS, observed, strict=True)
         enough = next((level for level, share in pairs if 100 * share >= worst.level), None)

@@ -36,6 +36,13 @@ def not_negative(name: str, value: Any) -> float:
     return 0.0 if zero else positive(name, value, "a number of at least 0")
 
 
+def yes_or_no(name: str, value: Any) -> bool:
+    """A boolean, Python's or NumPy's: text that says no is true to Python."""
+    if type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise InputError(f"{name} must be True or False; got {value!r}")
+
+
 def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:
     """A word that is among some, or a sentence with the nearest of them."""
     known = list(choices)
@@ -50,5 +57,5 @@ def did_you_mean(value: Any, known: Iterable[str]) -> str:
     if not isinstance(value, str):
         return ""
     by_case = {name.lower(): name for name in known}
-    near = get_close_matches(value.lower(), by_case, 1, 0.6)
+    near = get_close_matches(value.lower(), by_case, 1, 0.75)
     return f"; did you mean {by_case[near[0]]!r}?" if near else ""

@@ -14,6 +14,10 @@ from typing import Any
 AGREE = 1.1
 # Split R-hat halves each chain, and a variance takes two.
 LEAST_DRAWS = 4
+# Of fewer passes, of one chain and of each of several, R-hat is above 1.1 even where draws are
+# independent: then it tells how few they are, not whether chains agree (simulated: 400 pairs).
+ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
+LARGEST_RHAT = 1e6
 OPTIMISERS = ("SGD",)
 
 Found = Mapping[str, Any]
@@ -23,7 +27,13 @@ def converged(found: Found) -> bool | None:
     """Whether R-hat is within its limit; None where it cannot be known."""
     if found["rule"] in OPTIMISERS or found["rhat"] is None:
         return None
-    return bool(found["rhat"] <= found["limit"])
+    if found["rhat"] <= found["limit"]:
+        return True
+    return None if _too_few(found) else False
+
+
+def _too_few(found: Found) -> bool:
+    return bool(found["passes"] < (ENOUGH_PASSES if found["chains"] == 1 else ENOUGH_OF_EACH))
 
 
 def verdict(found: Found) -> str:
@@ -33,18 +43,23 @@ def verdict(found: Found) -> str:
             f"{found['rule']} looks for one best point and draws nothing, so there is nothing to "
             "converge; its intervals hold the noise of ratings, not what is unknown of them."
         )
-    if found["rhat"] is None:
+    who = f"the {found['chains']} chains" if found["chains"] > 1 else "the halves of the chain"
+    state = converged(found)
+    if state is None:
+        number = "" if found["rhat"] is None else f" (R-hat {found['rhat']:.3f})"
+        passes = f"{found['passes']} pass{'' if found['passes'] == 1 else 'es'}"
+        if found["rhat"] is None and found["passes"] >= LEAST_DRAWS:
+            return "Whether it converged is not known: no prediction moved from draw to draw."
         return (
-            f"Whether it converged is not known: a chain kept fewer than {LEAST_DRAWS} draws, and "
-            "how sure predictions are is not known either."
+            f"Whether it converged is not known: {passes} after burn-in are too few to tell"
+            f"{number}."
         )
     number = f"(R-hat {found['rhat']:.3f}, limit {found['limit']:g})"
-    who = f"the {found['chains']} chains" if found["chains"] > 1 else "the halves of the chain"
-    if converged(found):
+    if state:
         return f"Converged: {who} predict alike {number}{_gain(found)}."
     return (
-        f"Not converged: {who} do not predict alike yet {number}{_gain(found)}; another fit may "
-        "give other answers."
+        f"Not converged: {who} do not predict alike yet {number}; another fit may give other "
+        "answers."
     )
 
 
@@ -52,7 +67,7 @@ def headline(found: Found) -> str:
     """The same in few words, for a picture's title."""
     if found["rule"] in OPTIMISERS:
         return f"{found['rule']}: one point, nothing to converge"
-    if found["rhat"] is None:
+    if converged(found) is None:
         return "Too few draws to know whether it converged"
     word = "Converged" if converged(found) else "Not converged"
     return f"{word}: R-hat {found['rhat']:.3f}, limit {found['limit']:g}"
@@ -61,7 +76,8 @@ def headline(found: Found) -> str:
 def _gain(found: Found) -> str:
     if found["loss"] is None:
         return ""
-    return f"; endless sampling would take about {100 * found['loss']:.2g}% off the RMSE"
+    # An estimate on the safe side: long runs gain less than this, or nothing.
+    return f"; more sampling would take at most about {100 * found['loss']:.2g}% off the RMSE"
 
 
 def advice(found: Found, shell: bool) -> str:

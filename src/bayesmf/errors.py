@@ -1,6 +1,8 @@
 """The ways in which bayesmf says no: one sentence each, saying what, where and what to do."""
 
 import signal
+import sys
+import warnings
 
 
 class BayesMFError(Exception):
@@ -45,3 +47,11 @@ class DataWarning(UserWarning):
 
 class CallbackWarning(UserWarning):
     """A callback failed; the fit went on without it."""
+
+
+def warn(sentence: str, category: type[Warning]) -> None:
+    """Warn whoever called into the package, however deep inside of it this is."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, category, stacklevel=level)

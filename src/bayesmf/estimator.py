@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from bayesmf.callbacks import Callback, Progress, checked_callbacks
 from bayesmf.checkpoints import Checkpoint
+from bayesmf.checks import yes_or_no
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.habits import EstimatorHabits
@@ -168,6 +169,8 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         """
         callbacks = checked_callbacks(self.callbacks, validation is not None)
         wanted = self.progress if progress is None else progress
+        if wanted is not None:
+            wanted = yes_or_no("progress", wanted)
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
         params = self.get_params(deep=False)
         checkpoint = None if checkpoint is None else Checkpoint.of(checkpoint)

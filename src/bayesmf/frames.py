@@ -135,11 +135,11 @@ def _of_list(data: list[Any], need: Sequence[str]) -> Frame:
 
 
 def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
-    """Tell whether lists in a list are columns; refuse where they may as well be rows."""
+    """Tell whether lists in a list are columns; tuples are rows. Refuse where it may be both."""
     counts = (3, 4) if "rating" in need else (2,)
     widths = range(len(need), 5)
     tuples = any(isinstance(row, tuple) for row in data)
-    if len(data) not in counts or (tuples and "rating" not in need):
+    if len(data) not in counts or tuples:
         return False
     if any(len({isinstance(value, str) for value in row}) == 2 for row in data):
         return False  # text and numbers together are no column
@@ -147,10 +147,9 @@ def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
         n, what = len(data), _what(need)
         raise InputError(
             f"A list of {n} {type(data[0]).__name__}s of {len(data[0])} may be {n} rows or {n}"
-            f" columns of {what}; pass columns as a tuple, rows as an array or a data frame"
-            f"{'' if 'rating' in need else ', or a list of tuples'}."
+            f" columns of {what}; pass columns as a tuple of lists, rows as a list of tuples."
         )
-    return not tuples
+    return True
 
 
 def _of_mapping(data: Mapping[Any, Any], need: Sequence[str]) -> Frame:

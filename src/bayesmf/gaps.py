@@ -16,7 +16,9 @@ their coverage jump; beyond 95% there are too few ratings outside."""
 # each size, 46 levels x 7 curves) raise a false alarm in
 #     ratings         200    600   2,000  4,400  8,000  11,000  20,000
 #     of the sets    0.1%   0.1%    0.2%   0.3%   0.3%    0.1%   0.03%
-# With 3 standard errors it is 13% of sets of 2,000 and 0.03% of those of 20,000.
+# With 3 standard errors it is 13% of sets of 2,000 and 0.03% of those of 20,000. Test ratings are
+# taken to be independent: few items (a hundred, say) with an unknown effect each raise it, to 8%
+# of sets of 20,000 where that effect has .3 of the variance of the noise.
 TOLERANCE, GROUP_TOLERANCE = 1.5, 3.0
 STANDARD_ERRORS = 4.0
 

@@ -99,7 +99,7 @@ class EstimatorHabits:
         changed = [
             f"{name}={_settings_text(value)}"
             for name, value in self.get_params(deep=False).items()
-            if value is not defaults[name]
+            if not _same(value, defaults[name])
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
@@ -120,6 +120,10 @@ class EstimatorHabits:
             input_tags=InputTags(string=True),
             regressor_tags=RegressorTags(),
         )
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def _settings_text(value: Any) -> str:

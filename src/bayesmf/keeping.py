@@ -109,13 +109,16 @@ class Fixed:
             self._thinning = Thinning.of(chain.n_rounds - t, thin, chain.store.per_chain)
 
     def after(self, chain: Chain, t: int) -> None:
-        if self.burning or not self._thinning.keeps(t - self._first):
+        if self.burning:
+            return
+        if int((t + 1) / chain.per_epoch + 1e-9) > int(t / chain.per_epoch + 1e-9):
+            self._probe.add(chain, t)  # at every pass, whatever is kept
+        if not self._thinning.keeps(t - self._first):
             return
         if not chain.kept:
             state, n_draws = chain.state, self._thinning.n_draws
             chain.store.reserve(chain.number, n_draws, state.params, state.means)
         chain.keep()
-        self._probe.add(chain, t)
 
     def traces(self) -> Traces:
         return self._probe.since(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -12,9 +11,10 @@ import numpy as np
 
 from bayesmf.callbacks import Callback, History, Progress
 from bayesmf.checkpoints import Checkpoint, noted_run
+from bayesmf.checks import yes_or_no
 from bayesmf.convergence import advice
 from bayesmf.engines.choice import make_engine
-from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.ids import IdMap
 from bayesmf.packed import PackedRatings
 from bayesmf.posterior import Posterior
@@ -43,7 +43,7 @@ class Learnt:
     def warn(self) -> None:
         """Say what should not go unsaid; each once, at the caller of `fit`."""
         for sentence, category in self.warnings:
-            warnings.warn(sentence, category, stacklevel=3)
+            warn(sentence, category)
 
 
 def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | PackedRatings:
@@ -65,7 +65,10 @@ def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | Packe
 
 def _is_table(y: Any) -> bool:
     """Whether y is a table of ratings, which no column of numbers can be."""
-    if isinstance(y, Ratings | PackedRatings | str | PathLike) or len(getattr(y, "shape", ())) == 2:
+    shape = getattr(y, "shape", ())
+    if isinstance(y, Ratings | PackedRatings | str | PathLike) or (
+        len(shape) == 2 and shape[1] > 1
+    ):
         return True
     return isinstance(y, tuple) and len(y) in (3, 4) and all(hasattr(c, "__len__") for c in y)
 
@@ -108,7 +111,7 @@ def learn(
         begun = noted_run(checkpoint)
         if begun is not None and params["random_state"] is None:
             params["random_state"] = begun["seed"]
-    made = prepare(train, params["standardize"])
+    made = prepare(train, yes_or_no("standardize", params["standardize"]))
     settings = make_settings(params, made.data, made.scale)
     engine = make_engine(params["engine"], params["n_workers"])
     pairs = None if known is None else prepare_validation(known, made)

@@ -212,9 +212,13 @@ class Monitor:
 
     def begin(self, plan: Plan) -> None:
         """Tell those who want to know beforehand."""
-        for callback in self.callbacks:
-            if callable(getattr(callback, "begin", None)):
-                callback.begin(plan)  # type: ignore[attr-defined]
+        for number, callback in enumerate(self.callbacks):
+            begin = getattr(callback, "begin", None)
+            if callable(begin):
+                try:
+                    begin(plan)
+                except Exception as error:
+                    self._failed(number, "before the first epoch", error)
 
     def tell(self, event: Event) -> bool:
         """Whether anyone who listens wants the chain to end. A listener that fails is left alone.
@@ -229,18 +233,21 @@ class Monitor:
                 try:
                     wish = bool(callback(event)) or wish  # all are to hear it
                 except Exception as error:
-                    self.failures[number] = (
-                        f"the callback {_name(callback)} failed after epoch {event.epoch} and was "
-                        f"not called again; the fit went on: {type(error).__name__}: {error}"
-                    )
+                    self._failed(number, f"after epoch {event.epoch}", error)
         return wish
+
+    def _failed(self, number: int, when: str, error: Exception) -> None:
+        self.failures[number] = (
+            f"the callback {_name(self.callbacks[number])} failed {when} and was not called again; "
+            f"the fit went on: {type(error).__name__}: {error}"
+        )
 
     def forgets(self, callback: Callback, error: Exception) -> None:
         """What a listener remembers could not be written down."""
         self.failures.setdefault(
             -1 - list(self.callbacks).index(callback),
-            f"what the callback {_name(callback)} remembers is in no checkpoint, so a resumed run "
-            f"may differ: {type(error).__name__}: {error}",
+            f"what the callback {_name(callback)} remembers could not be written down or taken up "
+            f"again, so a resumed run may differ: {type(error).__name__}: {error}",
         )
 
 

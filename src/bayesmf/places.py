@@ -20,11 +20,16 @@ def real_place(path: PathLike) -> Path:
     """Return the real place, so that a symlink to a model stays a symlink when it is replaced."""
     folder = as_folder(path)
     with as_input_error(path):
-        return Path(os.path.realpath(folder))
+        place = Path(os.path.realpath(folder))
+        if place == Path(os.getcwd()):
+            raise InputError(f"{path} is the folder this process is in: give a folder in it.")
+        return place
 
 
 def as_folder(path: PathLike) -> Path:
     """Give a path that can be one."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InputError(f"{path!r} is no path: give the name of a folder, as text or a Path.")
     text = os.fspath(path)
     if "\0" in text:
         raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")

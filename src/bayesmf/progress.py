@@ -25,7 +25,8 @@ AFTER_VARIABLE = "BAYESMF_PROGRESS_AFTER"
 # Compiling lasts, once it has begun.
 COMPILING_AFTER = 0.3
 LEAST_BAR = 4
-_TICK = 0.1
+# Between two looks: at a terminal, and where every look adds to a file.
+_TICK, _TICK_IN_FILES = 0.1, 10.0
 
 # Lines that are open, the innermost last: it alone is drawn.
 _OPEN: list[Line] = []
@@ -45,7 +46,9 @@ class Line:
     def __init__(self, after: float | None = None, show: bool | None = None) -> None:
         self._after = _default_after() if after is None else after
         self._notebook = show is not False and in_notebook()
-        self._shows = self._notebook or (sys.stderr.isatty() if show is None else show)
+        self._shows = sys.stderr is not None and (
+            self._notebook or (sys.stderr.isatty() if show is None else show)
+        )
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -110,7 +113,8 @@ class Line:
     # -- drawing ----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        while not self._ended.wait(_TICK):
+        seen = self._notebook or sys.stderr.isatty()
+        while not self._ended.wait(_TICK if seen else _TICK_IN_FILES):
             try:
                 self.draw()
             except Exception:  # a terminal that has gone is no reason to end the work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -10,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import DataWarning, InputError
+from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids import IdMap
 from bayesmf.learning import training_ratings
 from bayesmf.packed import PackedRatings
@@ -78,10 +77,10 @@ class Asked:
             ("item", self.maps[1], self.item_ids[self.item < 0]),
         )
         have, get = ("has", "gets") if count == 1 else ("have", "get")
-        _warn(
+        warn(
             f"{count:,} of {len(self.user):,} pairs {have} a user or an item that was not learnt "
             f"from ({_examples(given)}) and {get} the prior's mean; return_known=True tells which",
-            stacklevel=4,
+            DataWarning,
         )
 
 
@@ -114,14 +113,16 @@ def warn_of_held_out(
             ("user", maps[0], test.user_ids.ids[np.unique(test.user[user < 0])]),
             ("item", maps[1], test.item_ids.ids[np.unique(test.item[item < 0])]),
         )
-        _warn(
+        warn(
             f"{counts['unseen']:,} of {len(test):,} ratings have a user or an item that was not "
-            f"learnt from ({_examples(given)}) and are predicted from the prior"
+            f"learnt from ({_examples(given)}) and are predicted from the prior",
+            DataWarning,
         )
     if counts["learnt"]:
-        _warn(
+        warn(
             f"{counts['learnt']:,} of {len(test):,} ratings were learnt from, which makes the "
-            "scores look better than they are: score on ratings that were held out"
+            "scores look better than they are: score on ratings that were held out",
+            DataWarning,
         )
 
 
@@ -131,10 +132,10 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
     if unknown.any():
         count = int(unknown.sum())
         told = _examples((("user", ids, _array(users)[unknown]),))
-        _warn(
+        warn(
             f"{count:,} of {len(rows):,} users {'was' if count == 1 else 'were'} not learnt from "
             f"({told}): what is popular is recommended to them",
-            stacklevel=4,
+            DataWarning,
         )
 
 
@@ -147,10 +148,6 @@ def _examples(given: Any) -> str:
             told.append(f"{noun} {', '.join(examples)}{', ...' if n > len(examples) else ''}")
             hints += [hint] if hint else []
     return "; ".join([*told, *hints[:1]])
-
-
-def _warn(sentence: str, stacklevel: int = 5) -> None:
-    warnings.warn(sentence, DataWarning, stacklevel=stacklevel)
 
 
 def _is_single(ids: Any) -> bool:

@@ -103,6 +103,11 @@ class Ratings(Splitting, Tabular):
         """
         from bayesmf.formats import read_ratings
 
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(
+                f"{type(path).__name__} is no path: Ratings.read reads files, Ratings.of takes "
+                "tables and arrays"
+            )
         check_duplicates(duplicates)
         return cls._of_table(read_ratings(path, format, columns), duplicates)
 

@@ -11,7 +11,7 @@ from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
-from bayesmf.convergence import AGREE, converged, verdict
+from bayesmf.convergence import AGREE, LARGEST_RHAT, converged, verdict
 from bayesmf.draws import Draws, DrawStore, LastDraw
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
@@ -187,7 +187,9 @@ def convergence_found(
     found: Convergence, ended: str, settings: Settings, target: Target | None
 ) -> Found:
     """For the report: what the probe pairs say, and what follows from it."""
-    known = {name: x if math.isfinite(x) else None for name, x in found._asdict().items()}
+    known: Found = {name: None if math.isnan(x) else x for name, x in found._asdict().items()}
+    if known["rhat"] is not None:  # JSON has no infinity
+        known["rhat"] = min(known["rhat"], LARGEST_RHAT)
     out = {
         **known,
         "limit": AGREE if target is None else target.rhat,

@@ -69,7 +69,10 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
     chain.stopped = chain.told_to_stop = plain["told_to_stop"]
     for name, listener in _remembering(chain.monitor.callbacks):
         if name in plain["listeners"]:
-            listener.restore(chain.number, json.loads(plain["listeners"][name]))
+            try:
+                listener.restore(chain.number, json.loads(plain["listeners"][name]))
+            except Exception as error:
+                chain.monitor.forgets(listener, error)
 
 
 def seconds(plain: Plain) -> float:

@@ -51,12 +51,14 @@ class Convergence(NamedTuple):
     """What the probe pairs say.
 
     `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate; `ess`
-    the median effective number of draws; `rhat` the split R-hat that 95% of the pairs stay below.
+    the median effective number of draws; `rhat` the split R-hat that 95% of the pairs stay below;
+    `passes` how often each chain was looked at after burn-in.
     """
 
     loss: float
     rhat: float
     ess: float
+    passes: int = 0
 
     def enough(self, target: Target) -> bool:
         """Whether the target is reached; not while anything is unknown."""
@@ -77,17 +79,19 @@ def judge(chains: Sequence[Chain]) -> Convergence:
     expected, drawn = zip(*(chain.keeping.traces() for chain in chains), strict=True)
     shortest = min(len(trace) for trace in expected)
     if shortest < 4:
-        return Convergence(np.nan, np.nan, np.nan)
+        return Convergence(np.nan, np.nan, np.nan, shortest)
     means = np.array([trace[-shortest:] for trace in expected])
     states = np.array([trace[-shortest:] for trace in drawn])
     rhat, ess = split_rhat(states), effective_sample_size(states)
-    known = rhat[np.isfinite(rhat)]
-    if not len(known):  # constant predictions
-        return Convergence(0.0, 1.0, float(means.shape[0] * shortest))
+    known = rhat[~np.isnan(rhat)]  # infinite are those of chains that do not move, but differ
+    if not len(known):  # nothing moves at all, which no sampler that works would do
+        return Convergence(np.nan, np.nan, np.nan, shortest)
     noise = float(np.mean([1.0 / chain.state.precisions.tau for chain in chains]))
     with np.errstate(all="ignore"):
         error = np.nanmean(means.var(axis=(0, 1), ddof=1) / effective_sample_size(means))
     # Noise and what is not known of the pair make the error that more draws cannot remove.
     rest = noise + float(np.mean(states.var(axis=(0, 1))))
     loss = float(np.sqrt(1.0 + error / rest) - 1.0)
-    return Convergence(loss, float(np.quantile(known, AGREEING)), float(np.nanmedian(ess)))
+    # One of the values, not between two: infinity has no middle.
+    worst = float(np.quantile(known, AGREEING, method="higher"))
+    return Convergence(loss, worst, float(np.nanmedian(ess)), shortest)

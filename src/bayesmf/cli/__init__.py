@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status: 0, 1 (it failed) or 2 (not as given)."""
     if sys.stdout is None:  # closed by the shell: >&-
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An id that the terminal cannot show is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -105,7 +105,10 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
     print()
     print_facts([fact for fact in fit_facts(about["fit"]) if fact[0] != "converged"])
     print()
-    print_text("The worst R-hat and effective sample size (ESS) of each kind, as detail:")
+    print_text(
+        "As detail, the worst R-hat and effective sample size (ESS) of each kind. The verdict is "
+        "that of predictions, 95% of 400 watched pairs; what is worst here may be above its limit."
+    )
     _print(about["diagnostics"])
     if calibration is not None:
         print()

@@ -41,7 +41,7 @@ def parser() -> options.Parser:
     )
     scored.add_argument(
         "--holdout",
-        type=options.level,
+        type=options.share,
         metavar="SHARE",
         help="share of RATINGS to hold out at random and score at the end, such as 0.1",
     )

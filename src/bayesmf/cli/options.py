@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -65,9 +66,12 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        known = [name for name in self._option_string_actions if name.startswith("--")]
-        unknown = [word for word in message.split()[2:] if word.startswith("--")]
-        near = did_you_mean(unknown[0].split("=")[0], known) if "unrecognized" in message else ""
+        near = ""
+        if found := re.match(r"unrecognized arguments: .*?(--[^\s=]+)", message):
+            known = [name for name in self._option_string_actions if name.startswith("--")]
+            near = did_you_mean(found[1], known)
+        elif found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            near = did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
         raise InputError(f"{message.removeprefix('argument ')}{near} (see {self.prog} -h)")
 
 
@@ -161,6 +165,11 @@ def seconds(text: str) -> float:
 def unit(text: str) -> float:
     """A number from 0 to 1."""
     return number(text, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+
+
+def share(text: str) -> float:
+    """A part of a whole, neither none nor all of it."""
+    return number(text, lambda value: 0 < value < 1, "a share between 0 and 1, such as 0.1")
 
 
 def level(text: str) -> float:

@@ -10,7 +10,6 @@ from bayesmf.cli import options
 from bayesmf.cli.output import (
     check_file,
     count,
-    note,
     print_facts,
     print_json,
     print_table,
@@ -75,6 +74,8 @@ def run(args: argparse.Namespace) -> None:
     """Recommend, and write or print it."""
     if args.all == bool(args.user or args.users):
         raise InputError("say for whom: give ids of users, --users FILE, or --all alone")
+    if args.seed is not None and args.policy != "thompson":
+        raise InputError(f"--seed does nothing with --policy {args.policy}: it is for thompson")
     if args.out is not None:
         inputs = [] if args.users is None else [args.users]
         check_file(args.out, SUFFIXES, inputs)
@@ -117,9 +118,6 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
     if users is None:
         return Answers(ids.ids.tolist(), [True] * len(ids), found)
     rows = ids.lookup(users).tolist()
-    for user, row in zip(users, rows, strict=True):
-        if row < 0:
-            note(f"user {user!r} is unknown, recommended from the prior")
     names = [ids[row] if row >= 0 else user for user, row in zip(users, rows, strict=True)]
     return Answers(names, [row >= 0 for row in rows], found)
 
