@@ -81,6 +81,8 @@ class History:
     def restore(self, chain: int, state: list[dict[str, Any]]) -> None:
         """All events, in the order of time, those of a chain replaced."""
         others = [event for event in self.events if event["chain"] != chain]
+        # Events of earlier versions have no stage.
+        state = [{"stage": 0, **event} for event in state]
         self.events[:] = sorted(others + state, key=lambda event: float(event["seconds"]))
 
 

@@ -19,7 +19,7 @@ from bayesmf import figures
 from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
-from bayesmf.progress import screen_width
+from bayesmf.progress import is_terminal, screen_width
 from bayesmf.ratings import Ratings
 from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
@@ -278,7 +278,7 @@ class _Story:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
-        self.width = screen_width(sys.stdout) if sys.stdout.isatty() else WIDTH
+        self.width = screen_width(sys.stdout) if is_terminal(sys.stdout) else WIDTH
         # What is left beside a recommendation.
         self.bar = max(10, min(BAR, self.width - 45))
 

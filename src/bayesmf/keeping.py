@@ -57,7 +57,8 @@ class Probe:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """From what `export` gave."""
-        self._at = arrays["probed_at"].tolist()
+        # Checkpoints of earlier versions may have none.
+        self._at = [int(t) for t in arrays.get("probed_at", ())]
         self._expected = [np.array(one) for one in arrays.get("expected", ())]
         self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
 

@@ -110,7 +110,10 @@ def split_line(line: str, delimiter: str) -> list[str]:
         return line.split()
     if delimiter == "::" or '"' not in line:
         return [field.strip() for field in line.split(delimiter)]
-    return [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
+    try:
+        return [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
+    except csv.Error:  # a carriage return inside: what polars makes of it is checked later
+        return [field.strip() for field in line.split(delimiter)]
 
 
 def _is_header(rows: list[list[str]], columns: Columns | None, need: Sequence[str]) -> bool:

@@ -60,16 +60,23 @@ def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | Packe
             "the second argument of fit is y, one rating for each pair in X: pass a validation set "
             "as validation=..."
         )
-    return Ratings.of_pairs(X, y, columns)
+    return Ratings.of_pairs(X, _flat(y), columns)
+
+
+def _flat(y: Any) -> Any:
+    """A table of one column as a column."""
+    if len(getattr(y, "shape", ())) != 2:
+        return y
+    return y.iloc[:, 0] if hasattr(y, "iloc") else np.asarray(y)[:, 0]
 
 
 def _is_table(y: Any) -> bool:
     """Whether y is a table of ratings, which no column of numbers can be."""
-    shape = getattr(y, "shape", ())
-    if isinstance(y, Ratings | PackedRatings | str | PathLike) or (
-        len(shape) == 2 and shape[1] > 1
-    ):
+    if isinstance(y, Ratings | PackedRatings | str | PathLike):
         return True
+    shape: Any = getattr(y, "shape", ())
+    if len(shape) == 2:
+        return bool(shape[1] > 1)
     return isinstance(y, tuple) and len(y) in (3, 4) and all(hasattr(c, "__len__") for c in y)
 
 

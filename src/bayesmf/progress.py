@@ -47,7 +47,7 @@ class Line:
         self._after = _default_after() if after is None else after
         self._notebook = show is not False and in_notebook()
         self._shows = sys.stderr is not None and (
-            self._notebook or (sys.stderr.isatty() if show is None else show)
+            self._notebook or (is_terminal(sys.stderr) if show is None else show)
         )
         self._lock = threading.RLock()
         self._ended = threading.Event()
@@ -113,7 +113,7 @@ class Line:
     # -- drawing ----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        seen = self._notebook or sys.stderr.isatty()
+        seen = self._notebook or is_terminal(sys.stderr)
         while not self._ended.wait(_TICK if seen else _TICK_IN_FILES):
             try:
                 self.draw()
@@ -279,6 +279,14 @@ def in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     found = shell.get_ipython() if shell is not None and hasattr(shell, "get_ipython") else None
     return type(found).__name__ == "ZMQInteractiveShell"
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether someone looks at a stream; not at one that is closed, or none at all."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False
 
 
 def screen_width(stream: Any) -> int:

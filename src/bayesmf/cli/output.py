@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
-from bayesmf.progress import Line, screen_width, set_aside
+from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
 def room(stream: Any = None) -> int:
     """Columns to print in: those of the terminal, or as many as one likes to read in a file."""
     stream = sys.stdout if stream is None else stream
-    return screen_width(stream) if stream.isatty() else IN_FILES
+    return screen_width(stream) if is_terminal(stream) else IN_FILES
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -128,7 +128,12 @@ def _widths(head: Sequence[str], body: list[list[str]], width: int) -> tuple[lis
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return short(value, 3) if math.isfinite(value) else "-"
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """What would steer a terminal, or turn its text round, as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -147,8 +152,8 @@ def note(sentence: str, command: str = "") -> None:
 
     A command that ends it is cut as a shell takes it, so that it can be copied.
     """
-    text = f"bayesmf: {' '.join(sentence.split())}"
-    if sys.stderr.isatty():
+    text = printable(f"bayesmf: {' '.join(sentence.split())}")
+    if is_terminal(sys.stderr):
         width = screen_width(sys.stderr)
         lines = wrapped(text, width) + (continued(f"  {command}", width) if command else [])
         text = "\n".join(lines)
