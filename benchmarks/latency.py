@@ -28,7 +28,8 @@ def make_model(posterior: Posterior) -> BayesianMF:
     few = (*np.divmod(np.arange(63), 7), np.random.default_rng(0).normal(size=63))
     model = BayesianMF(posterior.n_factors, sampler=Gibbs(epochs=2, burn_in=1), random_state=0)
     model.fit(few)
-    model.posterior_, model._seen = posterior, posterior.seen
+    model._seen = posterior.seen
+    model.posterior_ = posterior
     model.user_ids_ = IdMap(np.arange(posterior.draws.users.shape[1]))
     model.item_ids_ = IdMap(np.arange(posterior.draws.items.shape[1]))
     return model

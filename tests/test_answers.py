@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -375,3 +376,32 @@ def test_the_command_line_says_what_is_damaged(damaged, tmp_path, command):
     found = run(command, damaged, *rest)
     assert found.status == 2
     assert "users.npy does not have the digest noted in manifest.json" in found.sentence
+
+
+def test_answers_come_from_one_fit_while_another_replaces_it():
+    """Rows of a large fit must never be looked up in the posterior of a small one."""
+    sampler = Gibbs(epochs=2, burn_in=1)
+    model = BayesianMF(2, sampler=sampler, random_state=0).fit(planted(30, 20, 300))
+    large = planted(3000, 50, 9000)
+    asked = np.unique(large[0])
+    over, wrong = threading.Event(), []
+
+    def ask():
+        while not over.is_set():
+            try:
+                assert np.isfinite(model.predict(asked, int(large[1][0]))).all()
+                assert len(model.recommend_many(asked[:50], 2).users) == 50
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for thread in threads:
+            thread.start()
+        for k in range(12):
+            model.fit(large if k % 2 else planted(30, 20, 300))
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong

@@ -194,7 +194,7 @@ def test_levels_that_are_sound_are_told():
     found = replace(found, groups=(replace(found.groups[0], observed=observed),))
     assert found.verdict == (
         "Intervals below 63% are too wide for users with 1-9 training ratings: their 50% interval "
-        "holds 56.2%; ask for 63% or more, where all of them hold what they promise."
+        "holds 56.2%; ask for 63% or more, where on these ratings all hold what they promise."
     )
     assert found.headline == (
         "Intervals below 63% are too wide: worst gap +6.2 points (3.0 allowed)"
@@ -208,8 +208,12 @@ def test_few_ratings_cannot_show_that_all_is_well():
         "Nothing is seen to be wrong with intervals: the worst of all is the "
     )
     assert found.visible == pytest.approx(allowed_gap(50, 60, 1.5))
-    assert "but 1 test rating can only" in calibrate(*mixtures(1)).verdict
-    end = "but 60 test ratings can only show gaps above 30.3 points, so test on more to be sure."
+    assert "but with 1 test rating only gaps above" in calibrate(*mixtures(1)).verdict
+    found = calibrate(*mixtures(60))
+    end = (
+        f"but with 60 test ratings only gaps above {found.worst.allowed:.1f} points would be told "
+        "from chance there, so test on more to be sure."
+    )
     assert found.verdict.endswith(end)
     assert told(0.0, 0.0, n=5_000).verdict.startswith("Intervals hold what they promise")
 

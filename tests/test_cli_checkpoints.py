@@ -159,7 +159,7 @@ def test_resume_tells_where_there_is_nothing(data: Data, tmp_path: Path) -> None
         (["--checkpoint", "{folder}"], "also holds"),
         (["--checkpoint", "m"], "must be two folders"),
         (["--checkpoint", "m/c"], "must be two folders"),
-        (["--checkpoint", "."], "must be two folders"),
+        (["--checkpoint", "."], "is the folder this process is in"),
     ],
 )
 def test_what_is_refused(

@@ -151,7 +151,7 @@ ALLOWED = {
     "questions": {"learning", "packed", "seen", "unknown"},
     "convergence": set(),
     "fitted": {"habits", "posterior", "progress", "seen", "verifying"},
-    "predicting": {"fitted", "parallel", "questions", "results", "tables"},
+    "predicting": {"fitted", "parallel", "posterior", "questions", "results", "tables"},
     "scoring": {"calibration", "diagnostics", "fitted", "habits", "questions", "tables"},
     "splitting": set(),
     "canvas": set(),

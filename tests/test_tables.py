@@ -154,8 +154,8 @@ def test_other_columns_are_no_column():
     ("data", "message"),
     [
         (
-            [(1, 7, 4), (2, 7, 3), (2, 8, 5)],
-            "3 tuples of 3 may be 3 rows or 3 columns.*columns as a tuple",
+            [[1, 7, 4], [2, 7, 3], [2, 8, 5]],
+            "3 lists of 3 may be 3 rows or 3 columns.*rows as a list of tuples",
         ),
         ([[1, 7, 4], [2, 7, 3], [2, 8, 5], [3, 8, 1]], "4 lists of 3 may be"),
         (PAIRS[:3], "rows of the list have 2 values"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayesmf.habits import not_fitted
 from bayesmf.ids import IdMap
@@ -12,6 +12,15 @@ from bayesmf.posterior import Posterior
 from bayesmf.progress import counting
 from bayesmf.seen import Seen
 from bayesmf.verifying import Verification
+
+
+class Found(NamedTuple):
+    """What belongs together of a fit: replaced as one, so that an answer never mixes two fits."""
+
+    posterior: Posterior
+    user_ids: IdMap
+    item_ids: IdMap
+    seen: Seen
 
 
 class Fitted:
@@ -24,26 +33,29 @@ class Fitted:
     n_workers: int | None
     progress: bool | None
     _seen: Seen
-    _posterior: Posterior
+    _found: Found
     _verification: Verification | None
 
     @property
     def posterior_(self) -> Posterior:
         """The draws, with the units of the ratings."""
-        return self._fitted()
+        return self._fitted().posterior
 
     @posterior_.setter
     def posterior_(self, posterior: Posterior) -> None:
-        self._posterior, self._verification = posterior, None
+        """The last of what a fit or a load sets: from now on answers come from it."""
+        self._verification = None
+        self._found = Found(posterior, self.user_ids_, self.item_ids_, self._seen)
 
-    def _fitted(self) -> Posterior:
+    def _fitted(self) -> Found:
         """What answers are made of, once every byte of it was verified."""
-        if not hasattr(self, "_posterior"):
+        if not hasattr(self, "_found"):
             raise not_fitted()
-        if self._verification is not None:
-            self._verification.wait()
+        verification = self._verification
+        if verification is not None:
+            verification.wait()
             self._verification = None
-        return self._posterior
+        return self._found
 
     def _counting(
         self, what: str, total: int, unit: str, progress: Callable[[int], Any] | None = None

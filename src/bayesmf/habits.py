@@ -109,7 +109,7 @@ class EstimatorHabits:
         return {name: parameter.default for name, parameter in parameters.items()}
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posterior")
+        return hasattr(self, "_found")
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

@@ -144,7 +144,7 @@ class Looking(Scoring):
         >>> ax.get_ylabel()
         'sd of the prediction without noise (points)'
         """
-        posterior = self._fitted()
+        posterior = self._fitted().posterior
         canvas.check_matplotlib()  # before the work
         items, users = unknown(posterior, "item"), unknown(posterior, "user")
         with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:

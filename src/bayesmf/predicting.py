@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bayesmf.fitted import Fitted
 from bayesmf.parallel import parts
+from bayesmf.posterior import Posterior
 from bayesmf.questions import Asked
 from bayesmf.results import Predictions
 from bayesmf.tables import Columns, pairs_of
@@ -22,12 +23,14 @@ AT_ONCE = 1 << 17
 class Predicting(Fitted):
     """A fitted model's part that predicts pairs."""
 
-    def _pairs(self, users: Any, items: Any, columns: Columns | None = None) -> Asked:
-        """The pairs that are asked for; one user goes with many items, and one item with many."""
-        self._fitted()
+    def _pairs(
+        self, users: Any, items: Any, columns: Columns | None = None
+    ) -> tuple[Asked, Posterior]:
+        """The pairs that are asked for, and who answers; one user may go with many items."""
+        found = self._fitted()
         if items is None:
             users, items = pairs_of(users, columns)
-        return Asked.of(users, items, self.user_ids_, self.item_ids_)
+        return Asked.of(users, items, found.user_ids, found.item_ids), found.posterior
 
     @overload
     def predict(
@@ -113,10 +116,10 @@ class Predicting(Fitted):
         >>> mean.shape
         (2,)
         """
-        asked = self._pairs(users, items, columns)
+        asked, posterior = self._pairs(users, items, columns)
         if not return_known:
             asked.warn_of_unknown()
-        mean, std = self._fitted().mean_std(asked.user, asked.item, self.n_workers)
+        mean, std = posterior.mean_std(asked.user, asked.item, self.n_workers)
         answers = [mean, *([std] if return_std else []), *([asked.known] if return_known else [])]
         if asked.single:
             answers = [answer[0].item() for answer in answers]
@@ -152,9 +155,9 @@ class Predicting(Fitted):
         >>> low < model.predict(1, 2) < high
         True
         """
-        asked = self._pairs(users, items, columns)
+        asked, posterior = self._pairs(users, items, columns)
         asked.warn_of_unknown()
-        low, high = self._fitted().interval(asked.user, asked.item, level, self.n_workers)
+        low, high = posterior.interval(asked.user, asked.item, level, self.n_workers)
         return (float(low[0]), float(high[0])) if asked.single else (low, high)
 
     def predict_table(
@@ -184,7 +187,7 @@ class Predicting(Fitted):
         >>> model.predict_table([1, 2], [3, 4]).to_polars().columns
         ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
         """
-        asked, posterior = self._pairs(users, items, columns), self._fitted()
+        asked, posterior = self._pairs(users, items, columns)
         total = len(asked.user)
         mean, std, low, high = (np.empty(total) for _ in range(4))
         with self._counting("predicting", total, "pairs") as done:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import whole
-from bayesmf.fitted import Fitted
+from bayesmf.fitted import Fitted, Found
 from bayesmf.posterior import check_level
 from bayesmf.questions import warn_of_unknown_users
 from bayesmf.ranking import Question, Recommendations, draw_picks, rank_users
@@ -72,13 +72,14 @@ class Recommending(Fitted):
         [9]
         """
         check_level(level)
-        self._fitted()
-        row = np.array([self.user_ids_.index(user)])
-        warn_of_unknown_users([user], row, self.user_ids_)
-        items, numbers = self._ranked(row, Question(n, policy, exclude_seen, level), random_state)
+        fitted = self._fitted()
+        row = np.array([fitted.user_ids.index(user)])
+        warn_of_unknown_users([user], row, fitted.user_ids)
+        question = Question(n, policy, exclude_seen, level)
+        items, numbers = self._ranked(fitted, row, question, random_state)
         found = zip(items[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
         return RecommendationList(
-            Recommendation(self.item_ids_[j], *told) for j, *told in found if j >= 0
+            Recommendation(fitted.item_ids[j], *told) for j, *told in found if j >= 0
         )
 
     def recommend_many(
@@ -131,25 +132,29 @@ class Recommending(Fitted):
         >>> model.recommend_many([1, 2, 3], n=5).items.shape
         (3, 5)
         """
-        self._fitted()
-        users = self.user_ids_.ids if users is None else _as_many(users)
-        rows = self.user_ids_.lookup(users)
-        warn_of_unknown_users(users, rows, self.user_ids_)
+        fitted = self._fitted()
+        users = fitted.user_ids.ids if users is None else _as_many(users)
+        rows = fitted.user_ids.lookup(users)
+        warn_of_unknown_users(users, rows, fitted.user_ids)
         question = Question(n, policy, exclude_seen, level)
         with self._counting("recommending", len(rows), "users", progress) as done:
-            found = self._ranked(rows, question, random_state, done)
-        return Recommendations.of(users, self.item_ids_.ids, *found)
+            found = self._ranked(fitted, rows, question, random_state, done)
+        return Recommendations.of(users, fitted.item_ids.ids, *found)
 
     def _ranked(
-        self, rows: Any, question: Question, random_state: Any, progress: Any = None
+        self,
+        fitted: Found,
+        rows: NDArray[np.int64],
+        question: Question,
+        random_state: Any,
+        progress: Callable[[int], Any] | None = None,
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
         """Row numbers of the best items of users by row number, and what is told of them."""
-        posterior = self._fitted()
         whole("n", question.n)
         if random_state is not None:
             random_state = whole("random_state", random_state, 0)
-        picks = draw_picks(len(posterior.draws), len(self.user_ids_), rows, random_state)
-        return rank_users(posterior, rows, question, picks, self.n_workers, progress)
+        picks = draw_picks(len(fitted.posterior.draws), len(fitted.user_ids), rows, random_state)
+        return rank_users(fitted.posterior, rows, question, picks, self.n_workers, progress)
 
 
 def _as_many(users: Any) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayesmf import diagnostics
 from bayesmf.calibration import Calibration, Calibrator
-from bayesmf.fitted import Fitted
+from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
 from bayesmf.questions import held_out_counts, held_out_ratings, warn_of_held_out
 from bayesmf.ratings import Ratings
@@ -50,8 +50,8 @@ class Scoring(Fitted):
         >>> BayesianMF(4, random_state=0).fit(train).score(test) < 1
         True
         """
-        test, user, item = self._held_out(X, y, columns)
-        mean, _ = self.posterior_.mean_std(user, item, self.n_workers)
+        fitted, test, user, item = self._held_out(X, y, columns)
+        mean, _ = fitted.posterior.mean_std(user, item, self.n_workers)
         return r_squared(test.rating, mean)
 
     def evaluate(
@@ -96,9 +96,9 @@ class Scoring(Fitted):
         120
         """
         scorer = diagnostics.Scorer()
-        test, user, item = self._held_out(ratings, y, columns)
-        self._show(scorer, test, user, item, progress)
-        return replace(scorer.result(), **held_out_counts(self._seen, user, item))
+        fitted, test, user, item = self._held_out(ratings, y, columns)
+        self._show(scorer, fitted, test, user, item, progress)
+        return replace(scorer.result(), **held_out_counts(fitted.seen, user, item))
 
     def calibration(
         self,
@@ -132,37 +132,39 @@ class Scoring(Fitted):
         >>> len(BayesianMF(4, random_state=0).fit(train).calibration(test).groups)
         6
         """
-        test, user, item = self._held_out(ratings, y, columns)
-        calibrator = Calibrator(self._seen.of_users(user), self._seen.of_items(item))
-        self._show(calibrator, test, user, item, progress)
+        fitted, test, user, item = self._held_out(ratings, y, columns)
+        calibrator = Calibrator(fitted.seen.of_users(user), fitted.seen.of_items(item))
+        self._show(calibrator, fitted, test, user, item, progress)
         found = calibrator.result()
-        counts = held_out_counts(self._seen, user, item)
+        counts = held_out_counts(fitted.seen, user, item)
         return replace(found, overall=replace(found.overall, **counts))
 
     def _held_out(
         self, ratings: Any, y: Any, columns: Columns | None
-    ) -> tuple[Ratings, NDArray[np.int64], NDArray[np.int64]]:
-        """Ratings with their rows' numbers, -1 for unseen ones."""
-        self._fitted()
+    ) -> tuple[Found, Ratings, NDArray[np.int64], NDArray[np.int64]]:
+        """Who answers, and ratings with their rows' numbers, -1 for unseen ones."""
+        fitted = self._fitted()
         test = held_out_ratings(ratings, y, columns)
-        user = self.user_ids_.lookup(test.user_ids.ids)[test.user]
-        item = self.item_ids_.lookup(test.item_ids.ids)[test.item]
-        warn_of_held_out(test, (user, item), (self.user_ids_, self.item_ids_), self._seen)
-        return test, user, item
+        user = fitted.user_ids.lookup(test.user_ids.ids)[test.user]
+        item = fitted.item_ids.lookup(test.item_ids.ids)[test.item]
+        warn_of_held_out(test, (user, item), (fitted.user_ids, fitted.item_ids), fitted.seen)
+        return fitted, test, user, item
 
-    def _show(self, scorer: Any, test: Ratings, user: Any, item: Any, progress: Any) -> None:
+    def _show(
+        self, scorer: Any, fitted: Found, test: Ratings, user: Any, item: Any, progress: Any
+    ) -> None:
         """Show a scorer all predictions, in chunks."""
         with self._counting("scoring", len(test), "ratings", progress) as done:
-            for chunk, mean in self.posterior_.expected(user, item):
+            for chunk, mean in fitted.posterior.expected(user, item):
                 scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
                 done(chunk.hi - chunk.lo)
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
-        posterior = self._fitted()
+        fitted = self._fitted()
         rng = np.random.default_rng(seed)
-        user = rng.integers(0, len(self.user_ids_), n_pairs)
-        item = rng.integers(0, len(self.item_ids_), n_pairs)
-        return posterior.traces(user, item)
+        user = rng.integers(0, len(fitted.user_ids), n_pairs)
+        item = rng.integers(0, len(fitted.item_ids), n_pairs)
+        return fitted.posterior.traces(user, item)
 
     def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
         """Split R-hat and effective sample size of predictions, precisions and tau.
