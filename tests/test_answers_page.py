@@ -53,7 +53,7 @@ def test_the_page_has_code_and_promises():
     # An edit of the page that hides blocks or promises from this test would pass unseen.
     assert len(BLOCKS) == PAGE.read_text("utf-8").count("```python") >= 4
     assert sum(len(SAID.findall(block)) for block in BLOCKS) >= 4
-    assert "/work/" not in text() and "/tmp/" not in text()
+    assert "/tmp/" not in text() and "/home/" not in text()
 
 
 def test_numbers_of_targets_are_those_of_the_code():
