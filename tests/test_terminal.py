@@ -225,6 +225,22 @@ def test_ctrl_c_at_any_time(place: Place, delay: float) -> None:
     assert not (place.folder / out).exists() or (place.folder / out / "manifest.sha256").exists()
 
 
+def test_ctrl_c_where_python_can_only_ignore_it(tmp_path: Path) -> None:
+    """As in a callback from the compiler: it comes again, and nobody sees a traceback."""
+    code = (
+        "import ctypes, signal, sys, time, bayesmf.cli as cli, bayesmf.cli.synth as synth\n"
+        "def run(args):\n"
+        "    callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))\n"
+        "    callback()\n"
+        "    time.sleep(60)\n"
+        "synth.run = run\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    found = session([sys.executable, "-c", code, "synth", "--out", tmp_path / "x.csv"], 60).check()
+    assert found.status == 130
+    assert found.text == "bayesmf: interrupted"
+
+
 # -- what is not ours -----------------------------------------------------------------------------
 
 

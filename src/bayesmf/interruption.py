@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from bayesmf.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# After a signal that was lost: by then Python is out of where it can only be ignored.
+AGAIN_AFTER = 0.05
 
 
 class Interruption:
@@ -41,6 +45,39 @@ def at_once() -> Iterator[None]:
 
     with _handled_by(come):
         yield
+
+
+@contextlib.contextmanager
+def never_lost(debug: bool = False) -> Iterator[None]:
+    """Repeat a signal that came where Python cannot raise, such as in a callback from C.
+
+    The compiler has such callbacks, and so have finalizers: Python prints the exception with a
+    traceback, and goes on as if nobody had asked it to end. Other exceptions from there, which
+    have no effect, are shown to someone who debugs.
+    """
+
+    def lost(told: Any) -> None:
+        if isinstance(told.exc_value, KeyboardInterrupt):
+            signum = getattr(told.exc_value, "signum", signal.SIGINT)
+            timer = threading.Timer(AGAIN_AFTER, _send_to_main, (signum,))
+            timer.daemon = True
+            timer.start()
+        elif debug:
+            sys.__unraisablehook__(told)
+
+    before, sys.unraisablehook = sys.unraisablehook, lost
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _send_to_main(signum: int) -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signum)  # it may sleep: this wakes it
+    else:
+        signal.raise_signal(signum)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from bayesmf.checks import did_you_mean
 from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
+from bayesmf.interruption import never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else list(argv)
     debug = DEBUG in args[: args.index("--") if "--" in args else None]
     try:
-        with told_as_notes(debug):
+        with told_as_notes(debug), never_lost(debug):
             _dispatch(args)
         # Here, where a closed pipe can still be met in silence.
         sys.stdout.flush()
