@@ -137,16 +137,19 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
 
 def _announce(what: str, specs: Any, settings: Settings, study: Any) -> None:
     """Say beforehand how much there is to do, and about how long it takes."""
-    from bayesmf.paper.experiments import expected_seconds
+    from bayesmf.paper.experiments import expected
 
-    runs, seconds = expected_seconds(specs, settings, study)
-    if not runs:
-        return
-    told = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
-    note(
-        f"{what}: {count(runs, 'run')} to make, of at most {settings.budget:g} s each by their own "
-        f"clock; about {told} here, and compiling the first time"
-    )
+    found = expected(specs, settings, study)
+    if found.runs:
+        note(
+            f"{what}: {count(found.runs, 'run')} to make, of at most {settings.budget:g} s each by "
+            f"their own clock; about {_lasting(found.seconds)} here, and the first time about "
+            f"{_lasting(found.compiling)} of compiling"
+        )
+
+
+def _lasting(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 class _writable:

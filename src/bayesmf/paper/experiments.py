@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from bayesmf.paper.runs import Links, RunSpec, kept, perform
@@ -20,8 +20,8 @@ CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
 COST_EPOCHS = 3.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
-# Of a pass at 30 factors, for `expected_seconds`.
-RATING_SECONDS, ROUND_SECONDS, START_SECONDS = 6e-8, 0.02, 5.0
+# Of a pass at 30 factors, for `expected`; and what it takes to compile an algorithm for a width.
+RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 0.02, 5.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,19 @@ def _told(one: RunSpec) -> str:
     return f"{one.plan.algorithm}, D = {one.plan.n_factors}"
 
 
-def expected_seconds(
-    specs: Iterable[RunSpec], settings: Settings, study: Study
-) -> tuple[int, float]:
+class Expected(NamedTuple):
+    """What is to be done: runs, about how many seconds, and how many more for compiling."""
+
+    runs: int
+    seconds: float
+    compiling: float
+
+
+def expected(specs: Iterable[RunSpec], settings: Settings, study: Study) -> Expected:
     """How many runs are to be made, and about how long that takes on this machine.
 
     Measured nanoseconds of a rating (docs/performance.md), what a round costs beside it, and what
-    a process takes to start. Compiling, which happens once, is not in it.
+    a process takes to start. Compiling, which happens once, is told apart.
     """
     wanted = {one.key: one for one in specs}
     missing = [one for one in wanted.values() if kept(one, settings.runs) is None]
@@ -136,9 +142,9 @@ def expected_seconds(
     seconds = [
         min(longest, _work(one) * (ROUND_SECONDS + RATING_SECONDS * len(study))) for one in missing
     ]
-    return len(missing), START_SECONDS * (jobs > 1) + max(
-        [sum(seconds) / jobs, *seconds], default=0
-    )
+    total = START_SECONDS * (jobs > 1) + max([sum(seconds) / jobs, *seconds], default=0)
+    kinds = {(one.plan.algorithm, one.plan.n_factors) for one in missing}
+    return Expected(len(missing), total, COMPILE_SECONDS * len(kinds) / jobs)
 
 
 def _work(one: RunSpec) -> float:
