@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import threading
@@ -10,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bayesmf import progress
+from bayesmf import BayesianMF, Gibbs, Progress, Synthetic, progress
 from bayesmf.progress import (
     LEAST_BAR,
     Counter,
@@ -22,6 +23,9 @@ from bayesmf.progress import (
     set_aside,
     short_count,
 )
+
+
+RATINGS = Synthetic(40, 30, 600).ratings()
 
 
 class _Terminal(io.StringIO):
@@ -130,13 +134,42 @@ def test_a_sentence_has_the_line_out_of_its_way(make_terminal):
         until(lambda: "working" in terminal.getvalue().split("a sentence")[1])
 
 
-def test_a_terminal_that_goes_away_does_not_matter(make_terminal):
-    terminal = make_terminal()
-    with Line(after=0) as line:
-        line.say("working")
-        until(lambda: "working" in terminal.getvalue())
-        terminal.close()
-        line.draw()
+class _Gone(_Terminal):
+    """A terminal that is hung up once something was drawn on it."""
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise BrokenPipeError(errno.EPIPE, "gone")
+        return super().write(text)
+
+
+def test_a_terminal_that_goes_away_does_not_matter(monkeypatch):
+    """Not while a fit runs, and not when its line is taken away: draws are worth more."""
+    monkeypatch.setattr("sys.stderr", terminal := _Gone())
+    monkeypatch.setenv("BAYESMF_PROGRESS_AFTER", "0")
+    looked = [Progress(after_seconds=0), lambda event: until(terminal.getvalue)]
+    model = BayesianMF(2, sampler=Gibbs(epochs=6), callbacks=looked, random_state=0)
+    model.fit(RATINGS)
+    assert len(model.history_) == 6
+    terminal.truncate(0)
+    assert model.evaluate(RATINGS).n == len(RATINGS)
+    assert not progress._OPEN
+
+
+@pytest.mark.parametrize("fails", ["refresh", "close", "made"])
+def test_a_notebook_whose_bar_fails_does_not_matter(monkeypatch, fails):
+    def fail(**options):
+        raise RuntimeError("no widget")
+
+    bar = SimpleNamespace(refresh=lambda nolock: None, close=lambda: None)
+    if fails != "made":
+        setattr(bar, fails, fail)
+    make = fail if fails == "made" else lambda **options: bar
+    monkeypatch.setitem(sys.modules, "tqdm.auto", SimpleNamespace(tqdm=make))
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setenv("BAYESMF_PROGRESS_AFTER", "0")
+    model = BayesianMF(2, sampler=Gibbs(epochs=6), random_state=0).fit(RATINGS)
+    assert len(model.history_) == 6
 
 
 def test_a_counter_tells_how_many_and_how_long(make_terminal, monkeypatch):
@@ -190,7 +223,7 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", fake)
     assert in_notebook()
     made = []
-    bar = SimpleNamespace(refresh=lambda: None, close=lambda: None)
+    bar = SimpleNamespace(refresh=lambda nolock: None, close=lambda: None)
     auto = SimpleNamespace(tqdm=lambda **options: made.append(options) or bar)
     monkeypatch.setitem(sys.modules, "tqdm.auto", auto)
     monkeypatch.setattr("sys.stderr", io.StringIO())  # no terminal

@@ -53,6 +53,7 @@ class Line:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._bar: Any = None
+        self._broken = False
         self._begin = self._since = time.monotonic()
         self._compiled = _compile_seconds()
         self._what, self._done, self._total = "", 0.0, 0.0
@@ -66,8 +67,10 @@ class Line:
         clock = _compile_clock()
         if clock is not None:
             clock.observers.append(self._compiling)
-        self._thread = threading.Thread(target=self._tick, name="bayesmf-line", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._tick, name="bayesmf-line", daemon=True)
+        with self._harmless():  # there may be no room for one more
+            thread.start()
+            self._thread = thread
 
     def say(self, what: str) -> None:
         """Say what is done now, where nobody knows how long it takes."""
@@ -114,11 +117,19 @@ class Line:
 
     def _tick(self) -> None:
         seen = self._notebook or is_terminal(sys.stderr)
-        while not self._ended.wait(_TICK if seen else _TICK_IN_FILES):
-            try:
-                self.draw()
-            except Exception:  # a terminal that has gone is no reason to end the work
-                return
+        while not self._ended.wait(_TICK if seen else _TICK_IN_FILES) and not self._broken:
+            self.draw()
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """What goes wrong with drawing ends the line, not the work: a terminal may be gone."""
+        try:
+            yield
+        except Exception:
+            self._broken = True
+            if self._bar is not None:
+                self._bar.disable = True  # or it would try once more to take itself away
+                self._bar = None
 
     def _compiling(self) -> None:
         """Compiling begins, on this thread: a notebook's bar must be made on the main one."""
@@ -127,7 +138,9 @@ class Line:
 
     def draw(self) -> None:
         """Show the line as it is now, if it is time to."""
-        with self._lock:
+        with self._lock, self._harmless():
+            if self._broken:
+                return
             if self._ended.is_set() or not _OPEN or _OPEN[-1] is not self:
                 self._take_down()
                 return
@@ -143,7 +156,8 @@ class Line:
             self._bar.total = self._total or None
             self._bar.n = self._done
             self._bar.bar_format = self._format(width)
-            self._bar.refresh()
+            # The line has a lock of its own, and tqdm would keep its if drawing failed.
+            self._bar.refresh(nolock=True)
 
     def _due(self) -> bool:
         clock, now = _compile_clock(), time.monotonic()
@@ -161,9 +175,10 @@ class Line:
         return bar_format(self._what, self._pieces, width)
 
     def _take_down(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        with self._harmless():
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
 
 
 @contextmanager
