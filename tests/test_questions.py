@@ -9,15 +9,20 @@ import pytest
 
 from bayesmf import (
     SGD,
+    SGHMC,
     SGLD,
+    SGNHT,
     BayesianMF,
     ConvergenceWarning,
     DataWarning,
     Gibbs,
     InputError,
     Ratings,
+    RowClock,
 )
-from bayesmf.convergence import advice, converged, headline, verdict
+from bayesmf.convergence import advice, enough_passes, headline, state_of, told, verdict
+from bayesmf.diagnostics import split_rhat
+from bayesmf.tuning import AGREEING
 from problems import planted
 
 
@@ -108,13 +113,14 @@ def test_a_fit_that_did_not_converge_is_warned_of_once_with_what_to_do():
     found = model.report_["convergence"]
     assert found["converged"] is False and found["rhat"] > found["limit"] == 1.1
     assert str(told.message).startswith(found["verdict"].rstrip("."))
-    assert "SGLD(epochs=...)" in str(told.message) and told.filename == __file__
+    assert "sampler=SGLD(n_chains=1, epochs=180)." in str(told.message)
+    assert told.filename == __file__
 
 
 def test_a_fit_that_ran_out_of_time_is_warned_of():
     model = BayesianMF(4, max_seconds=1e-9, random_state=0)
     (told,) = _told(model)
-    assert "stopped by the clock: fit with a larger max_seconds" in str(told.message)
+    assert "The clock stopped it: fit with a larger max_seconds" in str(told.message)
     assert model.report_["convergence"]["converged"] is None
 
 
@@ -128,7 +134,8 @@ def test_who_converged_or_never_could_is_left_alone():
 def _found(**changes):
     found = {
         "rhat": 1.3, "limit": 1.1, "loss": 0.002, "ess": 30.0, "ended_by": "longest run",
-        "target": "balanced", "rule": "Gibbs", "chains": 2, "passes": 90, "converged": False,
+        "target": "balanced", "rule": "Gibbs", "chains": 2, "passes": 90, "draws": 180,
+        "epochs": 120.0,
     }  # fmt: skip
     return {**found, **changes}
 
@@ -138,10 +145,20 @@ def _found(**changes):
     [
         ({}, 'target="accurate"', "--target accurate"),
         ({"target": "fast"}, 'target="balanced"', "--target balanced"),
-        ({"target": "accurate"}, "sampler=Gibbs(epochs=2000)", "--sampler gibbs --epochs 2000"),
-        ({"target": None, "rule": "SGLD"}, "SGLD(epochs=...)", "more --epochs"),
+        # As many chains as before: fewer would be judged more kindly.
+        (
+            {"target": "accurate", "chains": 4, "epochs": 500.0},
+            "sampler=Gibbs(n_chains=4, epochs=2000).",
+            "--sampler gibbs --chains 4 --epochs 2000.",
+        ),
+        (
+            {"target": None, "rule": "RowClock", "epochs": 70.5},
+            "sampler=RowClock(n_chains=2, epochs=142).",
+            "--sampler rowclock --chains 2 --epochs 142.",
+        ),
         ({"ended_by": "max_seconds"}, "a larger max_seconds", "a longer --max-seconds"),
         ({"ended_by": "callback"}, "let it run longer", "let it run longer"),
+        ({"rhat": None, "loss": None}, "use longer ones", "use longer ones"),
     ],
 )
 def test_advice_can_be_followed_where_it_is_given(changes, python, shell):
@@ -149,34 +166,65 @@ def test_advice_can_be_followed_where_it_is_given(changes, python, shell):
     assert python in advice(found, shell=False)
     assert shell in advice(found, shell=True)
     assert "--" not in advice(found, shell=False)
-    assert advice(_found(converged=True), shell=True) == ""
+    assert advice(_found(rhat=1.0), shell=True) == ""
+    assert advice(_found(rule="SGD"), shell=True) == ""
 
 
 def test_one_number_in_every_form():
     for rhat, word in ((1.3, "Not converged"), (1.05, "Converged")):
-        found = _found(rhat=rhat, converged=rhat < 1.1)
+        found = _found(rhat=rhat)
+        assert told(found)["converged"] is (rhat < 1.1)
         for text in (verdict(found), headline(found)):
             assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
     assert "not known: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
     # What is above the limit in a short run may be so for want of draws alone.
-    assert "are too few to tell (R-hat 1.300)" in verdict(_found(passes=12))
-    assert converged(_found(passes=12)) is None and converged(_found(passes=12, rhat=1.0))
-    # What more would bring is an estimate for runs that have converged.
-    assert "at most about 0.2%" in verdict(_found(rhat=1.0)) and "%" not in verdict(_found())
+    assert "are too few to tell (R-hat 1.300); it takes 20." in verdict(_found(passes=12))
+    assert told(_found(passes=12))["converged"] is None
+    assert told(_found(passes=12, rhat=1.0))["converged"] is True
+    # One chain has not seen what another would find.
     assert "halves of the chain" in verdict(_found(chains=1))
+    assert "as far as one chain can tell" in verdict(_found(chains=1, rhat=1.0))
 
 
-def test_every_sampler_says_whether_it_converged():
-    ratings = planted(60, 40, 1500)
-    for sampler in ("auto", "gibbs", Gibbs(epochs=9), SGLD(epochs=9), "sghmc", SGD(epochs=3)):
-        if sampler == "sghmc":
-            from bayesmf import SGHMC
+def test_what_more_sampling_brings_is_told_where_it_is_known():
+    """Of runs that have converged, with several chains, whose every pass is kept."""
+    assert "at most about 0.2%" in verdict(_found(rhat=1.0))
+    for changes in ({}, {"rhat": 1.0, "draws": 179}, {"rhat": 1.0, "chains": 1, "draws": 90}):
+        assert "%" not in verdict(_found(**changes))
 
-            sampler = SGHMC(epochs=9)
-        found = BayesianMF(2, sampler=sampler, random_state=0).fit(ratings).report_["convergence"]
-        assert found["verdict"] and found["converged"] in (True, False, None)
-        # A shorter run than four draws, or an optimiser, has no number; all others have.
-        assert (found["rhat"] is None) == isinstance(sampler, SGD)
+
+def test_no_prediction_that_moved_is_told_alike_everywhere():
+    found = _found(rhat=None, loss=None)
+    assert state_of(found) == "still"
+    assert "no prediction moved" in verdict(found) and "no prediction moved" in headline(found)
+
+
+@pytest.mark.parametrize(("chains", "limit"), [(1, 1.1), (2, 1.1), (2, 1.05), (4, 1.05), (1, 1.2)])
+def test_enough_passes_are_those_of_independent_draws(chains, limit):
+    """With as many R-hat is below its limit in most of 40 runs; with half as many in few."""
+    rng = np.random.default_rng(0)
+
+    def share(passes):
+        runs = [split_rhat(rng.standard_normal((chains, passes, 400))) for _ in range(40)]
+        return np.mean([np.quantile(rhat, AGREEING, method="higher") <= limit for rhat in runs])
+
+    enough = enough_passes(chains, limit)
+    assert share(enough) > 0.7
+    assert share(enough // 2) < 0.3
+
+
+@pytest.mark.parametrize("rule", [Gibbs, SGLD, SGHMC, SGNHT, RowClock, SGD])
+def test_every_sampler_says_whether_it_converged(rule):
+    """From too few passes, or from an optimiser, nobody knows; but it is said, with a number."""
+    model = BayesianMF(2, sampler=rule(epochs=9), random_state=0).fit(planted(60, 40, 1500))
+    found = model.report_["convergence"]
+    assert found["rule"] == rule.__name__
+    assert found["verdict"] == verdict(found) and found["advice"] == advice(found, shell=False)
+    if rule is SGD:
+        assert found["state"] == "optimiser" and found["rhat"] is None
+    else:
+        assert found["rhat"] > 0 and 4 <= found["passes"] <= 9
+        assert found["state"] == ("converged" if found["rhat"] <= 1.1 else "too few")
 
 
 def test_chains_that_do_not_move_have_not_converged():
@@ -195,7 +243,22 @@ def test_the_verdict_does_not_depend_on_how_many_draws_are_kept():
         .report_["convergence"]
         for thin, most in ((None, None), (20, None), (None, 5))
     ]
+    for one in found:
+        for name in ("draws", "verdict"):  # what is said of fewer draws is less
+            del one[name]
     assert found[0]["converged"] and found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("thin", [2, 3, 4])
+def test_thinning_does_not_decide_when_a_run_ends(thin):
+    """Over-relaxed draws alternate: every other one looks like a chain that stands still."""
+    model = BayesianMF(4, sampler=Gibbs(thin=thin, n_chains=2), random_state=0)
+    whole = BayesianMF(4, sampler=Gibbs(n_chains=2), random_state=0)
+    ratings = planted(60, 40, 1500)
+    thinned, found = model.fit(ratings).report_, whole.fit(ratings).report_
+    assert thinned["epochs"] == found["epochs"]
+    assert thinned["convergence"]["rhat"] == found["convergence"]["rhat"]
+    assert thinned["draws"] == pytest.approx(found["draws"] / thin, abs=2)
 
 
 def test_values_that_are_neither_yes_nor_no():

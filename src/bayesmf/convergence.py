@@ -7,74 +7,118 @@ them stay below. `fit`, `report_["convergence"]`, `diagnose` and the pictures al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 # Where no target says another one.
 AGREE = 1.1
 # Split R-hat halves each chain, and a variance takes two.
 LEAST_DRAWS = 4
-# Of fewer passes, of one chain and of each of several, R-hat is above 1.1 even where draws are
-# independent: then it tells how few they are, not whether chains agree (simulated: 400 pairs).
+# Of fewer passes, of one chain and of each of several, R-hat is above AGREE even where draws are
+# independent: then it tells how few they are, not whether chains agree. What it is above 1 by falls
+# with the number of passes, so a closer limit takes more of them.
 ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
 LARGEST_RHAT = 1e6
+# Beside numbers of other quantities, which may be larger.
+DECIDED_BY = "The verdict is that of predictions, 95% of 400 watched pairs"
 OPTIMISERS = ("SGD",)
+# Than a run that was not enough: passes with the same sampler, and beyond the last target.
+MORE, MUCH_MORE = 2, 4
 
 Found = Mapping[str, Any]
+State = Literal["optimiser", "still", "too few", "converged", "not converged"]
 
 
-def converged(found: Found) -> bool | None:
-    """Whether R-hat is within its limit; None where it cannot be known."""
-    if found["rule"] in OPTIMISERS or found["rhat"] is None:
-        return None
+def told(found: Found) -> dict[str, Any]:
+    """What follows from R-hat: whether it converged, in a word and a sentence, and what to do.
+
+    Parameters
+    ----------
+    found : mapping
+        `rule` and `chains`; `rhat`, `limit`, `loss` and `passes` after burn-in; `draws` that were
+        kept; `epochs`, `ended_by` and `target`, for what to do.
+
+    Returns
+    -------
+    dict
+        `state`, `converged` (None where that cannot be known), `verdict`, `advice` in Python's
+        words, empty where all is well.
+    """
+    state = state_of(found)
+    known = {"converged": True, "not converged": False}.get(state)
+    out = {**found, "state": state, "converged": known, "verdict": verdict(found)}
+    return {**out, "advice": advice(out, shell=False)}
+
+
+def state_of(found: Found) -> State:
+    """The one place where it is decided."""
+    if found["rule"] in OPTIMISERS:
+        return "optimiser"
+    if found["rhat"] is None:
+        return "too few" if found["passes"] < LEAST_DRAWS else "still"
     if found["rhat"] <= found["limit"]:
-        return True
-    return None if _too_few(found) else False
+        return "converged"
+    enough = enough_passes(found["chains"], found["limit"])
+    return "too few" if found["passes"] < enough else "not converged"
 
 
-def _too_few(found: Found) -> bool:
-    return bool(found["passes"] < (ENOUGH_PASSES if found["chains"] == 1 else ENOUGH_OF_EACH))
+def enough_passes(chains: int, limit: float) -> int:
+    """Passes of each chain from which on R-hat of independent draws is mostly below a limit."""
+    at_usual = ENOUGH_PASSES if chains == 1 else ENOUGH_OF_EACH
+    return math.ceil(at_usual * (AGREE - 1) / (limit - 1) - 1e-9)
 
 
 def verdict(found: Found) -> str:
     """What is known, in a sentence."""
-    if found["rule"] in OPTIMISERS:
+    state = state_of(found)
+    if state == "optimiser":
         return (
             f"{found['rule']} looks for one best point and draws nothing, so there is nothing to "
             "converge; its intervals hold the noise of ratings, not what is unknown of them."
         )
-    who = f"the {found['chains']} chains" if found["chains"] > 1 else "the halves of the chain"
-    state = converged(found)
-    if state is None:
+    if state == "still":
+        return "Whether it converged is not known: no prediction moved from draw to draw."
+    if state == "too few":
         number = "" if found["rhat"] is None else f" (R-hat {found['rhat']:.3f})"
         passes = f"{found['passes']} pass{'' if found['passes'] == 1 else 'es'}"
-        if found["rhat"] is None and found["passes"] >= LEAST_DRAWS:
-            return "Whether it converged is not known: no prediction moved from draw to draw."
+        enough = enough_passes(found["chains"], found["limit"])
         return (
             f"Whether it converged is not known: {passes} after burn-in are too few to tell"
-            f"{number}."
+            f"{number}; it takes {enough}."
         )
     number = f"(R-hat {found['rhat']:.3f}, limit {found['limit']:g})"
-    if state:
-        return f"Converged: {who} predict alike {number}{_gain(found)}."
-    return (
-        f"Not converged: {who} do not predict alike yet {number}; another fit may give other "
-        "answers."
-    )
+    alone = found["chains"] == 1
+    if state == "not converged":
+        who = "the halves of the chain" if alone else f"the {found['chains']} chains"
+        return (
+            f"Not converged: {who} do not predict alike yet {number}; another fit may give other "
+            "answers."
+        )
+    if alone:
+        return (
+            f"Converged as far as one chain can tell: its halves predict alike {number}; more "
+            "chains, each begun elsewhere, would tell more."
+        )
+    return f"Converged: the {found['chains']} chains predict alike {number}{_gain(found)}."
 
 
 def headline(found: Found) -> str:
     """The same in few words, for a picture's title."""
-    if found["rule"] in OPTIMISERS:
+    state = state_of(found)
+    if state == "optimiser":
         return f"{found['rule']}: one point, nothing to converge"
-    if converged(found) is None:
-        return "Too few draws to know whether it converged"
-    word = "Converged" if converged(found) else "Not converged"
+    if state == "still":
+        return "Not known whether it converged: no prediction moved"
+    if state == "too few":
+        return "Too few passes to know whether it converged"
+    word = "Converged" if state == "converged" else "Not converged"
     return f"{word}: R-hat {found['rhat']:.3f}, limit {found['limit']:g}"
 
 
 def _gain(found: Found) -> str:
-    if found["loss"] is None:
+    """What is lost by sampling no longer; not told where it rests on passes that were not kept."""
+    if found["loss"] is None or found["draws"] < found["chains"] * found["passes"]:
         return ""
     # An estimate on the safe side: long runs gain less than this, or nothing.
     return f"; more sampling would take at most about {100 * found['loss']:.2g}% off the RMSE"
@@ -82,19 +126,26 @@ def _gain(found: Found) -> str:
 
 def advice(found: Found, shell: bool) -> str:
     """What to do about it, in Python's words or the shell's; nothing where all is well."""
-    if found["converged"] or found["rule"] in OPTIMISERS:
+    state, rule = state_of(found), found["rule"]
+    if state in ("optimiser", "converged"):
         return ""
+    if state == "still":
+        return "Its steps are too short to be seen: use longer ones, or the default sampler."
     if found["ended_by"] == "max_seconds":
         longer = "a longer --max-seconds" if shell else "a larger max_seconds"
-        return f"it was stopped by the clock: fit with {longer}, or without"
+        return f"The clock stopped it: fit with {longer}, or without."
     if found["ended_by"] == "callback":
-        return "a callback ended it: let it run longer"
-    if found["target"] is None:
-        longer = "more --epochs" if shell else f"{found['rule']}(epochs=...) of more epochs"
-        return f"sample longer, with {longer}"
-    further = {"fast": "balanced", "balanced": "accurate"}.get(found["target"])
+        return "A callback ended it: let it run longer."
+    further = {"fast": "balanced", "balanced": "accurate"}.get(found["target"] or "")
     if further is not None:
         word = f"--target {further}" if shell else f'target="{further}"'
-        return f"sample longer, with {word}"
-    longer = "--sampler gibbs --epochs 2000" if shell else "sampler=Gibbs(epochs=2000)"
-    return f"sample longer than any target does, with {longer}"
+        return f"Sample longer, with {word}."
+    last = found["target"] is not None
+    epochs = math.ceil(found["epochs"]) * (MUCH_MORE if last else MORE)
+    chains = found["chains"]
+    longer = (
+        f"--sampler {rule.lower()} --chains {chains} --epochs {epochs}"
+        if shell
+        else f"sampler={rule}(n_chains={chains}, epochs={epochs})"
+    )
+    return f"Sample longer{' than any target does' if last else ''}, with {longer}."

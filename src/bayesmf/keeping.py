@@ -112,8 +112,8 @@ class Fixed:
     def after(self, chain: Chain, t: int) -> None:
         if self.burning:
             return
-        if int((t + 1) / chain.per_epoch + 1e-9) > int(t / chain.per_epoch + 1e-9):
-            self._probe.add(chain, t)  # at every pass, whatever is kept
+        if _ends_pass(chain, t):
+            self._probe.add(chain, t)  # whatever is kept
         if not self._thinning.keeps(t - self._first):
             return
         if not chain.kept:
@@ -156,9 +156,12 @@ class Growing:
         self.burning = t < FIRST_KEPT * chain.per_epoch * chain.sampler.passes_for_a_sweep
 
     def after(self, chain: Chain, t: int) -> None:
-        if self.burning or not _due(chain, t, 1):
+        if self.burning:
             return
-        self._probe.add(chain, t)
+        if _ends_pass(chain, t):
+            self._probe.add(chain, t)  # whatever is kept
+        if not _due(chain, t, 1):
+            return
         if not self._at:
             state, room = chain.state, chain.store.per_chain
             chain.store.reserve(chain.number, room, state.params, state.means)
@@ -196,8 +199,16 @@ class Growing:
 
 def _due(chain: Chain, t: int, every: int) -> bool:
     """Whether round t ends one of `every` thinned passes."""
-    thin = (chain.sampler.thin or 1.0) * chain.per_epoch * every
-    return int((t + 1) / thin + 1e-9) > int(t / thin + 1e-9)
+    return _ends(t, (chain.sampler.thin or 1.0) * chain.per_epoch * every)
+
+
+def _ends_pass(chain: Chain, t: int) -> bool:
+    return _ends(t, chain.per_epoch)
+
+
+def _ends(t: int, rounds: float) -> bool:
+    """Whether round t ends a stretch of so many rounds."""
+    return int((t + 1) / rounds + 1e-9) > int(t / rounds + 1e-9)
 
 
 def _after_burn_in(rounds: list[int]) -> int:

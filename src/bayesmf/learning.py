@@ -12,7 +12,6 @@ import numpy as np
 from bayesmf.callbacks import Callback, History, Progress
 from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
-from bayesmf.convergence import advice
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.ids import IdMap
@@ -157,14 +156,13 @@ def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> fl
 def _warnings(report: Mapping[str, Any], rated: int) -> Told:
     found = report["convergence"]
     told: Told = []
-    todo = advice(found, shell=False)
-    if todo:
-        told.append((f"{found['verdict'].rstrip('.')}. To mend it: {todo}.", ConvergenceWarning))
+    if found["advice"]:
+        told.append((f"{found['verdict']} {found['advice']}", ConvergenceWarning))
     if rated:
         told.append(
             (
                 f"{rated:,} of the validation ratings were learnt from, so their RMSE is too good "
-                "to be true: hold ratings out with Ratings.split",
+                "to be true: validate with ratings that are not among those to learn from",
                 DataWarning,
             )
         )

@@ -11,7 +11,7 @@ from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
-from bayesmf.convergence import AGREE, LARGEST_RHAT, converged, verdict
+from bayesmf.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.draws import Draws, DrawStore, LastDraw
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
@@ -19,7 +19,7 @@ from bayesmf.keeping import FIRST_KEPT
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.saving import saving
-from bayesmf.tuning import N_PROBE, Convergence, Target, judge, stages, target_named
+from bayesmf.tuning import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker import Held, Result, Task
 
 Found = dict[str, Any]
@@ -67,25 +67,24 @@ def run(
         monitor.begin(make_plan(settings, chains[0], validation is not None))
         engine.start(replace(work, rehearsal=rehearsal))
         try:
-            if sampler.adaptive:
-                convergence = sample_enough(chains, settings, engine, saved.between)
-            else:
-                convergence = sample_for(chains, settings, engine, saved.between)
-            told = engine.report()
+            sample = sample_enough if sampler.adaptive else sample_for
+            found, ended = sample(chains, settings, engine, saved.between)
+            done = engine.report()
         finally:
             engine.close()
         saved.finish()
         for chain in chains:
             chain.finish()
     read = sum(chain.ratings_read for chain in chains)
+    draws, epochs = chains[0].store.draws(), read / len(data) / sampler.n_chains
     return RunReport(
-        chains[0].store.draws(),
-        saved.before + told["seconds"],
+        draws,
+        saved.before + done["seconds"],
         read,
-        read / len(data) / sampler.n_chains,
-        convergence,
+        epochs,
+        convergence_found(found, settings, ended_by=ended, draws=len(draws), epochs=epochs),
         sum(chain.state.repairs for chain in chains),
-        told,
+        done,
         list(monitor.failures.values()),
     )
 
@@ -140,12 +139,15 @@ def sample_for(
     settings: Settings,
     engine: Engine,
     between: Callable[[], None] = lambda: None,
-) -> Found:
-    """Run all chains for as long as the sampler says; `between` is called when they have ended."""
+) -> tuple[Convergence, str]:
+    """Run all chains for as long as the sampler says; `between` is called when they have ended.
+
+    Returns what the probe pairs say, and what ended the run.
+    """
     drive([chain.run(chain.n_rounds) for chain in chains], engine)
     between()
     ended = _ended_early(chains) if any(chain.stopped for chain in chains) else "epochs"
-    return convergence_found(judge(chains), ended, settings, None)
+    return judge(chains), ended
 
 
 def sample_enough(
@@ -153,10 +155,10 @@ def sample_enough(
     settings: Settings,
     engine: Engine,
     between: Callable[[], None] = lambda: None,
-) -> Found:
+) -> tuple[Convergence, str]:
     """Run all chains until the target is reached, time is over, or they are as long as may be.
 
-    `between` is called between stages.
+    `between` is called between stages. Returns as `sample_for` does.
     """
     target, most = target_named(settings.target), most_rounds(settings, chains[0])
     per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
@@ -176,29 +178,26 @@ def sample_enough(
             ended = "target"
             break
     assert found is not None
-    return convergence_found(found, ended, settings, target)
+    return found, ended
 
 
 def _ended_early(chains: Sequence[Chain]) -> str:
     return "max_seconds" if any(chain.out_of_time() for chain in chains) else "callback"
 
 
-def convergence_found(
-    found: Convergence, ended: str, settings: Settings, target: Target | None
-) -> Found:
-    """For the report: what the probe pairs say, and what follows from it."""
+def convergence_found(found: Convergence, settings: Settings, **run: Any) -> Found:
+    """For the report: what the probe pairs say of a run, and what follows from it."""
     known: Found = {name: None if math.isnan(x) else x for name, x in found._asdict().items()}
     if known["rhat"] is not None:  # JSON has no infinity
         known["rhat"] = min(known["rhat"], LARGEST_RHAT)
-    out = {
-        **known,
-        "limit": AGREE if target is None else target.rhat,
-        "ended_by": ended,
-        "target": None if target is None else settings.target,
+    target = settings.target if settings.sampler.adaptive else None
+    about = {
+        "limit": AGREE if target is None else target_named(target).rhat,
+        "target": target,
         "rule": type(settings.sampler).__name__,
         "chains": settings.sampler.n_chains,
     }
-    return {"converged": converged(out), **out, "verdict": verdict(out)}
+    return told({**known, **about, **run})
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:

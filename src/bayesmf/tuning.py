@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesmf.chain import Chain
 from bayesmf.checks import one_of
+from bayesmf.convergence import LEAST_DRAWS
 from bayesmf.diagnostics import effective_sample_size, split_rhat
 
 # Pairs whose predictions are watched, and the share of them that must agree.
@@ -78,7 +79,7 @@ def judge(chains: Sequence[Chain]) -> Convergence:
     """Look at the probe pairs of all chains."""
     expected, drawn = zip(*(chain.keeping.traces() for chain in chains), strict=True)
     shortest = min(len(trace) for trace in expected)
-    if shortest < 4:
+    if shortest < LEAST_DRAWS:
         return Convergence(np.nan, np.nan, np.nan, shortest)
     means = np.array([trace[-shortest:] for trace in expected])
     states = np.array([trace[-shortest:] for trace in drawn])
