@@ -24,7 +24,6 @@ from bayesmf.progress import (
     short_count,
 )
 
-
 RATINGS = Synthetic(40, 30, 600).ratings()
 
 
@@ -170,6 +169,28 @@ def test_a_notebook_whose_bar_fails_does_not_matter(monkeypatch, fails):
     monkeypatch.setenv("BAYESMF_PROGRESS_AFTER", "0")
     model = BayesianMF(2, sampler=Gibbs(epochs=6), random_state=0).fit(RATINGS)
     assert len(model.history_) == 6
+
+
+def test_a_terminal_that_was_stopped_does_not_stop_the_work(monkeypatch):
+    """Ctrl-S: a write waits for Ctrl-Q."""
+    writes, goes_on = threading.Event(), threading.Event()
+
+    class Stopped(_Terminal):
+        def write(self, text: str) -> int:
+            writes.set()
+            goes_on.wait(30)
+            return super().write(text)
+
+    monkeypatch.setattr("sys.stderr", Stopped())
+    with Line(after=0) as line:
+        line.say("working")
+        assert writes.wait(30)
+        worker = threading.Thread(target=line.measure, args=("stage 1", 1, 2), daemon=True)
+        worker.start()
+        worker.join(10)
+        waited = worker.is_alive()
+        goes_on.set()
+    assert not waited
 
 
 def test_a_counter_tells_how_many_and_how_long(make_terminal, monkeypatch):

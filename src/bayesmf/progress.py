@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 # What is over sooner needs no line. Tests, which cannot wait, set the variable.
 AFTER_SECONDS = 2.0
@@ -30,6 +30,15 @@ _TICK, _TICK_IN_FILES = 0.1, 10.0
 
 # Lines that are open, the innermost last: it alone is drawn.
 _OPEN: list[Line] = []
+
+
+class _Now(NamedTuple):
+    """What is done now, and how far it is; a total of 0 where nobody knows."""
+
+    what: str
+    done: float
+    total: float
+    pieces: Sequence[str]
 
 
 class Line:
@@ -56,8 +65,8 @@ class Line:
         self._broken = False
         self._begin = self._since = time.monotonic()
         self._compiled = _compile_seconds()
-        self._what, self._done, self._total = "", 0.0, 0.0
-        self._pieces: Sequence[str] = ()
+        # Replaced as one, without the lock: whoever works never waits for a terminal.
+        self._now = _Now("", 0.0, 0.0, ())
         self._open()
 
     def _open(self) -> None:
@@ -74,17 +83,14 @@ class Line:
 
     def say(self, what: str) -> None:
         """Say what is done now, where nobody knows how long it takes."""
-        with self._lock:
-            self._what, self._total, self._pieces = what, 0.0, ()
-            self._since = time.monotonic()
+        self._since = time.monotonic()
+        self._now = _Now(what, 0.0, 0.0, ())
         if self._notebook:
             self.draw()
 
     def measure(self, what: str, done: float, total: float, pieces: Sequence[str] = ()) -> None:
         """Say how far it is: `done` of `total`, and what else fits, the first pieces first."""
-        with self._lock:
-            self._what, self._pieces = what, pieces
-            self._done, self._total = min(done, total), total
+        self._now = _Now(what, min(done, total), total, pieces)
         if self._notebook:
             self.draw()
 
@@ -152,10 +158,11 @@ class Line:
                 self._bar = _make_bar(self._notebook)
             # Room for ^C, which a terminal shows behind it.
             width = None if self._notebook else screen_width(sys.stderr) - 2
+            now = self._now
             self._bar.ncols = width
-            self._bar.total = self._total or None
-            self._bar.n = self._done
-            self._bar.bar_format = self._format(width)
+            self._bar.total = now.total or None
+            self._bar.n = now.done
+            self._bar.bar_format = self._format(now, width)
             # The line has a lock of its own, and tqdm would keep its if drawing failed.
             self._bar.refresh(nolock=True)
 
@@ -166,13 +173,13 @@ class Line:
             after = min(after, COMPILING_AFTER)
         return now - self._begin >= after
 
-    def _format(self, width: int | None) -> str:
+    def _format(self, now: _Now, width: int | None) -> str:
         clock = _compile_clock()
         if clock is not None and clock.busy:
             return f"compiling ... {clock.seconds() - self._compiled:.0f} s"
-        if not self._total:
-            return f"{escaped(self._what)} ... {time.monotonic() - self._since:.0f} s"
-        return bar_format(self._what, self._pieces, width)
+        if not now.total:
+            return f"{escaped(now.what)} ... {time.monotonic() - self._since:.0f} s"
+        return bar_format(now.what, now.pieces, width)
 
     def _take_down(self) -> None:
         with self._harmless():
