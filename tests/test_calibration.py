@@ -201,6 +201,19 @@ def test_levels_that_are_sound_are_told():
     )
 
 
+def test_ratings_that_were_learnt_from_judge_nothing():
+    found = told(9.0)
+    spoilt = replace(found, overall=replace(found.overall, learnt=1_000))
+    assert spoilt.calibrated is None and spoilt.as_dict()["calibrated"] is None
+    assert spoilt.verdict == (
+        "Intervals cannot be judged by these ratings: 1,000 of 20,000 were learnt from; test on "
+        "ratings that were held out."
+    )
+    assert "cannot be judged" in spoilt.headline
+    few = replace(found, overall=replace(found.overall, learnt=100))
+    assert few.calibrated is found.calibrated is False
+
+
 def test_few_ratings_cannot_show_that_all_is_well():
     found = calibrate(*mixtures(60, seed=4))
     assert found.calibrated
@@ -335,7 +348,7 @@ def test_reprs_are_short():
 def test_html_is_a_table_with_the_verdict_above():
     found = calibrate(*mixtures(3_000))
     html = found._repr_html_()
-    assert html.startswith(f"<p>{found.verdict}</p>\n<table>\n<tr><th></th><th>trained on</th>")
+    assert html.startswith(f"<p>{found.verdict}</p><table><thead><tr><th></th><th>trained on</th>")
     assert (html.count("<tr>"), html.count("<td>")) == (8, 7 * 8)
     assert f"<td>{found.groups[0].span}</td><td>{found.groups[0].n:,}</td>" in html
     odd = replace(found, groups=(replace(found.groups[0], name="<b>&"),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from bayesmf.diagnostics import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
 from bayesmf.mixture import mixture_cdf
+from bayesmf.tabular import html_table
+from bayesmf.wording import short
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -22,6 +23,8 @@ Counts = NDArray[np.int64]
 PIT_BINS = 20
 # Ratings of so few values are stars, or some other scale of steps.
 FEW_VALUES = 30
+# Of ratings that were learnt from intervals hold more than of others: so many of them spoil it.
+LEARNT_SHARE = 0.01
 # What most people ask for: where intervals from here on are sound, a lower level is not needed.
 USUAL = 90
 
@@ -83,9 +86,12 @@ class Calibration:
         return worst_of(self.gaps())
 
     @property
-    def calibrated(self) -> bool:
-        """Whether no gap counts, the worst included."""
-        return not self.worst.counts
+    def calibrated(self) -> bool | None:
+        """Whether no gap counts, the worst included; None where ratings were learnt from."""
+        return None if self._spoilt() else not self.worst.counts
+
+    def _spoilt(self) -> bool:
+        return self.overall.learnt > LEARNT_SHARE * self.overall.n
 
     @property
     def visible(self) -> float:
@@ -95,6 +101,8 @@ class Calibration:
     @property
     def headline(self) -> str:
         """The verdict in few words, for titles."""
+        if self._spoilt():
+            return "Intervals cannot be judged by ratings that were learnt from"
         worst = self.worst
         told = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
         return f"{self._found()}: {told}"
@@ -102,6 +110,11 @@ class Calibration:
     @property
     def verdict(self) -> str:
         """In a sentence: whether intervals hold, the worst of them, what to do."""
+        if self._spoilt():
+            return (
+                f"Intervals cannot be judged by these ratings: {self.overall.learnt:,} of "
+                f"{self.overall.n:,} were learnt from; test on ratings that were held out."
+            )
         worst = self.worst
         if worst.counts:
             return f"{self._found()}{self._for_whom()}: {self._holds()}; {self._advice()}."
@@ -203,7 +216,7 @@ class Calibration:
         every = [("all", "", self.overall.n, self.overall.rmse, self.overall.coverage)]
         every += [(f"{g.side}s, {g.name}", g.span, g.n, g.rmse, g.coverage) for g in self.groups]
         return [heads] + [
-            (name, span, f"{n:,}", f"{rmse:#.4g}", *(f"{100 * x:.1f}%" for x in shares.values()))
+            (name, span, f"{n:,}", short(rmse), *(f"{100 * x:.1f}%" for x in shares.values()))
             for name, span, n, rmse, shares in every
         ]
 
@@ -214,13 +227,8 @@ class Calibration:
 
     def _repr_html_(self) -> str:
         """A table with the verdict above, for notebooks."""
-        heads, *rows = self.table()
-        lines = [_row("th", heads), *(_row("td", row) for row in rows)]
-        return f"<p>{escape(self.verdict)}</p>\n<table>\n" + "\n".join(lines) + "\n</table>"
-
-
-def _row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        head, *rows = self.table()
+        return html_table(head, rows, self.verdict)
 
 
 class Calibrator:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from bayesmf.errors import InputError
 from bayesmf.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
-from bayesmf.tabular import Columns, Tabular, short
+from bayesmf.tabular import Columns, Tabular
+from bayesmf.wording import short
 
 LEVELS = (50, 80, 90, 95)
 """Levels of the central prediction intervals whose coverage is scored, in percent."""

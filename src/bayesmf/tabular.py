@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-import math
 from collections import namedtuple
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.wording import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,14 +100,16 @@ class Tabular:
         return html_table(list(columns), rows, self._title(), more)
 
 
-def html_table(head: list[str], rows: list[list[str]], title: str = "", below: str = "") -> str:
+def html_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", below: str = ""
+) -> str:
     """A plain table for a notebook; text is escaped.
 
     Parameters
     ----------
-    head : list of str
+    head : sequence of str
         Names of columns.
-    rows : list of list of str
+    rows : sequence of sequence of str
         Cells.
     title, below : str
         Sentences above and below.
@@ -120,7 +122,7 @@ def html_table(head: list[str], rows: list[list[str]], title: str = "", below: s
     return "".join(parts)
 
 
-def _html_row(tag: str, cells: list[str]) -> str:
+def _html_row(tag: str, cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in cells) + "</tr>"
 
 
@@ -131,14 +133,6 @@ def cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return short(float(value))
     return str(value)
-
-
-def short(value: float) -> str:
-    """A number with four decimals, or four digits where it is very large or small."""
-    if not math.isfinite(value):
-        return str(value)
-    usual = value == 0 or 1e-3 <= abs(value) < 1e7
-    return f"{value:.4f}" if usual else f"{value:.4g}"
 
 
 def _series(name: str, column: Any) -> pl.Series:
