@@ -107,14 +107,18 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
     sizes : Sizes, optional
         Smaller ones for tests.
     """
+    # A few held-out films have no other rating; that runs are short is told below their table.
+    with warnings.catch_warnings():
+        for category in (DataWarning, ConvergenceWarning):
+            warnings.simplefilter("ignore", category)
+        _run(out, seed, as_json, sizes or Sizes())
+
+
+def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
     begin = time.monotonic()
     _make_folder(out)
-    sizes = sizes or Sizes()
     story = _Story(quiet=as_json)
     story.begins(seed)
-    # A few held-out films have no other rating; that runs are short is told below their table.
-    for category in (DataWarning, ConvergenceWarning):
-        warnings.simplefilter("ignore", category)
     world = make_world(sizes, seed)
     story.tells_world(world)
     fits = {}

@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 
 from bayesmf.habits import not_fitted
 from bayesmf.ids import IdMap
+from bayesmf.parallel import parts
 from bayesmf.posterior import Posterior
 from bayesmf.progress import counting
 from bayesmf.seen import Seen
 from bayesmf.verifying import Verification
+
+# Pairs between two looks at the line.
+AT_ONCE = 1 << 17
 
 
 class Found(NamedTuple):
@@ -62,3 +66,10 @@ class Fitted:
     ) -> AbstractContextManager[Callable[[int], Any]]:
         """Who is told how many are done: the caller, or a line where there is one to look at."""
         return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
+
+    def _in_parts(self, what: str, total: int, unit: str, answer: Callable[[slice], Any]) -> None:
+        """Answer by parts, and show between them how far it is where that takes long."""
+        with self._counting(what, total, unit) as done:
+            for part in parts(total, AT_ONCE):
+                answer(part)
+                done(part.stop - part.start)

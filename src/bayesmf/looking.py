@@ -146,7 +146,10 @@ class Looking(Scoring):
         """
         posterior = self._fitted().posterior
         canvas.check_matplotlib()  # before the work
-        items, users = unknown(posterior, "item"), unknown(posterior, "user")
+        with self._counting("measuring what is not known", 2, "sides") as done:
+            items = unknown(posterior, "item", self.n_workers)
+            done(1)
+            users = unknown(posterior, "user", self.n_workers)
         with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
             panels.uncertainty(ax, items, users, len(posterior.draws))
         return ax
@@ -168,7 +171,7 @@ def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     return max((event["epoch"] for event in history if event["burning"]), default=None)
 
 
-def unknown(posterior: Posterior, side: str, seed: int = 0) -> Unknown:
+def unknown(posterior: Posterior, side: str, threads: int | None = None, seed: int = 0) -> Unknown:
     """Spread of predictions without noise, by row of one side, over partners of the other."""
     draws, seen = posterior.draws, posterior.seen
     n_users, n_items = draws.users.shape[1], draws.items.shape[1]
@@ -177,8 +180,8 @@ def unknown(posterior: Posterior, side: str, seed: int = 0) -> Unknown:
     rows = _some(rng, n_rows, ROWS)
     partners = _some(rng, n_partners, PARTNERS)
     here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
-    pairs = (there, here) if side == "item" else (here, there)
-    _, std = posterior.mean_std(*pairs)
+    user, item = (there, here) if side == "item" else (here, there)
+    _, std = posterior.mean_std(user, item, threads)
     spread = np.sqrt(np.maximum(std**2 - posterior.noise(), 0.0))
     if len(draws) == 1:
         spread[:] = 0.0  # and no dust of roundings

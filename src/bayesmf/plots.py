@@ -14,6 +14,7 @@ from bayesmf import canvas, panels
 from bayesmf.calibration import Calibration
 from bayesmf.canvas import COLOURS, GREY
 from bayesmf.canvas import check_matplotlib as check_matplotlib
+from bayesmf.convergence import DECIDED_BY
 from bayesmf.diagnostics import effective_sample_size, split_rhat
 from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, STANDARD_ERRORS, TOLERANCE, allowed_gap
 from bayesmf.panels import DASHES, Event, Floats
@@ -48,7 +49,8 @@ def reliability(calibration: Calibration, path: Path) -> Path:
                 panels.mark_worst(bottom, worst)
         axes[0, 0].set_ylabel("test ratings inside (%)")
         axes[1, 0].set_ylabel("observed less promised (points)")
-        figure.suptitle(f"{calibration.headline}, {worst.where} (ring)", weight="bold")
+        where = "" if calibration.calibrated is None else f", {worst.where} (ring)"
+        figure.suptitle(f"{calibration.headline}{where}", weight="bold")
         return canvas.save(figure, path)
 
 
@@ -121,10 +123,10 @@ def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> 
     `headline` is the verdict on all of it: what single panels say is detail.
     """
     panels = [("Noise precision", "tau (1 / points$^2$)", quantities["tau"])]
-    for side, name in (("user", "lambda_U"), ("item", "lambda_V")):
-        x = quantities[name]
+    for side, names in (("user", ("lambda_U", "lambda_a")), ("item", ("lambda_V", "lambda_b"))):
+        x = _together([quantities[name] for name in names if name in quantities])
         of = f"Worst of {n} {side} precisions" if (n := x.shape[2]) > 1 else f"Precision of {side}s"
-        panels.append((of, f"{name} (model units)", x[:, :, _by_rhat(x)[-1]]))
+        panels.append((of, "lambda (model units)", x[:, :, _by_rhat(x)[-1]]))
     x = quantities["prediction"]
     order = _by_rhat(x)
     picks = {"Worst": order[-1], "Median": order[len(order) // 2], "Best": order[0]}
@@ -133,6 +135,7 @@ def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> 
     with canvas.drawing(12, 6.2) as figure:
         axes = figure.subplots(2, 3, sharex=True)
         figure.suptitle(headline or None, fontsize=12, weight="bold", x=0.01, ha="left")
+        figure.supxlabel(f"{DECIDED_BY}; single panels may be above its limit.", fontsize=9)
         for ax, (title, unit, values) in zip(axes.flat, panels, strict=True):
             _trace(ax, title, unit, values)
         for ax in axes[1]:
@@ -141,6 +144,12 @@ def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> 
         if len(handles) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 8))
         return canvas.save(figure, path)
+
+
+def _together(quantities: Sequence[Floats]) -> Floats:
+    """Quantities of several kinds as one: factors, and biases, which may be a number a draw."""
+    parts = [x[:, :, None] if x.ndim == 2 else x for x in quantities]
+    return np.concatenate(parts, axis=2)
 
 
 def _by_rhat(x: Floats) -> NDArray[np.int64]:
@@ -162,26 +171,27 @@ def _trace(ax: Any, title: str, unit: str, values: Floats) -> None:
     ax.set_ylabel(unit)
 
 
-def rmse(history: Sequence[Event], path: Path) -> Path:
-    """RMSE over seconds: of training by chain and, if it was followed, of the validation set."""
+def rmse(history: Sequence[Event], path: Path, validation: float | None = None) -> Path:
+    """RMSE over seconds: of training by chain and, if it was followed, of the validation set.
+
+    `validation` is the RMSE that the report tells, of the draws that were kept.
+    """
     with canvas.drawing(7.5, 4.4) as figure:
         ax = figure.subplots()
         panels.rmse_curves(ax, history, "seconds")
         ax.set_xlabel("time since the chains began (seconds, log scale)")
-        ax.set_title(_rmse_title(history))
+        ax.set_title(_rmse_title(history, validation))
         # Outside: where the curves leave room differs from fit to fit.
         figure.legend(loc="outside lower center", ncols=3)
         return canvas.save(figure, path)
 
 
-def _rmse_title(history: Sequence[Event]) -> str:
+def _rmse_title(history: Sequence[Event], validation: float | None) -> str:
     last = {event["chain"]: event for event in history}
     training = np.mean([event["train_rmse"] for event in last.values()])
-    if history[-1]["rmse"] is None:
+    if validation is None:
         return f"RMSE over time: training ends at {training:.4f}"
-    return (
-        f"RMSE: training ends at {training:.4f}, validation at {history[-1]['rmse_all_chains']:.4f}"
-    )
+    return f"RMSE: training ends at {training:.4f}, validation at {validation:.4f}"
 
 
 # -- all of them ----------------------------------------------------------------------------------
@@ -193,6 +203,7 @@ def draw(
     history: Sequence[Event],
     calibration: Calibration | None = None,
     headline: str = "",
+    validation_rmse: float | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Draw what can be drawn into a folder that exists; `headline` is the verdict on the chains.
 
@@ -212,7 +223,7 @@ def draw(
     else:
         missing.append("traces.png is not drawn: one draw of a chain is no trace")
     if history:
-        todo.append(lambda: rmse(history, folder / "rmse.png"))
+        todo.append(lambda: rmse(history, folder / "rmse.png", validation_rmse))
     else:
         missing.append(
             "rmse.png is not drawn: the model has no history of epochs, as those saved by earlier "

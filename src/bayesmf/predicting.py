@@ -8,16 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.fitted import Fitted
-from bayesmf.parallel import parts
-from bayesmf.posterior import Posterior
+from bayesmf.posterior import Posterior, check_level
 from bayesmf.questions import Asked
 from bayesmf.results import Predictions
 from bayesmf.tables import Columns, pairs_of
 
 Floats = NDArray[np.float64]
 Id = int | str
-# Pairs between two looks at the line.
-AT_ONCE = 1 << 17
 
 
 class Predicting(Fitted):
@@ -119,7 +116,13 @@ class Predicting(Fitted):
         asked, posterior = self._pairs(users, items, columns)
         if not return_known:
             asked.warn_of_unknown()
-        mean, std = posterior.mean_std(asked.user, asked.item, self.n_workers)
+        mean, std = np.empty(len(asked.user)), np.empty(len(asked.user))
+
+        def answer(part: slice) -> None:
+            pairs = asked.user[part], asked.item[part]
+            mean[part], std[part] = posterior.mean_std(*pairs, self.n_workers)
+
+        self._in_parts("predicting", len(mean), "pairs", answer)
         answers = [mean, *([std] if return_std else []), *([asked.known] if return_known else [])]
         if asked.single:
             answers = [answer[0].item() for answer in answers]
@@ -157,7 +160,14 @@ class Predicting(Fitted):
         """
         asked, posterior = self._pairs(users, items, columns)
         asked.warn_of_unknown()
-        low, high = posterior.interval(asked.user, asked.item, level, self.n_workers)
+        check_level(level)
+        low, high = np.empty(len(asked.user)), np.empty(len(asked.user))
+
+        def answer(part: slice) -> None:
+            pairs = asked.user[part], asked.item[part]
+            low[part], high[part] = posterior.interval(*pairs, level, self.n_workers)
+
+        self._in_parts("predicting", len(low), "pairs", answer)
         return (float(low[0]), float(high[0])) if asked.single else (low, high)
 
     def predict_table(
@@ -188,13 +198,14 @@ class Predicting(Fitted):
         ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
         """
         asked, posterior = self._pairs(users, items, columns)
-        total = len(asked.user)
-        mean, std, low, high = (np.empty(total) for _ in range(4))
-        with self._counting("predicting", total, "pairs") as done:
-            for part in parts(total, AT_ONCE):
-                user, item = asked.user[part], asked.item[part]
-                mean[part], std[part] = posterior.mean_std(user, item, self.n_workers)
-                low[part], high[part] = posterior.interval(user, item, level, self.n_workers)
-                done(len(user))
+        check_level(level)
+        mean, std, low, high = (np.empty(len(asked.user)) for _ in range(4))
+
+        def answer(part: slice) -> None:
+            pairs = asked.user[part], asked.item[part]
+            mean[part], std[part] = posterior.mean_std(*pairs, self.n_workers)
+            low[part], high[part] = posterior.interval(*pairs, level, self.n_workers)
+
+        self._in_parts("predicting", len(mean), "pairs", answer)
         ids = asked.user_ids, asked.item_ids
         return Predictions(*ids, mean, std, low, high, asked.known, level)

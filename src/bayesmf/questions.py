@@ -16,6 +16,7 @@ from bayesmf.packed import PackedRatings
 from bayesmf.ratings import Ratings
 from bayesmf.seen import Seen
 from bayesmf.unknown import unknown_examples
+from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
 
@@ -67,21 +68,25 @@ class Asked:
         """Which pairs have a user and an item that were learnt from."""
         return (self.user >= 0) & (self.item >= 0)
 
-    def warn_of_unknown(self) -> None:
-        """Say how many pairs the prior answers for, with examples."""
+    def unknown(self) -> str:
+        """Say for how many pairs the prior answers, with examples; nothing where for none."""
         count = int(len(self.user) - self.known.sum())
         if not count:
-            return
+            return ""
         given = (
             ("user", self.maps[0], self.user_ids[self.user < 0]),
             ("item", self.maps[1], self.item_ids[self.item < 0]),
         )
         have, get = ("has", "gets") if count == 1 else ("have", "get")
-        warn(
+        return (
             f"{count:,} of {len(self.user):,} pairs {have} a user or an item that was not learnt "
-            f"from ({_examples(given)}) and {get} the prior's mean; return_known=True tells which",
-            DataWarning,
+            f"from ({_examples(given)}) and {get} the prior's mean"
         )
+
+    def warn_of_unknown(self) -> None:
+        """Warn of what `unknown` says."""
+        if told := self.unknown():
+            warn(f"{told}; return_known=True tells which", DataWarning)
 
 
 def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
@@ -92,38 +97,59 @@ def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
     return found
 
 
-def held_out_counts(seen: Seen, user: Index, item: Index) -> dict[str, Any]:
-    """How many ratings have an id that was not learnt from, and how many were learnt from."""
-    return {
-        "unseen_users": int((user < 0).sum()),
-        "unseen_items": int((item < 0).sum()),
-        "unseen": int(((user < 0) | (item < 0)).sum()),
-        "learnt": int(seen.rated(user, item).sum()),
-    }
+@dataclass(frozen=True)
+class HeldOut:
+    """Ratings to score on, by row number of their ids, -1 where one was not learnt from."""
 
+    ratings: Ratings
+    user: Index
+    item: Index
+    maps: tuple[IdMap, IdMap]
+    seen: Seen
 
-def warn_of_held_out(
-    test: Ratings, rows: tuple[Index, Index], maps: tuple[IdMap, IdMap], seen: Seen
-) -> None:
-    """Say what makes scores worse, or better, than they should be."""
-    user, item = rows
-    counts = held_out_counts(seen, user, item)
-    if counts["unseen"]:
-        given = (
-            ("user", maps[0], test.user_ids.ids[np.unique(test.user[user < 0])]),
-            ("item", maps[1], test.item_ids.ids[np.unique(test.item[item < 0])]),
+    @classmethod
+    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: Seen) -> Self:
+        """Look up where the ratings' ids are in the model."""
+        user = maps[0].lookup(ratings.user_ids.ids)[ratings.user]
+        item = maps[1].lookup(ratings.item_ids.ids)[ratings.item]
+        return cls(ratings, user, item, maps, seen)
+
+    @cached_property
+    def counts(self) -> dict[str, Any]:
+        """How many ratings have an id that was not learnt from, and how many were learnt from."""
+        return {
+            "unseen_users": int((self.user < 0).sum()),
+            "unseen_items": int((self.item < 0).sum()),
+            "unseen": int(((self.user < 0) | (self.item < 0)).sum()),
+            "learnt": int(self.seen.rated(self.user, self.item).sum()),
+        }
+
+    def unseen_examples(self) -> str:
+        """Some of the ids that were not learnt from, and what may have happened to them."""
+        test = self.ratings
+        return _examples(
+            (
+                ("user", self.maps[0], test.user_ids.ids[np.unique(test.user[self.user < 0])]),
+                ("item", self.maps[1], test.item_ids.ids[np.unique(test.item[self.item < 0])]),
+            )
         )
-        warn(
-            f"{counts['unseen']:,} of {len(test):,} ratings have a user or an item that was not "
-            f"learnt from ({_examples(given)}) and are predicted from the prior",
-            DataWarning,
-        )
-    if counts["learnt"]:
-        warn(
-            f"{counts['learnt']:,} of {len(test):,} ratings were learnt from, which makes the "
-            "scores look better than they are: score on ratings that were held out",
-            DataWarning,
-        )
+
+    def warn(self) -> None:
+        """Say what makes scores worse, or better, than they should be."""
+        if self.counts["unseen"]:
+            warn(
+                f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have a user or an "
+                f"item that was not learnt from ({self.unseen_examples()}) and are predicted from "
+                "the prior",
+                DataWarning,
+            )
+        if self.counts["learnt"]:
+            warn(
+                f"{self.counts['learnt']:,} of {len(self.ratings):,} ratings were learnt from, "
+                "which makes the scores look better than they are: score on ratings that were "
+                "held out",
+                DataWarning,
+            )
 
 
 def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
@@ -145,7 +171,8 @@ def _examples(given: Any) -> str:
     for noun, ids, values in given:
         n, examples, hint = unknown_examples(ids, values)
         if n:
-            told.append(f"{noun} {', '.join(examples)}{', ...' if n > len(examples) else ''}")
+            listed = printable(", ".join(examples))
+            told.append(f"{noun} {listed}{', ...' if n > len(examples) else ''}")
             hints += [hint] if hint else []
     return "; ".join([*told, *hints[:1]])
 

@@ -254,7 +254,7 @@ class Ratings(Splitting, Tabular):
             return f"Ratings({size})"
         low, high = self.range()
         timed = ", timestamps" if self.timestamp is not None else ""
-        return f"Ratings({size}, {low:g} to {high:g}, mean {self.mean():.3f}{timed})"
+        return f"Ratings({size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed})"
 
     def mean(self) -> float:
         """Give the mean of the ratings."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import whole
+from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.posterior import check_level
 from bayesmf.questions import warn_of_unknown_users
@@ -72,11 +73,14 @@ class Recommending(Fitted):
         [9]
         """
         check_level(level)
+        if np.ndim(user) > 0:
+            raise InputError("recommend is for one user: pass several to recommend_many")
         fitted = self._fitted()
         row = np.array([fitted.user_ids.index(user)])
         warn_of_unknown_users([user], row, fitted.user_ids)
         question = Question(n, policy, exclude_seen, level)
-        items, numbers = self._ranked(fitted, row, question, random_state)
+        with self._counting("recommending", 1, "users") as done:
+            items, numbers = self._ranked(fitted, row, question, random_state, done)
         found = zip(items[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
         return RecommendationList(
             Recommendation(fitted.item_ids[j], *told) for j, *told in found if j >= 0

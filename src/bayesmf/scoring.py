@@ -13,8 +13,7 @@ from bayesmf import diagnostics
 from bayesmf.calibration import Calibration, Calibrator
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
-from bayesmf.questions import held_out_counts, held_out_ratings, warn_of_held_out
-from bayesmf.ratings import Ratings
+from bayesmf.questions import HeldOut, held_out_ratings
 from bayesmf.tables import Columns
 
 
@@ -50,9 +49,15 @@ class Scoring(Fitted):
         >>> BayesianMF(4, random_state=0).fit(train).score(test) < 1
         True
         """
-        fitted, test, user, item = self._held_out(X, y, columns)
-        mean, _ = fitted.posterior.mean_std(user, item, self.n_workers)
-        return r_squared(test.rating, mean)
+        fitted, test = self._held_out(X, y, columns)
+        mean = np.empty(len(test.user))
+
+        def answer(part: slice) -> None:
+            pairs = test.user[part], test.item[part]
+            mean[part], _ = fitted.posterior.mean_std(*pairs, self.n_workers)
+
+        self._in_parts("scoring", len(mean), "ratings", answer)
+        return r_squared(test.ratings.rating, mean)
 
     def evaluate(
         self,
@@ -96,9 +101,9 @@ class Scoring(Fitted):
         120
         """
         scorer = diagnostics.Scorer()
-        fitted, test, user, item = self._held_out(ratings, y, columns)
-        self._show(scorer, fitted, test, user, item, progress)
-        return replace(scorer.result(), **held_out_counts(fitted.seen, user, item))
+        fitted, test = self._held_out(ratings, y, columns)
+        self._show(scorer, fitted, test, progress)
+        return replace(scorer.result(), **test.counts)
 
     def calibration(
         self,
@@ -132,31 +137,26 @@ class Scoring(Fitted):
         >>> len(BayesianMF(4, random_state=0).fit(train).calibration(test).groups)
         6
         """
-        fitted, test, user, item = self._held_out(ratings, y, columns)
-        calibrator = Calibrator(fitted.seen.of_users(user), fitted.seen.of_items(item))
-        self._show(calibrator, fitted, test, user, item, progress)
+        fitted, test = self._held_out(ratings, y, columns)
+        calibrator = Calibrator(fitted.seen.of_users(test.user), fitted.seen.of_items(test.item))
+        self._show(calibrator, fitted, test, progress)
         found = calibrator.result()
-        counts = held_out_counts(fitted.seen, user, item)
-        return replace(found, overall=replace(found.overall, **counts))
+        return replace(found, overall=replace(found.overall, **test.counts))
 
-    def _held_out(
-        self, ratings: Any, y: Any, columns: Columns | None
-    ) -> tuple[Found, Ratings, NDArray[np.int64], NDArray[np.int64]]:
-        """Who answers, and ratings with their rows' numbers, -1 for unseen ones."""
+    def _held_out(self, ratings: Any, y: Any, columns: Columns | None) -> tuple[Found, HeldOut]:
+        """Who answers, and ratings with their rows' numbers; warns of what spoils scores."""
         fitted = self._fitted()
-        test = held_out_ratings(ratings, y, columns)
-        user = fitted.user_ids.lookup(test.user_ids.ids)[test.user]
-        item = fitted.item_ids.lookup(test.item_ids.ids)[test.item]
-        warn_of_held_out(test, (user, item), (fitted.user_ids, fitted.item_ids), fitted.seen)
-        return fitted, test, user, item
+        maps = fitted.user_ids, fitted.item_ids
+        test = HeldOut.of(held_out_ratings(ratings, y, columns), maps, fitted.seen)
+        test.warn()
+        return fitted, test
 
-    def _show(
-        self, scorer: Any, fitted: Found, test: Ratings, user: Any, item: Any, progress: Any
-    ) -> None:
+    def _show(self, scorer: Any, fitted: Found, test: HeldOut, progress: Any) -> None:
         """Show a scorer all predictions, in chunks."""
-        with self._counting("scoring", len(test), "ratings", progress) as done:
-            for chunk, mean in fitted.posterior.expected(user, item):
-                scorer.add(test.rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+        rating = test.ratings.rating
+        with self._counting("scoring", len(rating), "ratings", progress) as done:
+            for chunk, mean in fitted.posterior.expected(test.user, test.item):
+                scorer.add(rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
                 done(chunk.hi - chunk.lo)
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
@@ -164,7 +164,8 @@ class Scoring(Fitted):
         rng = np.random.default_rng(seed)
         user = rng.integers(0, len(fitted.user_ids), n_pairs)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
-        return fitted.posterior.traces(user, item)
+        with self._counting("looking at draws", n_pairs, "pairs"):
+            return fitted.posterior.traces(user, item)
 
     def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
         """Split R-hat and effective sample size of predictions, precisions and tau.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
-from bayesmf.errors import InputError
+from bayesmf.errors import ConvergenceWarning, InputError
 from bayesmf.progress import Counter
 
 if TYPE_CHECKING:
@@ -142,7 +143,9 @@ def _time_threads(made: Ratings, args: argparse.Namespace) -> list[dict[str, Any
 def _time_answers(made: Ratings, args: argparse.Namespace) -> list[dict[str, Any]]:
     from bayesmf import timing
 
-    model = timing.fitted(made, max(args.factors))
+    with warnings.catch_warnings():  # it is there to answer, not to be right
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = timing.fitted(made, max(args.factors))
     timers = timing.answer_timers(model, sorted({1, args.threads}))
     _take_turns(timers.values(), args.repeats, "answers")
     return [{"factors": max(args.factors), **row} for row in timing.answer_rows(model, timers)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.fit import convergence_fact, fit_facts
+from bayesmf.cli.fit import TOLD_BY_NOBODY, fit_facts
 from bayesmf.cli.output import (
     check_file,
     during,
@@ -17,6 +17,7 @@ from bayesmf.cli.output import (
     print_table,
     print_text,
 )
+from bayesmf.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Diagnose, and tell."""
-    from bayesmf.cli.scores import calibrate
+    from bayesmf.cli.scores import calibrate, calibrated_scores
     from bayesmf.estimator import BayesianMF
     from bayesmf.ratings import Ratings
 
@@ -79,14 +80,15 @@ def run(args: argparse.Namespace) -> None:
         _make_folder(args.plots)
     if ratings is not None:
         calibration = calibrate(model, ratings)
-        scores = calibration.overall.as_dict()
+        scores = calibrated_scores(model, ratings, calibration)
     with during("looking at the chains"):
         found, (chains, draws) = model.diagnose(N_PAIRS), _chains(model)
     about = {"model": args.model, "fit": model.report_, "chains": chains}
     about |= {"draws_per_chain": draws, "diagnostics": found}
-    convergence = model.report_["convergence"]
-    about["converged"] = None if convergence is None else convergence.get("converged")
-    about["verdict"] = convergence_fact(convergence)
+    convergence = model.report_["convergence"] or {}
+    about["converged"] = convergence.get("converged")
+    about["verdict"] = convergence.get("verdict", TOLD_BY_NOBODY)
+    about["advice"] = advice(convergence, shell=True) if "verdict" in convergence else ""
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
     if args.json:
@@ -98,18 +100,21 @@ def run(args: argparse.Namespace) -> None:
 def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
     from bayesmf.cli.scores import error_facts, print_calibration
 
-    verdicts = [("converged", about["verdict"])]
+    verdicts = [("converged", f"{about['verdict']} {about['advice']}".rstrip())]
     if calibration is not None:
         verdicts.append(("intervals", calibration.verdict))
     print_facts(verdicts)
     print()
     print_facts([fact for fact in fit_facts(about["fit"]) if fact[0] != "converged"])
     print()
-    print_text(
-        "As detail, the worst R-hat and effective sample size (ESS) of each kind. The verdict is "
-        "that of predictions, 95% of 400 watched pairs; what is worst here may be above its limit."
-    )
-    _print(about["diagnostics"])
+    if (about["fit"]["convergence"] or {}).get("state") == "optimiser":
+        print_text("There are no draws, so nothing is to be told of chains.")
+    else:
+        print_text(
+            "As detail, the worst R-hat and effective sample size (ESS) of each kind. "
+            f"{DECIDED_BY}; what is worst here may be above its limit."
+        )
+        _print(about["diagnostics"])
     if calibration is not None:
         print()
         print_facts(error_facts(about["test"]))
@@ -138,7 +143,14 @@ def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> l
     from bayesmf.plots import draw
 
     headline = convergence_title(model.report_)
-    drawn, missing = draw(folder, model._traces(N_PAIRS, 0), model.history_, calibration, headline)
+    drawn, missing = draw(
+        folder,
+        model._traces(N_PAIRS, 0),
+        model.history_,
+        calibration,
+        headline,
+        model.report_.get("validation_rmse"),
+    )
     for sentence in missing:
         note(sentence)
     return drawn

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import count
 from bayesmf.errors import InputError
+from bayesmf.wording import count
 
 if TYPE_CHECKING:
     from bayesmf.engines.cluster import Cluster

@@ -8,18 +8,21 @@ import io
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import engine_options, fit_options, options
-from bayesmf.cli.output import count, during, note, peak_rss_mb, print_facts, print_json, short
+from bayesmf.cli.output import check_file, during, note, peak_rss_mb, print_facts, print_json
 from bayesmf.convergence import advice
 from bayesmf.errors import InputError
+from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.estimator import BayesianMF
     from bayesmf.packed import PackedRatings
 
+TOLD_BY_NOBODY = "not told by the version that fitted it"
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
 
 
@@ -44,6 +47,12 @@ def parser() -> options.Parser:
         type=options.share,
         metavar="SHARE",
         help="share of RATINGS to hold out at random and score at the end, such as 0.1",
+    )
+    out.add_argument(
+        "--save-holdout",
+        metavar="FILE",
+        type=Path,
+        help="write what is held out to a .csv or .parquet file, as for diagnose --test",
     )
     out.add_argument(
         "--validation", metavar="FILE", help="ratings whose RMSE is followed meanwhile"
@@ -95,6 +104,10 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
 
     model = _model(args)
     check_writable(args.out)
+    if args.save_holdout is not None:
+        if args.holdout is None:
+            raise InputError("--save-holdout needs --holdout SHARE")
+        check_file(args.save_holdout, (".csv", ".parquet"), inputs=[Path(args.ratings)])
     if checkpoint is not None:
         _look(checkpoint)
 
@@ -112,6 +125,8 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     if args.holdout is not None:
         assert ratings is not None
         ratings, test = ratings.split(args.holdout, seed=args.seed)
+        if args.save_holdout is not None:
+            test.write(args.save_holdout)
     _fit(model, packed or ratings, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out)
@@ -224,9 +239,11 @@ def _result(
     settings = ("tau", "alpha_0", "beta_0", "standardize", "max_draws", "n_workers")
     last: dict[int, Mapping[str, Any]] = {event["chain"]: event for event in model.history_}
     events = [last[chain] for chain in sorted(last)]
+    found = model.report_["convergence"]
     return {
         **(dict.fromkeys(SCORES) if scores is None else {name: scores[name] for name in SCORES}),
         **model.report_,
+        "convergence": {**found, "advice": advice(found, shell=True)},
         "peak_rss_mb": peak_rss_mb(),
         "train_rmse": [event["train_rmse"] for event in events],
         "settings": {"engine": args.engine, **{name: getattr(model, name) for name in settings}},
@@ -241,7 +258,8 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
-    facts = [*fit_facts(result), ("train RMSE", f"{short(rmse)}, of single draws")]
+    single = "" if result["convergence"]["state"] == "optimiser" else ", of single draws"
+    facts = [*fit_facts(result), ("train RMSE", f"{short(rmse)}{single}")]
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
     if (compiled := CLOCK.seconds()) >= 1:
@@ -250,6 +268,7 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
         facts += engine_options.engine_facts(result["engine"])
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
     facts += score_facts(scores) if scores else []
+    facts += [("held out", str(args.save_holdout))] if args.save_holdout else []
     facts += [("checkpoint", args.checkpoint)] if args.checkpoint else []
     print_facts([*facts, ("saved", args.out)])
 
@@ -286,9 +305,8 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 def convergence_fact(found: Mapping[str, Any] | None) -> str:
     """Whether it converged, in a sentence, and what to do if it did not."""
     if found is None or "verdict" not in found:  # a model of an earlier version
-        return "not told by the version that fitted it"
-    todo = advice(found, shell=True)
-    return f"{found['verdict']}" + (f" {todo[0].upper()}{todo[1:]}." if todo else "")
+        return TOLD_BY_NOBODY
+    return f"{found['verdict']} {advice(found, shell=True)}".rstrip()
 
 
 def _told(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
+from bayesmf.wording import printable, short
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,7 +59,7 @@ def wrapped(text: str, width: int) -> list[str]:
         part
         for line in text.split("\n")
         for part in textwrap.wrap(
-            line, max(width, 20), break_long_words=False, break_on_hyphens=False
+            printable(line), max(width, 20), break_long_words=False, break_on_hyphens=False
         )
         or [""]
     ]
@@ -131,35 +133,20 @@ def _cell(value: Any) -> str:
     return printable(str(value))
 
 
-def printable(text: str) -> str:
-    """What would steer a terminal, or turn its text round, as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def short(value: float, digits: int = 4) -> str:
-    """A number with some decimals, or with as many digits where it is very large or small."""
-    usual = value == 0 or 1e-3 <= abs(value) < 1e7
-    return f"{value:.{digits}f}" if usual else f"{value:.{digits}g}"
-
-
-def count(n: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: '1 user', '2 users'."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
 def note(sentence: str, command: str = "") -> None:
     """Say something that is no result: on stderr, in one line, or in lines that fit a terminal.
 
     A command that ends it is cut as a shell takes it, so that it can be copied.
     """
-    text = printable(f"bayesmf: {' '.join(sentence.split())}")
+    text = f"bayesmf: {' '.join(sentence.split())}"
     if is_terminal(sys.stderr):
         width = screen_width(sys.stderr)
         lines = wrapped(text, width) + (continued(f"  {command}", width) if command else [])
         text = "\n".join(lines)
-    elif command:
-        text = f"{text} {command}"
-    with set_aside():
+    else:
+        text = printable(f"{text} {command}".rstrip())
+    with set_aside(), contextlib.suppress(OSError, ValueError):
+        # What nobody can read must not end what is told about.
         print(text, file=sys.stderr, flush=True)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.output import count, during, note, print_facts, print_json, print_text
+from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
+from bayesmf.wording import count
 
 if TYPE_CHECKING:
     from bayesmf.paper.experiments import Settings

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import (
     check_file,
-    count,
     during,
     note,
     print_csv,
@@ -30,7 +29,8 @@ def parser() -> options.Parser:
     out = options.command(
         "predict",
         "Expected rating, standard deviation and interval of a new rating, for each pair of user\n"
-        "and item in a file. Ids that were not learnt from are predicted from the prior.",
+        "and item in a file. Ids that were not learnt from are predicted from the prior, and the\n"
+        "column `known` tells which pairs have none of these.",
         "model pairs.csv --level 0.8 --out predicted.csv",
     )
     out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
@@ -47,12 +47,16 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
     from bayesmf.estimator import BayesianMF
+    from bayesmf.questions import Asked
     from bayesmf.readers import read_pairs
 
     model = BayesianMF.load(args.model)
     with during(f"reading {args.pairs}"):
         pairs = read_pairs(args.pairs, args.columns)
     found = model.predict_table(pairs.user, pairs.item, args.level)
+    if not found.known.all():
+        asked = Asked.of(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
+        note(f"warning: {asked.unknown()}: the column known tells which")
     frame = _frame(pairs, found)
     about = {
         "model": args.model,
@@ -70,11 +74,7 @@ def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) 
     if args.json:
         rows = {} if args.out is not None else {"predictions": frame.to_dicts()}
         print_json(about | rows)
-        return
-    if about["unseen"]:
-        pairs = count(about["unseen"], "pair has", "pairs have")
-        note(f"{pairs} an unseen user or item, predicted from the prior")
-    if args.out is None:
+    elif args.out is None:
         print_csv(frame)
     else:
         print_facts([("pairs", f"{frame.height:,}"), ("saved", str(args.out))])
@@ -86,4 +86,5 @@ def _frame(pairs: Pairs, found: Predictions) -> pl.DataFrame:
     # Draws are single precision: more digits would be noise.
     names = ("mean", "std", "low", "high")
     single = {name: pl.Series(getattr(found, name), dtype=pl.Float32) for name in names}
-    return pl.DataFrame({"user": pairs.user, "item": pairs.item, **single})
+    ids = {"user": pairs.user, "item": pairs.item}
+    return pl.DataFrame({**ids, **single, "known": found.known})

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bayesmf.cli import options
 from bayesmf.cli.output import (
     check_file,
-    count,
     print_facts,
     print_json,
     print_table,
+    print_text,
     write_frame,
 )
 from bayesmf.errors import InputError
@@ -125,7 +125,7 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
 def _tell(answers: Answers, k: int) -> None:
     if k > 0:
         print()
-    print(f"user {answers.users[k]}" + ("" if answers.known[k] else " (unknown: from the prior)"))
+    print_text(f"user {answers.users[k]}{'' if answers.known[k] else ' (unknown: from the prior)'}")
     items = answers.items(k)
     if items:
         print_table(("item", *NUMBERS), items)
@@ -137,7 +137,7 @@ def _tell_all(args: argparse.Namespace, answers: Answers) -> None:
     about = {"model": args.model, "policy": args.policy, "level": args.level}
     about |= {"users": len(answers.users), "out": args.out}
     if not args.json:
-        print_facts([("users", count(len(answers.users), "user")), ("saved", str(args.out))])
+        print_facts([("users", f"{len(answers.users):,}"), ("saved", str(args.out))])
     elif args.out is not None:
         print_json(about)
     else:

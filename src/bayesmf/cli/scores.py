@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli.output import count, print_table, print_text, room, short
+from bayesmf.cli.output import print_table, print_text, room
 from bayesmf.errors import DataWarning
+from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
@@ -19,15 +20,27 @@ BAR = 40  # characters of the longest
 
 
 def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
-    """Scores, and how many ratings have an unseen id or were learnt from."""
-    with _without_warnings():
-        return model.evaluate(test).as_dict()
+    """Scores, what they rest on, and whether intervals hold, as `diagnose` judges it."""
+    found = calibrate(model, test)
+    return calibrated_scores(model, test, found)
 
 
 def calibrate(model: BayesianMF, test: Ratings) -> Calibration:
     """The calibration."""
     with _without_warnings():
         return model.calibration(test)
+
+
+def calibrated_scores(model: BayesianMF, test: Ratings, found: Calibration) -> dict[str, Any]:
+    """Scores, some unseen ids, and the verdict on intervals."""
+    from bayesmf.questions import HeldOut
+
+    told, examples = found.overall.as_dict(), ""
+    if told["unseen"]:
+        maps = model.user_ids_, model.item_ids_
+        examples = HeldOut.of(test, maps, model.posterior_.seen).unseen_examples()
+    judged = {"calibrated": found.calibrated, "intervals": found.verdict}
+    return {**told, "unseen_examples": examples, **judged}
 
 
 @contextmanager
@@ -41,11 +54,15 @@ def _without_warnings() -> Iterator[None]:
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Scores for people."""
     levels = [f"{level}%: {100 * share:.1f}%" for level, share in scores["coverage"].items()]
-    return [*error_facts(scores), ("coverage", "  ".join(levels))]
+    return [
+        *error_facts(scores),
+        ("coverage", "  ".join(levels)),
+        ("intervals", scores["intervals"]),
+    ]
 
 
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same without coverage."""
+    """The same without coverage and what follows from it."""
     error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
     learnt = f"{scores['learnt']:,} of them were learnt from, which flatters the scores"
     return [
@@ -61,7 +78,9 @@ def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
 def _unseen(scores: dict[str, Any]) -> str:
     if not scores["unseen"]:
         return "all of users and items that were learnt from"
-    return f"{scores['unseen']:,} of them with an unseen user or item (predicted from the prior)"
+    told = f"{scores['unseen']:,} of them with an unseen user or item, predicted from the prior"
+    examples = scores.get("unseen_examples")
+    return f"{told} ({examples})" if examples else told
 
 
 def print_calibration(found: Calibration) -> None:
@@ -69,17 +88,8 @@ def print_calibration(found: Calibration) -> None:
     print_text(
         "Coverage of central intervals, by training ratings of the test rating's user and item:"
     )
-    rows = [("all", "", found.overall.n, found.overall.rmse, found.overall.coverage)]
-    for group in found.groups:
-        name = f"{group.side}s, {group.name}"
-        rows.append((name, group.span, group.n, group.rmse, group.coverage))
-    print_table(
-        ("", "trained on", "tested on", "RMSE", *(f"{level}%" for level in rows[0][-1])),
-        [
-            (name, span, f"{n:,}", short(rmse), *(f"{100 * x:.1f}%" for x in coverage.values()))
-            for name, span, n, rmse, coverage in rows
-        ],
-    )
+    head, *rows = found.table()
+    print_table(head, rows)
     even = "uneven even where intervals are right, as ratings take few values"
     even = even if found.few_values else "equal bars where all intervals are right"
     print_text(f"\nPIT, the probability given to a smaller rating ({even}):")

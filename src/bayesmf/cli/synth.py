@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesmf.cli import options
-from bayesmf.cli.output import check_file, count, print_facts, print_json
+from bayesmf.cli.output import check_file, print_facts, print_json
 from bayesmf.errors import InputError
 from bayesmf.progress import Counter
+from bayesmf.wording import count
 
 if TYPE_CHECKING:
     from bayesmf.synthetic import Synthetic
