@@ -28,10 +28,11 @@ def make_model(posterior: Posterior) -> BayesianMF:
     few = (*np.divmod(np.arange(63), 7), np.random.default_rng(0).normal(size=63))
     model = BayesianMF(posterior.n_factors, sampler=Gibbs(epochs=2, burn_in=1), random_state=0)
     model.fit(few)
-    model._seen = posterior.seen
-    model.posterior_ = posterior
-    model.user_ids_ = IdMap(np.arange(posterior.draws.users.shape[1]))
-    model.item_ids_ = IdMap(np.arange(posterior.draws.items.shape[1]))
+    sides = posterior.draws.users, posterior.draws.items
+    users, items = (IdMap(np.arange(rows.shape[1])) for rows in sides)
+    model._found = model._found._replace(
+        posterior=posterior, user_ids=users, item_ids=items, seen=posterior.seen
+    )
     return model
 
 

@@ -360,7 +360,9 @@ def test_a_process_may_end_at_once(saved, last):
         "model = BayesianMF.load(sys.argv[1], verify=False)\n"
         "claims = storage.open_folder(sys.argv[1], later=('users', 'items'))[2]\n"
         "verifying._read = lambda stream, at: time.sleep(0.01) or b'x'\n"
-        "model._verification = verifying.Verification(claims)\n"
+        "verification = verifying.Verification(claims)\n"
+        "model._found = model._found._replace(verification=verification)\n"
+        "del verification\n"
         f"time.sleep(0.05)\n{last}"
     )
     found = subprocess.run(

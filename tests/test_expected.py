@@ -294,7 +294,8 @@ def _without_means(model):
     draws = dataclasses.replace(model.posterior_.draws, user_means=None, item_means=None)
     old = BayesianMF(2)
     old.__dict__.update(vars(model))
-    old.posterior_ = dataclasses.replace(model.posterior_, draws=draws)
+    posterior = dataclasses.replace(model.posterior_, draws=draws)
+    old._found = model._found._replace(posterior=posterior)
     return old
 
 

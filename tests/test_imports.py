@@ -125,7 +125,9 @@ ALLOWED = {
     "verifying": {"parallel", "places"},
     "manifests": set(),
     "storage": {"manifests", "places", "verifying"},
-    "model_folder": {"draws", "history", "posterior", "samplers", "seen", "storage", "verifying"},
+    "model_folder": {
+        "draws", "fitted", "history", "posterior", "samplers", "seen", "storage", "verifying",
+    },
     "recommending": {"fitted", "posterior", "questions", "ranking", "results"},
     "settings": {
         "batches", "chain", "clocks", "engines", "monitor", "priors", "rounds", "row_lists",
@@ -148,8 +150,8 @@ ALLOWED = {
     "results": {"tabular"},
     "habits": {"samplers"},
     "learning": {
-        "callbacks", "checkpoints", "engines", "packed", "posterior",
-        "preparing", "seen", "server", "settings", "tables",
+        "callbacks", "chain", "checkpoints", "engines", "fitted", "packed", "posterior",
+        "preparing", "priors", "seen", "server", "settings", "tables",
     },
     "questions": {"learning", "packed", "seen", "unknown"},
     "convergence": set(),
@@ -165,7 +167,10 @@ ALLOWED = {
         "callbacks", "canvas", "engines", "oracle", "preparing", "progress", "samplers",
         "schedules", "server", "settings", "storage", "synthetic", "timing",
     },
-    "demo": {"diagnostics", "estimator", "figures", "progress", "results", "samplers", "synthetic"},
+    "demo": {
+        "diagnostics", "estimator", "figures", "places", "progress", "results", "samplers",
+        "synthetic",
+    },
 }  # fmt: skip
 TOP = {"cli", "__init__", "__main__"}
 OUTSIDE_OF_KERNELS = {"numpy", "numba", "math", "typing", "__future__", "bayesmf"}

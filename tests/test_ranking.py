@@ -208,7 +208,7 @@ def test_what_is_left_and_what_is_asked(model):
     everything = model.recommend_many(n=1000)
     assert everything.items.shape == (40, 30)
     assert len(everything.users) == 40 and everything.low is None
-    rated = model._seen.of_users(np.arange(40))
+    rated = model.posterior_.seen.of_users(np.arange(40))
     assert everything.counts.tolist() == (30 - rated).tolist()
     assert np.all(everything.items[~everything.filled] == -1)
     assert np.isnan(everything.std[~everything.filled]).all()

@@ -97,7 +97,7 @@ def test_duplicates_last(caplog):
     with caplog.at_level(logging.WARNING, "bayesmf"):
         data = Ratings([1, 2, 1, 1], [5, 5, 5, 6], [1, 2, 3, 4])
     assert rows(data) == [(2, 5, 2.0), (1, 5, 3.0), (1, 6, 4.0)]
-    assert "1 of the ratings" in caplog.text
+    assert "1 of the 4 ratings" in caplog.text
     data = Ratings([1, 2, 1, 1], [5, 5, 5, 5], [1, 2, 3, 4], [30, 0, 10, 20])
     assert rows(data) == [(1, 5, 1.0, 30), (2, 5, 2.0, 0)]
     data = Ratings([1, 1, 1], [5, 5, 5], [1, 2, 3], [10, 20, 20])

@@ -5,7 +5,9 @@ import collections
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse
 
+from bayesmf import BayesianMF, Gibbs
 from bayesmf.errors import InputError
 from bayesmf.ratings import Ratings
 from bayesmf.tables import pairs_of, table_of, table_with
@@ -294,3 +296,27 @@ def test_rows_of_text_and_numbers_are_rows_however_few():
         table = table_of(given)
         assert table.user.to_list() == [row[0] for row in given]
         assert table.rating.to_list() == [row[2] for row in given]
+
+
+# -- columns= where there is nothing to choose ----------------------------------------------------
+
+
+def test_columns_of_what_has_none_are_refused():
+    frame = pl.DataFrame({"who": [1, 1, 2], "what": [3, 4, 3], "stars": [5.0, 1.0, 2.0]})
+    roles = {"user": "who", "item": "what", "rating": "stars"}
+    sampler = Gibbs(epochs=4)
+    with pytest.raises(InputError, match=r"columns= \(on the command line"):
+        BayesianMF(2, sampler=sampler).fit(frame.rename({"who": "x1", "what": "x2"}))
+    model = BayesianMF(2, sampler=sampler, random_state=0).fit(frame, columns=roles)
+    assert model.user_ids_.ids.tolist() == [1, 2]
+    ratings = Ratings.of(frame, columns=roles)
+    matrix = scipy.sparse.coo_array(([5.0, 1.0], ([0, 1], [1, 0])))
+    for data in (ratings, matrix):
+        for ask in (model.fit, model.evaluate, model.predict):
+            with pytest.raises(InputError, match="columns does nothing for"):
+                ask(data, columns=roles)
+    with pytest.raises(InputError, match="columns does nothing for users and items"):
+        model.predict(1, 3, columns=roles)
+    other = frame.rename({"who": "x1", "what": "x2"})
+    with pytest.raises(InputError, match="The validation set: The table has the columns x1, x2"):
+        BayesianMF(2, sampler=sampler).fit(frame, columns=roles, validation=other)

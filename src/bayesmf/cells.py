@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.ids import as_ids, canonical_ints
@@ -112,11 +115,27 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
         row = first_true(bad)
         if column[row] is None or column[row] == "":
             raise InputError(f"{place(row)}: the rating is missing.")
+        if numbers[row] is not None and math.isfinite(numbers[row]):
+            raise InputError(
+                f"{place(row)}: rating {column[row]!r} is too large to be kept in single precision;"
+                " divide all ratings by a number."
+            )
         raise InputError(
             f"{place(row)}: rating {column[row]!r} is not a number that can be used;"
             f" ratings are finite numbers{_written(column[row])}."
         )
+    _refuse_lost_digits(numbers)
     return numbers
+
+
+def _refuse_lost_digits(numbers: pl.Series) -> None:
+    """Refuse ratings that differ, but in digits that single precision does not have."""
+    low, high = (float(x) for x in (numbers.min() or 0.0, numbers.max() or 0.0))  # type: ignore[arg-type]
+    if low < high and np.float32(low) == np.float32(high):
+        raise InputError(
+            f"ratings from {low:.12g} to {high:.12g} are one number in single precision, in which"
+            " they are kept: subtract their mean first."
+        )
 
 
 def _written(value: object) -> str:

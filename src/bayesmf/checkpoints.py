@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayesmf.checks import whole
+from bayesmf.checks import whole, yes_or_no
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
 from bayesmf.identity import difference
@@ -85,6 +85,7 @@ class Checkpoint:
         if not (good and math.isfinite(every) and every >= 0):
             raise InputError(f"checkpoint every must be seconds, 0 or more; got {every!r}")
         whole("checkpoint keep", made.keep)
+        yes_or_no("checkpoint resume", made.resume)
         return made
 
 

@@ -17,7 +17,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    raise InputError(f"{name} must be a whole number of at least {least}; got {shown(value)}")
 
 
 def positive(name: str, value: Any, what: str = "a positive number") -> float:
@@ -27,7 +27,7 @@ def positive(name: str, value: Any, what: str = "a positive number") -> float:
             return float(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"{name} must be {what}; got {value!r}")
+    raise InputError(f"{name} must be {what}; got {shown(value)}")
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -40,7 +40,13 @@ def yes_or_no(name: str, value: Any) -> bool:
     """A boolean, Python's or NumPy's: text that says no is true to Python."""
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    raise InputError(f"{name} must be True or False; got {value!r}")
+    raise InputError(f"{name} must be True or False; got {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence: as Python shows it where that is short, else its type."""
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
 def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:

@@ -19,6 +19,7 @@ from bayesmf import figures
 from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
+from bayesmf.places import check_output
 from bayesmf.progress import is_terminal, screen_width
 from bayesmf.ratings import Ratings
 from bayesmf.results import Recommendation
@@ -251,6 +252,7 @@ def _extremes(model: BayesianMF, certainty: figures.Certainty) -> tuple[Unknown,
 
 
 def _make_folder(out: Path) -> None:
+    check_output(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -48,11 +48,12 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
     tau : "sample" or float
         Noise precision, drawn or fixed, in units of the ratings.
     alpha_0, beta_0 : float
-        Shape and rate of the Gamma hyper-priors, for ratings of variance one.
+        Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     max_draws : int, optional
-        Draws kept, over all chains. The default is 400, fewer where they would pass 1 GB.
+        Draws kept, over all chains, at least one of each. The default is 400, fewer where they
+        would pass 1 GB.
     engine : "threads", "serial", "ray", "simulated", a `Cluster` or an engine object
         Where tasks run: threads of this process, its own thread, Ray (`Cluster` has its settings),
         or workers that are imagined, with clocks (`Simulated`). Results do not depend on it.
@@ -64,7 +65,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         Seed. The same seed gives the same bits.
     progress : bool, optional
         By default anything that takes over two seconds shows how far it is, at a terminal and in a
-        notebook. False shows nothing.
+        notebook. False shows nothing, True shows it wherever stderr goes.
 
     Attributes
     ----------
@@ -171,20 +172,19 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         wanted = self.progress if progress is None else progress
         if wanted is not None:
             wanted = yes_or_no("progress", wanted)
+        if wanted is False:
+            callbacks = tuple(c for c in callbacks if not isinstance(c, Progress))
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
         params = self.get_params(deep=False)
         checkpoint = None if checkpoint is None else Checkpoint.of(checkpoint)
         try:
             shown.stage("reading ratings")
             train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)
-            found = learn(params, train, known, checkpoint, callbacks, shown)
+            learnt = learn(params, train, known, checkpoint, callbacks, shown)
         finally:
             shown.close()
-        # All at once, now that nothing can fail: a model is never half of one fit, half of another.
-        self.user_ids_, self.item_ids_ = found.user_ids, found.item_ids
-        self.history_, self.report_ = found.history, found.report
-        self._seen, self.posterior_ = found.seen, found.posterior
-        found.warn()
+        self._found = learnt.found  # now that nothing can fail
+        learnt.warn()
         return self
 
     # -- keeping --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import json
 import os
 import re
 import zlib
@@ -42,14 +43,32 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"{path} is a folder, not a file of ratings.")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read: you have no permission to.")
+    if not path.is_file():
+        raise InputError(
+            f"{path} is a pipe or a device, which cannot be read twice: write it to a file first."
+        )
     if path.is_file() and path.stat().st_size == 0:
         raise InputError(f"{path} is empty.")
     return path
 
 
+def refuse_ours(folder: Path) -> None:
+    """Say what a folder is that we have written ourselves."""
+    try:
+        kind = json.loads((folder / "manifest.json").read_bytes())["format"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return
+    if kind == "bayesmf-model":
+        raise InputError(f"{folder} is a model, not ratings.")
+    if kind == "bayesmf-ratings":
+        raise InputError(f"{folder} holds packed ratings, which are for fit: give the files.")
+
+
 def missing_file(path: Path, what: str) -> str:
     """Say that there is nothing at a path, and what may have been meant."""
     said = f"There is no {what} {path}"
+    if str(path) == "-":
+        return f"{said}: standard input is not read; write it to a file first."
     if re.match(r"(https?|ftp|s3|gs):/", str(path)):
         return f"{said}: addresses are not read; download it first."
     if path.parts[:1] == ("~",):
@@ -129,7 +148,8 @@ def _check_characters(path: Path, head: bytes) -> None:
             f"{path} is an HTML or XML page, not a table; was a web page saved instead of the data?"
         )
     if re.match(rb"[\[{]\s*[\[{\"]", start) or start.startswith(b"{}"):
+        reader = "read_json" if start.startswith(b"[") else "read_ndjson"
         raise InputError(
             f"{path} is JSON, not a table; write it as CSV or Parquet first, for example with"
-            " polars.read_ndjson(...).write_parquet(...)."
+            f" polars.{reader}(...).write_parquet(...)."
         )

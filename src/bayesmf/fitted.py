@@ -19,47 +19,64 @@ AT_ONCE = 1 << 17
 
 
 class Found(NamedTuple):
-    """What belongs together of a fit: replaced as one, so that an answer never mixes two fits."""
+    """All that a fit found, or a folder held: replaced as one, so that nobody sees half of two.
+
+    `verification` is under way where it came from a folder.
+    """
 
     posterior: Posterior
     user_ids: IdMap
     item_ids: IdMap
     seen: Seen
+    history: list[dict[str, Any]]
+    report: dict[str, Any]
+    verification: Verification | None = None
 
 
 class Fitted:
     """A model with a posterior, which the parts of `BayesianMF` that answer stand on."""
 
-    user_ids_: IdMap
-    item_ids_: IdMap
-    history_: list[dict[str, Any]]
-    report_: dict[str, Any]
     n_workers: int | None
     progress: bool | None
-    _seen: Seen
     _found: Found
-    _verification: Verification | None
 
     @property
     def posterior_(self) -> Posterior:
         """The draws, with the units of the ratings."""
         return self._fitted().posterior
 
-    @posterior_.setter
-    def posterior_(self, posterior: Posterior) -> None:
-        """The last of what a fit or a load sets: from now on answers come from it."""
-        self._verification = None
-        self._found = Found(posterior, self.user_ids_, self.item_ids_, self._seen)
+    @property
+    def user_ids_(self) -> IdMap:
+        """Ids of the users, by row number."""
+        return self._known().user_ids
+
+    @property
+    def item_ids_(self) -> IdMap:
+        """Ids of the items, by row number."""
+        return self._known().item_ids
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """One entry for each epoch of each chain."""
+        return self._known().history
+
+    @property
+    def report_(self) -> dict[str, Any]:
+        """Seconds, ratings per second, epochs, draws, convergence, resolved settings."""
+        return self._known().report
+
+    def _known(self) -> Found:
+        """What is there, once there is something; what answers need may still be verified."""
+        if not hasattr(self, "_found"):
+            raise not_fitted()
+        return self._found
 
     def _fitted(self) -> Found:
         """What answers are made of, once every byte of it was verified."""
-        if not hasattr(self, "_found"):
-            raise not_fitted()
-        verification = self._verification
-        if verification is not None:
-            verification.wait()
-            self._verification = None
-        return self._found
+        found = self._known()
+        if found.verification is not None:
+            found.verification.wait()
+        return found
 
     def _counting(
         self, what: str, total: int, unit: str, progress: Callable[[int], Any] | None = None

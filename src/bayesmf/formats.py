@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bayesmf.cells import Table, make_table
 from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
-from bayesmf.files import check_text, existing_file, missing_file, typed_kind
+from bayesmf.files import check_text, existing_file, missing_file, refuse_ours, typed_kind
 from bayesmf.naming import Columns
 from bayesmf.readers import read_typed
 from bayesmf.series import first_true
@@ -77,6 +77,7 @@ def recognise_format(path: Path) -> str:
         for name, format in FORMATS.items():
             if find_files(path, format):
                 return name
+        refuse_ours(path)
         known = "; ".join(_names(format) for format in FORMATS.values() if format.patterns)
         raise InputError(
             f"{path} is a folder without ratings of a known format ({known}); give the file."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import shown
 from bayesmf.errors import InputError
 from bayesmf.series import Place, first_true, row_place, to_series
 
@@ -310,7 +311,7 @@ def _scalar(id: Any) -> int | str:
         return int(id)
     if isinstance(id, (float, np.floating)) and float(id).is_integer():
         return int(id)
-    raise InputError(f"{id!r} is not an id; ids are integers or strings.")
+    raise InputError(f"{shown(id)} is not an id; ids are integers or strings.")
 
 
 def _is_canonical(text: str) -> bool:

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from bayesmf.callbacks import Callback, History, Progress
+from bayesmf.chain import Settings
 from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
-from bayesmf.ids import IdMap
+from bayesmf.fitted import Found
 from bayesmf.packed import PackedRatings
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
+from bayesmf.priors import GammaPrior
 from bayesmf.ratings import Ratings
 from bayesmf.seen import Seen
 from bayesmf.server import run
@@ -29,14 +31,9 @@ Told = list[tuple[str, type[Warning]]]
 
 @dataclass(frozen=True)
 class Learnt:
-    """All that a fit finds out. `warnings` are sentences, with their categories."""
+    """What a fit found, and sentences that should not go unsaid, with their categories."""
 
-    user_ids: IdMap
-    item_ids: IdMap
-    seen: Seen
-    posterior: Posterior
-    history: list[dict[str, Any]]
-    report: dict[str, Any]
+    found: Found
     warnings: Told
 
     def warn(self) -> None:
@@ -85,8 +82,13 @@ def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | No
         return None
     if isinstance(validation, tuple) and len(validation) == 2:
         return Ratings.of_pairs(*validation, columns)
-    own = None if isinstance(validation, Ratings | tuple) else columns
-    return Ratings.of(validation, columns=own)
+    if as_packed(validation) is not None:
+        raise InputError("packed ratings are for fit: validate with a file or a table of ratings")
+    has_names = not isinstance(validation, Ratings | tuple) and not hasattr(validation, "tocoo")
+    try:
+        return Ratings.of(validation, columns=columns if has_names else None)
+    except InputError as error:
+        raise InputError(f"The validation set: {error}") from None
 
 
 def learn(
@@ -119,6 +121,7 @@ def learn(
             params["random_state"] = begun["seed"]
     made = prepare(train, yes_or_no("standardize", params["standardize"]))
     settings = make_settings(params, made.data, made.scale)
+    _refuse_unused(params, settings)
     engine = make_engine(params["engine"], params["n_workers"])
     pairs = None if known is None else prepare_validation(known, made)
     progress.stage("compiling")
@@ -139,7 +142,20 @@ def learn(
         report["validation_rmse"] = _validation_rmse(posterior, known, made)
     told: Told = [(sentence, CallbackWarning) for sentence in done.failures]
     told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
-    return Learnt(made.user_ids, made.item_ids, seen, posterior, history.events, report, told)
+    ids = made.user_ids, made.item_ids
+    return Learnt(Found(posterior, *ids, seen, history.events, report), told)
+
+
+def _refuse_unused(params: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse hyper-parameters of a prior that is not used."""
+    if isinstance(settings.prior, GammaPrior):
+        return
+    for name in ("alpha_0", "beta_0"):
+        if params[name] != 1.0:
+            raise InputError(
+                f'{name} does nothing with the prior that is used here: add prior="gamma", or '
+                "leave it out"
+            )
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -11,6 +12,7 @@ import bayesmf
 from bayesmf import storage
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
+from bayesmf.fitted import Found
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
@@ -28,18 +30,19 @@ LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_item
 
 def save_model(model: Any, path: str | PathLike[str]) -> None:
     """Write a fitted model to a folder."""
-    posterior = model.posterior_
+    found = model._fitted()
+    posterior = found.posterior
     arrays = posterior.draws.arrays()
-    arrays |= {"seen_starts": model._seen.starts, "seen_items": model._seen.items}
-    arrays["history"] = history_array(model.history_)
-    for side, ids in (("user", model.user_ids_), ("item", model.item_ids_)):
+    arrays |= {"seen_starts": found.seen.starts, "seen_items": found.seen.items}
+    arrays["history"] = history_array(found.history)
+    for side, ids in (("user", found.user_ids), ("item", found.item_ids)):
         arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
     units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
     made = model.get_params(deep=False)
     meta = {
         "bayesmf": bayesmf.__version__,
         "units": units,
-        "report": model.report_,
+        "report": found.report,
         "history": HISTORY_COLUMNS,
         "params": {name: _plain(made[name]) for name in SAVED_PARAMS},
     }
@@ -60,22 +63,23 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool) -> Any:
             random_state=report["seed"],
             **meta["params"],
         )
-        model._seen = Seen(arrays["seen_starts"], arrays["seen_items"])
-        posterior = Posterior(Draws.from_arrays(arrays), model._seen, **meta["units"])
-        for side in ("user", "item"):
-            prefix = f"{side}_id_"
-            parts = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-            setattr(model, f"{side}_ids_", IdMap.from_arrays(parts))
+        seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+        posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
+        users, items = (_ids(arrays, f"{side}_id_") for side in ("user", "item"))
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} lacks a part of a model ({error}): fit again") from None
-    model.report_ = report
+    posterior.check(len(users), len(items), str(path))
     # Folders of earlier versions have none.
     columns = meta.get("history", ())
-    model.history_ = history_events(columns, arrays["history"]) if columns else []
-    posterior.check(len(model.user_ids_), len(model.item_ids_), str(path))
-    model.posterior_ = posterior
-    model._verification = Verification(claims)
+    history = history_events(columns, arrays["history"]) if columns else []
+    verification = Verification(claims)
+    model._found = Found(posterior, users, items, seen, history, report, verification)
     return model
+
+
+def _ids(arrays: Mapping[str, Any], prefix: str) -> IdMap:
+    parts = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+    return IdMap.from_arrays(parts)
 
 
 def _plain(value: Any) -> Any:

@@ -290,7 +290,7 @@ class Packing:
         )
         self.journal.note("finish", digest=(self.result / DIGEST).read_text())
         if repeats := sum(note["repeats"] for note in notes):
-            warn_of_repeats(repeats, self.duplicates)
+            warn_of_repeats(repeats, n_ratings + repeats, self.duplicates)
         self.progress(n_ratings, n_ratings, "finished")
 
     def _write_lists(self, side: str, first: int, offset: int, lists: RowLists) -> None:

@@ -11,6 +11,8 @@ from bayesmf.errors import InputError
 
 PathLike = str | os.PathLike[str]
 
+# Files that a model and packed ratings have.
+_OURS = ("manifest.json", "manifest.sha256")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
@@ -33,7 +35,26 @@ def as_folder(path: PathLike) -> Path:
     text = os.fspath(path)
     if "\0" in text:
         raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")
+    refuse_tilde(Path(text))
     return Path(text)
+
+
+def refuse_tilde(path: Path) -> None:
+    """Refuse what a shell would have read as the home folder, had it seen it."""
+    if path.parts[:1] == ("~",) and not os.path.lexists("~"):
+        raise InputError(f"{path}: '~' is not read as your home folder; write {path.expanduser()}.")
+
+
+def check_output(path: Path) -> None:
+    """Refuse to write into a folder of ours: a file too many there, and it is refused."""
+    refuse_tilde(path)
+    place = Path(os.path.realpath(path))
+    for folder in (place, *place.parents):
+        if all((folder / name).is_file() for name in _OURS):
+            raise InputError(
+                f"{path} is in {folder}, a model or packed ratings, which nothing else belongs "
+                "into: choose another place."
+            )
 
 
 def temporary_name(target: Path) -> Path:

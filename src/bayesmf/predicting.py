@@ -7,11 +7,12 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import yes_or_no
 from bayesmf.fitted import Fitted
 from bayesmf.posterior import Posterior, check_level
 from bayesmf.questions import Asked
 from bayesmf.results import Predictions
-from bayesmf.tables import Columns, pairs_of
+from bayesmf.tables import Columns, pairs_of, refuse_columns
 
 Floats = NDArray[np.float64]
 Id = int | str
@@ -27,6 +28,8 @@ class Predicting(Fitted):
         found = self._fitted()
         if items is None:
             users, items = pairs_of(users, columns)
+        else:
+            refuse_columns(columns, "users and items that are given apart")
         return Asked.of(users, items, found.user_ids, found.item_ids), found.posterior
 
     @overload
@@ -113,6 +116,8 @@ class Predicting(Fitted):
         >>> mean.shape
         (2,)
         """
+        yes_or_no("return_std", return_std)
+        yes_or_no("return_known", return_known)
         asked, posterior = self._pairs(users, items, columns)
         if not return_known:
             asked.warn_of_unknown()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.draws import allocate
-from bayesmf.errors import InputError
+from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids import IdMap
 from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed import PackedRatings
@@ -21,6 +21,10 @@ from bayesmf.samplers import settings_dict
 from bayesmf.server import RunReport
 
 CHUNK = 1 << 22  # ratings scaled at a time
+# No scale of ratings begins with times since 1970, in seconds.
+TIME = 1e8
+# A slip is so many times farther from the scale than its values are from each other.
+SLIP = 10
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     scale = _scale(float(np.std(train.rating, dtype=np.float64)), standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
     data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
+    coded = data.by_user.value.dtype == np.uint8
+    warn_of_odd_values(low, data.levels * scale + center if coded else None)
     return Prepared(train.user_ids, train.item_ids, data, center, scale, float(low), float(high))
 
 
@@ -63,6 +69,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
 def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
     """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
     _refuse_equal(len(packed), packed.low, packed.high)
+    warn_of_odd_values(packed.low, packed.levels)
     center, scale = packed.mean(), _scale(packed.std(), standardize)
     lists = packed.by_user, packed.by_item
     if packed.levels is None:
@@ -86,6 +93,31 @@ def _refuse_equal(count: int, low: float, high: float) -> None:
         " clicks or purchases, rate them (by counts, by time spent), or use a library for implicit"
         " feedback, such as implicit"
     )
+
+
+def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
+    """Warn of what stands among ratings and mostly is none: times, marks for "not rated", slips.
+
+    `values` are the different ones, ascending, where they are few: the lowest and the highest are
+    compared with the steps between the others.
+    """
+    if low >= TIME:
+        warn(
+            f"ratings are {low:.10g} and above, as times since 1970 are: is the rating in another "
+            "column?",
+            DataWarning,
+        )
+    elif values is not None and len(values) > 3:
+        for value, others in ((values[0], values[1:]), (values[-1], values[:-1])):
+            step = float(min(abs(value - others[0]), abs(value - others[-1])))
+            usual = float(np.diff(others).max())
+            if step > SLIP * usual or (value < 0 <= others[0] and step > 1.5 * usual):
+                warn(
+                    f"the rating {value:g} stands apart from all others, {others[0]:g} to "
+                    f"{others[-1]:g}, and is learnt from like them: leave it out if it stands for "
+                    '"not rated", or is a slip',
+                    DataWarning,
+                )
 
 
 def _scale(spread: float, standardize: bool) -> float:

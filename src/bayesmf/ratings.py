@@ -20,8 +20,9 @@ from bayesmf.repeats import (
     warn_of_repeats,
 )
 from bayesmf.splitting import Splitting
-from bayesmf.tables import Columns, Table, table_of, table_with
+from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
+from bayesmf.unknown import warn_of_twins
 
 if TYPE_CHECKING:
     import polars as pl
@@ -133,6 +134,7 @@ class Ratings(Splitting, Tabular):
             As for :meth:`read`.
         """
         if isinstance(data, Ratings):
+            refuse_columns(columns, "ratings")
             return data
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
@@ -177,7 +179,7 @@ class Ratings(Splitting, Tabular):
         --------
         >>> from bayesmf import Ratings
         >>> Ratings.of_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
-        Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4.000)
+        Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4)
         """
         check_duplicates(duplicates)
         return cls._of_table(table_with(pairs, ratings, columns), duplicates)
@@ -223,6 +225,8 @@ class Ratings(Splitting, Tabular):
         self.item_ids, self.item = IdMap.encode(table.item, what="item id")
         self.rating = table.rating.to_numpy().astype(np.float32)
         self.timestamp = None if table.timestamp is None else table.timestamp.to_numpy().copy()
+        for side, ids in (("user", self.user_ids), ("item", self.item_ids)):
+            warn_of_twins(side, ids)
         self._drop_duplicates(duplicates)
 
     @property
@@ -277,6 +281,12 @@ class Ratings(Splitting, Tabular):
         at = np.asarray(index)
         if at.size == 0 and at.dtype.kind != "b":
             at = at.astype(np.int64)
+        try:
+            self.user[at]
+        except IndexError as error:
+            raise InputError(
+                f"take needs positions below {len(self)} or a mask of {len(self)}: {error}"
+            ) from None
         return Ratings.from_arrays(
             self.user[at],
             self.item[at],
@@ -358,7 +368,7 @@ class Ratings(Splitting, Tabular):
         last, value = last_of_repeats(key[order], self.rating[order], times, duplicates)
         last = order[last]
         self.rating[last] = value
-        warn_of_repeats(extra, duplicates)
+        warn_of_repeats(extra, len(key), duplicates)
         keep = ~repeated
         keep[last] = True
         self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.checks import whole
+from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.posterior import check_level
@@ -154,7 +155,11 @@ class Recommending(Fitted):
         progress: Callable[[int], Any] | None = None,
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
         """Row numbers of the best items of users by row number, and what is told of them."""
-        whole("n", question.n)
+        question = replace(
+            question,
+            n=whole("n", question.n),
+            exclude_seen=yes_or_no("exclude_seen", question.exclude_seen),
+        )
         if random_state is not None:
             random_state = whole("random_state", random_state, 0)
         picks = draw_picks(len(fitted.posterior.draws), len(fitted.user_ids), rows, random_state)

@@ -62,14 +62,16 @@ def repeat_error(user: Any, item: Any) -> InputError:
     """Say that a user rated an item more than once."""
     return InputError(
         f"User {user!r} rated item {item!r} more than once; clean the data or choose"
-        " duplicates='last' or 'mean'."
+        " duplicates='last' or 'mean' (--duplicates)."
     )
 
 
-def warn_of_repeats(extra: int, duplicates: str) -> None:
-    """Log how many ratings were repeats."""
+def warn_of_repeats(extra: int, total: int, duplicates: str) -> None:
+    """Log how many ratings were repeats; most of them are where a column is not what it seems."""
     _log.warning(
-        "%s of the ratings are repeats of a user and an item; kept %s of each.",
+        "%s of the %s ratings are repeats of a user and an item; kept %s of each%s.",
         f"{extra:,}",
+        f"{total:,}",
         "the mean" if duplicates == "mean" else "the last",
+        ": so many, is another column the user or the item?" if 3 * extra > total else "",
     )

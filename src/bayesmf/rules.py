@@ -207,11 +207,15 @@ def check_settings(sampler: Rule) -> Rule:
         elif name == "decay" and value != 0 and positive(name, value) > 1:
             raise InputError(f"decay must lie between 0 and 1; got {value!r}")
     checked = replace(sampler, **numbers)
+    if getattr(checked, "step_size", None) is not None and checked.pace != 1.0:
+        raise InputError(
+            "pace does nothing beside step_size, which is the step itself: leave one of them out"
+        )
     burn_in, epochs = getattr(checked, "burn_in", None), getattr(checked, "epochs", None)
     rule = None if burn_in is None else burn_in_rule(burn_in)
     if isinstance(rule, FixedBurnIn) and epochs is not None and rule.epochs >= epochs:
         raise InputError(
-            f"burn_in of {rule.epochs:g} epochs leaves no draw out of {epochs:g}: "
-            "raise epochs or lower burn_in"
+            f"burn_in (--burn-in) of {rule.epochs:g} epochs leaves no draw out of {epochs:g}: "
+            "raise epochs or lower it"
         )
     return checked

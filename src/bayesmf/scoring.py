@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from bayesmf import diagnostics
 from bayesmf.calibration import Calibration, Calibrator
+from bayesmf.checks import whole
+from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
 from bayesmf.questions import HeldOut, held_out_ratings
@@ -161,6 +163,12 @@ class Scoring(Fitted):
 
     def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
         fitted = self._fitted()
+        if hasattr(n_pairs, "__len__"):
+            raise InputError(
+                "diagnose looks at the chains alone: give held-out ratings to evaluate or "
+                "calibration"
+            )
+        n_pairs, seed = whole("n_pairs", n_pairs), whole("seed", seed, 0)
         rng = np.random.default_rng(seed)
         user = rng.integers(0, len(fitted.user_ids), n_pairs)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)

@@ -87,8 +87,8 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
     if per_draw > LARGEST_DRAW or (have is not None and need > have):
         machine = "" if have is None else f", of which this machine has {have / 2**30:.3g}"
         raise InputError(
-            f"n_factors of {n_factors} needs about {need / 2**30:,.0f} GB of memory{machine}: use "
-            "fewer"
+            f"n_factors (--factors) of {n_factors} needs about {need / 2**30:,.0f} GB of memory"
+            f"{machine}: use fewer"
         )
 
 
@@ -147,7 +147,7 @@ def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehe
             sampler, grid=(1, 1), batch_size=len(pair), round_length=1, visits="equal"
         )
     if isinstance(sampler, SGD | SGLD):
-        sampler = replace(sampler, step_size=1e-6)
+        sampler = replace(sampler, step_size=1e-6, pace=1.0)
     if not isinstance(sampler, SGD):
         sampler = replace(sampler, burn_in=0)
     tiny = replace(

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from bayesmf.cells import Table, make_table
 from bayesmf.delimited import read_laid_out
 from bayesmf.errors import InputError
-from bayesmf.files import existing_file
+from bayesmf.files import existing_file, refuse_ours
 from bayesmf.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.layouts import Layout, locate
 from bayesmf.naming import TRIPLE, Columns, find_columns
@@ -114,7 +114,14 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
     columns
         Column of each role, where it cannot be guessed.
     """
-    paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(paths, list | tuple) or not all(
+        isinstance(path, str | os.PathLike) for path in paths
+    ):
+        raise InputError(
+            f"pack reads files, not a {type(source).__name__}: write it to a file first, or give"
+            " it to fit as it is."
+        )
     if not paths:
         raise InputError("There is nothing to read: give a file or a folder of ratings.")
     found = [file for path in paths for file in _files(Path(path), format, columns)]
@@ -134,6 +141,7 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
     for name, files in (*listed.items(), *((name, _parts(path, name)) for name in _PARTS)):
         if files and name in names:
             return [RatingFile(file, name, columns) for file in files]
+    refuse_ours(path)
     raise InputError(
         f"{path} is a folder without ratings"
         f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesmf.checks import yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.keys import fill_normals, make_key
 from bayesmf.planting import ACTIVITY, ITEMS, ORDER, USERS, plant
@@ -38,6 +39,10 @@ _MOST_ITEMS = 0.6  # nobody rates more than this part of the items
 _MOST_DENSITY = 0.2  # a shape that is scaled down stays sparser than this
 _INT32_MAX = 2**31 - 1
 _CHUNK = 1_000_000  # ratings made at a time
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,11 @@ class Synthetic:
                 raise InputError(f"{name} must be a whole number from {least} on, not {value!r}.")
         for name in ("noise", "bias_user", "bias_item", "factor_strength"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            if not (_is_finite(value) and value >= 0):
                 raise InputError(f"{name} must be a finite number from 0 on, not {value!r}.")
-        if not math.isfinite(self.mean):
+        if not _is_finite(self.mean):
             raise InputError(f"mean must be a finite number, not {self.mean!r}.")
+        yes_or_no("stars", self.stars)
         if max(self.n_users, self.n_items) >= _INT32_MAX:
             raise InputError(f"n_users and n_items must be below {_INT32_MAX}.")
         if self.n_ratings < self.n_users:

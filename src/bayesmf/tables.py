@@ -60,10 +60,11 @@ def table_of(data: Any, columns: Columns | None = None) -> Table | None:
     >>> table_of([("ann", "Alien", 5.0), ("bob", "Alien", 2.0)]).rating.to_list()
     [5.0, 2.0]
     """
-    check_columns(columns)
     if hasattr(data, "tocoo"):
+        refuse_columns(columns, "a sparse matrix")
         rows, cols, values = _cells(data)
         return make_table({"user": rows, "item": cols, "rating": to_series(values, "rating")})
+    check_columns(columns)
     frame = frame_of(data, TRIPLE)
     if frame is None:
         return None
@@ -109,10 +110,12 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
 
         return tuple(read_pairs(data, columns))  # type: ignore[return-value]
     if _holds_ratings(data):
+        refuse_columns(columns, "ratings")
         if not hasattr(data, "user"):
             raise InputError(f"Pairs are not taken from {type(data).__name__}; pass two columns.")
         return data.user_ids.column(data.user), data.item_ids.column(data.item)
     if hasattr(data, "tocoo"):
+        refuse_columns(columns, "a sparse matrix")
         return _cells(data)[:2]
     frame = _pairs_frame(data, "Pairs")
     table = make_table(_series(frame, _found_pairs(frame, columns)))
@@ -167,6 +170,14 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
             " must be a rating for each pair."
         )
     return make_table(chosen)
+
+
+def refuse_columns(columns: Columns | None, what: str) -> None:
+    """Refuse names of columns for what has none to choose from."""
+    if columns is not None:
+        raise InputError(
+            f"columns does nothing for {what}, where it is known what is what: leave it out."
+        )
 
 
 def _holds_ratings(data: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesmf.errors import DataWarning, warn
 from bayesmf.ids import IdMap, as_ids
 
 if TYPE_CHECKING:
@@ -69,6 +70,24 @@ def _hint(ids: IdMap, unknown: pl.Series) -> str:
             was, meant = found["asked"][0], found["known"][0]
             return f"{meant!r} is known: {said(was, meant)}"
     return ""
+
+
+def warn_of_twins(side: str, ids: IdMap) -> None:
+    """Warn of ids that are one with other leading zeros, or without ".0", and stay two."""
+    if ids.kind == "int":
+        return
+    texts = ids.column(np.arange(len(ids)))
+    keys = texts.str.replace(r"^0+([0-9])", "${1}").str.replace(r"^(-?[0-9]+)\.0+$", "${1}")
+    twins = keys.is_duplicated()
+    if twins.any():
+        first = keys.filter(twins)[0]
+        one, other = texts.filter(keys == first).head(2).to_list()
+        count = int(twins.sum() - keys.filter(twins).n_unique())
+        warn(
+            f'{count:,} {side} ids differ from another in leading zeros or ".0" alone, such as '
+            f"{one!r} and {other!r}: they are taken as different {side}s",
+            DataWarning,
+        )
 
 
 def _zeros(was: str, meant: str) -> str:

@@ -127,7 +127,10 @@ class Verification:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+        by_threads = len(self._work.sound) == len(self._work.claims)
         self._work.check()
+        if by_threads:  # else another may still read, as this one did
+            self._work.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy of a model, perhaps in another process, is one of a verified model.

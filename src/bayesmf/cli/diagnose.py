@@ -19,6 +19,7 @@ from bayesmf.cli.output import (
 )
 from bayesmf.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
+from bayesmf.places import check_output
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.estimator import BayesianMF
     from bayesmf.ratings import Ratings
 
+    if args.test is None and (args.columns is not None or args.format != "auto"):
+        raise InputError("--columns and --format do nothing without --test FILE: leave them out")
     if args.plots is not None:
         from bayesmf.plots import check_matplotlib
 
@@ -129,6 +132,7 @@ def _make_folder(folder: Path) -> None:
     """Make the folder, and refuse now pictures that could not be written after the work."""
     from bayesmf.plots import NAMES
 
+    check_output(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -125,6 +125,10 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     if args.holdout is not None:
         assert ratings is not None
         ratings, test = ratings.split(args.holdout, seed=args.seed)
+        if len(ratings) < 2:
+            raise InputError(
+                f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
+            )
         if args.save_holdout is not None:
             test.write(args.save_holdout)
     _fit(model, packed or ratings, validation, checkpoint)

@@ -62,7 +62,12 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     add("--alpha0", type=positive, metavar="A", help="shape of the Gamma hyper-priors (1)")
     add("--beta0", type=positive, metavar="B", help="rate of the Gamma hyper-priors (1)")
     add("--no-standardize", action="store_true", help="centre the ratings, do not scale them")
-    add("--max-draws", type=options.whole(1), metavar="N", help="draws kept, over all chains")
+    add(
+        "--max-draws",
+        type=options.whole(1),
+        metavar="N",
+        help="draws kept, over all chains; at least one of each",
+    )
     add(
         "--sampler",
         choices=SAMPLERS,
@@ -149,6 +154,9 @@ def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
         if setting not in known[args.sampler]:
             having = " or ".join(f"--sampler {name}" for name in rules if setting in known[name])
             raise InputError(f"{SETTINGS[setting]} does nothing in {args.sampler}: use {having}")
+    for setting in ("visits", "shuffle_groups"):
+        if setting in given and args.grid in (None, "1x1"):
+            raise InputError(f"{SETTINGS[setting]} does nothing with one block: add --grid RxC")
     sampler: Sampler | Auto = rules[args.sampler](**given)
     # Now, because reading the ratings may take minutes.
     check_settings(sampler)

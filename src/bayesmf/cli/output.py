@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.wording import printable, short
 
@@ -210,6 +211,7 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
     """
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}")
+    check_output(path)
     if path.exists() and not path.is_file():
         # A rename onto a device would take the device away.
         raise InputError(f"{path} is not a plain file: choose another name")

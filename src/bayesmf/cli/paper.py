@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
+from bayesmf.places import check_output
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
     from bayesmf.paper.experiments import Settings
     from bayesmf.paper.presets import Tuned
 
+LATENCY, BANDWIDTH = 0.5, 10.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all", "search")
 
 
@@ -48,10 +51,10 @@ def parser() -> options.Parser:
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
         help="of dimension and cost; the others take the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
-    add("--latency", type=options.seconds, default=0.5, metavar="MS",
-        help="of the simulated links, one way (0.5)")  # fmt: skip
-    add("--bandwidth", type=options.positive, default=10.0, metavar="GBIT",
-        help="of the simulated server's link (10)")  # fmt: skip
+    add("--latency", type=options.seconds, metavar="MS",
+        help=f"of the simulated links, one way ({LATENCY:g})")  # fmt: skip
+    add("--bandwidth", type=options.positive, metavar="GBIT",
+        help=f"of the simulated server's link ({BANDWIDTH:g})")  # fmt: skip
     add("--jobs", type=options.whole(1), metavar="J", help="runs side by side (all cores)")
     add("--seed", type=options.whole(0), default=0, metavar="S", help="(0)")
     add("--out", type=Path, required=True, metavar="DIR", help="where all of it goes")
@@ -94,6 +97,11 @@ def _settings(args: argparse.Namespace) -> Settings:
     jobs = args.jobs or len(os.sched_getaffinity(0))
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
+        for name in ("latency", "bandwidth"):
+            if getattr(args, name) is not None:
+                raise InputError(f"--{name} does nothing with --ray-address, whose links are real")
+    latency = LATENCY if args.latency is None else args.latency
+    bandwidth = BANDWIDTH if args.bandwidth is None else args.bandwidth
     return Settings(
         source=Source.parse(args.data, scale, args.seed),
         out=args.out,
@@ -102,7 +110,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         budget=float(args.budget),
         epochs=float(args.epochs or EPOCHS),
         workers=args.workers,
-        links=Links(args.latency * 1e-3, args.bandwidth * 1.25e8, args.ray_address),
+        links=Links(latency * 1e-3, bandwidth * 1.25e8, args.ray_address),
         seed=args.seed,
         jobs=jobs,
         dimensions=tuple(args.dimensions),
@@ -161,11 +169,16 @@ class _writable:
 
     def __enter__(self) -> None:
         try:
+            check_output(self._out)
+            self._made = not self._out.exists()
             self._out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"--out {self._out} cannot be made: {error.strerror}") from None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None and self._made:
+            with contextlib.suppress(OSError):
+                self._out.rmdir()  # if nothing came of it
         if isinstance(error, OSError):
             raise InputError(f"--out {self._out} cannot be written: {error.strerror}") from None
 

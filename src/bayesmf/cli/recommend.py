@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +17,17 @@ from bayesmf.cli.output import (
     write_frame,
 )
 from bayesmf.errors import InputError
+from bayesmf.naming import recognise
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
+    from bayesmf.ids import IdMap
     from bayesmf.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")
 SUFFIXES = (".csv", ".parquet", ".jsonl")
+# Lines of a file of users that are looked at for signs of a table.
+LOOKED_AT = 20
 
 
 class Answers(NamedTuple):
@@ -81,8 +86,9 @@ def run(args: argparse.Namespace) -> None:
         check_file(args.out, SUFFIXES, inputs)
     from bayesmf.estimator import BayesianMF
 
-    users = [*args.user, *(() if args.users is None else _read_ids(args.users))]
-    answers = _answers(BayesianMF.load(args.model), None if args.all else users, args)
+    model = BayesianMF.load(args.model)
+    listed = [] if args.users is None else _read_ids(args.users, model.user_ids_)
+    answers = _answers(model, None if args.all else [*args.user, *listed], args)
     if args.out is not None:
         _write(args.out, answers)
     if args.json or args.out is not None:
@@ -92,7 +98,8 @@ def run(args: argparse.Namespace) -> None:
         _tell(answers, k)
 
 
-def _read_ids(path: Path) -> list[str]:
+def _read_ids(path: Path, known: IdMap) -> list[str]:
+    """One id a line; a header is left out, a table refused."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
@@ -100,8 +107,14 @@ def _read_ids(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text") from None
     ids = [line.strip() for line in lines if line.strip()]
+    if ids and ids[0] not in known and recognise(ids[:1], "user"):
+        ids = ids[1:]
     if not ids:
         raise InputError(f"{path} has no user in it: give one id a line")
+    if all(re.search(r"[,;\t|]|::", line) and line not in known for line in ids[:LOOKED_AT]):
+        raise InputError(
+            f"{path} is a table, with {ids[0][:40]!r} in its first line: give one id a line"
+        )
     return ids
 
 

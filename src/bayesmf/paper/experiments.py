@@ -164,6 +164,7 @@ def _made(
         return
     # Processes, so that one run's server does not wait for another's interpreter.
     context = multiprocessing.get_context("spawn")
+    others = {child.pid for child in multiprocessing.active_children()}
     with ProcessPoolExecutor(min(settings.jobs, len(missing)), mp_context=context) as pool:
         under_way = {pool.submit(_perform, one, settings): one for one in missing}
         try:
@@ -171,6 +172,9 @@ def _made(
                 yield under_way[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():  # what they did is kept, or made again
+                if child.pid not in others:
+                    child.terminate()
             raise
 
 
