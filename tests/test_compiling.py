@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import subprocess
 import sys
 
 import pytest
@@ -99,3 +100,42 @@ def test_an_index_that_names_a_class_that_is_gone(tmp_path, monkeypatch):
     assert file.load("key") is None
     file.save("key", "code")
     assert file.load("key") == "code"
+
+
+REHEARSED = """
+import gc, warnings
+from numba.core.dispatcher import Dispatcher
+from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic, learning
+
+def compiled():
+    kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+    ours = [one for one in kernels if one.py_func.__module__.startswith("bayesmf.")]
+    return {(one.py_func.__name__, signature) for one in ours for signature in one.overloads}
+
+def run(*args):
+    before = compiled()
+    done = right(*args)
+    print(name, sorted({kernel for kernel, _ in compiled() - before}))
+    return done
+
+warnings.simplefilter("ignore")
+right, learning.run = learning.run, run
+train, test = Synthetic(40, 30, 600, stars=True).ratings().split(0.1)
+for name, prior, sampler in (
+    ("SGLD", "gamma", SGLD(grid=(2, 2), n_chains=2, epochs=6)), ("SGD", "gamma", SGD(epochs=4)),
+    ("RowClock", "gamma", RowClock(grid=(2, 1), epochs=8)), ("SGHMC", "gamma", SGHMC(epochs=8)),
+    ("Gibbs", "gamma", Gibbs(epochs=6)), ("columns", "auto", Gibbs(epochs=6, joint=4)),
+):
+    model = BayesianMF(9, prior=prior, sampler=sampler, random_state=0)
+    model.fit(train, validation=test)
+"""
+
+
+def test_nothing_is_left_to_compile_when_the_clock_begins():
+    """Or speeds, budgets and `max_seconds` would count the compiler: all has been called before."""
+    found = subprocess.run(
+        [sys.executable, "-c", REHEARSED], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    told = dict(line.split(maxsplit=1) for line in found.stdout.splitlines())
+    assert told == dict.fromkeys(("SGLD", "SGD", "RowClock", "SGHMC", "Gibbs", "columns"), "[]")

@@ -130,8 +130,8 @@ ALLOWED = {
     },
     "recommending": {"fitted", "posterior", "questions", "ranking", "results"},
     "settings": {
-        "batches", "chain", "clocks", "engines", "monitor", "priors", "rounds", "row_lists",
-        "rules", "samplers", "server", "tuning",
+        "batches", "chain", "clocks", "engines", "gibbs", "grid", "monitor", "priors", "rounds",
+        "row_lists", "rules", "samplers", "server", "tuning",
     },
     "preparing": {"batches", "chain", "draws", "monitor", "packed", "samplers", "server"},
     "estimator": {
@@ -150,7 +150,8 @@ ALLOWED = {
     "results": {"tabular"},
     "habits": {"samplers"},
     "learning": {
-        "callbacks", "chain", "checkpoints", "engines", "fitted", "packed", "posterior",
+        "callbacks", "chain", "checkpoints", "engines", "fitted", "interruption", "packed",
+        "posterior",
         "preparing", "priors", "seen", "server", "settings", "tables",
     },
     "questions": {"learning", "packed", "seen", "unknown"},

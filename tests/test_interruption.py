@@ -3,12 +3,15 @@
 import errno
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 
 from bayesmf import Checkpoint, Gibbs, Interrupted, storage
 from bayesmf.callbacks import History
+from bayesmf.compiling import CLOCK
 from bayesmf.engines.local import Serial
+from bayesmf.interruption import at_once, deferred, leaving
 from bayesmf.server import run
 from checkpointed import (
     DATA,
@@ -108,3 +111,63 @@ def test_signals_that_were_ignored_stay_so(tmp_path, reference):
         assert facts(report, history) == reference
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# -- while it compiles ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiling():
+    """A function is being compiled, until what is given is called."""
+    CLOCK.on_start(None)
+    state = {"busy": True}
+
+    def done():
+        if state.pop("busy", False):
+            CLOCK.on_end(None)
+
+    yield done
+    done()
+
+
+def test_ctrl_c_waits_for_the_compiler(compiling):
+    reached = []
+
+    def work():
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("the end of the function")
+            compiling()
+            CLOCK.on_start(None)  # the next one is not begun
+            reached.append("the next one")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    CLOCK.on_end(None)
+    assert reached == ["the end of the function"]
+
+
+def test_ctrl_c_after_the_last_function(compiling):
+    def work():
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            compiling()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_program_leaves_at_once(compiling):
+    """Nothing is raised into the compiler."""
+    left = []
+    with leaving(left.append), suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert [type(error) for error in left] == [KeyboardInterrupt]
+    with leaving(left.append), at_once(), suppress(Interrupted):
+        signal.raise_signal(signal.SIGTERM)
+    assert left[1].signum == signal.SIGTERM
+    compiling()
+    with pytest.raises(KeyboardInterrupt), leaving(left.append):
+        signal.raise_signal(signal.SIGINT)
+    assert len(left) == 2

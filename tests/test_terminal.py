@@ -264,4 +264,4 @@ def test_what_nobody_foresaw_is_a_sentence(tmp_path: Path) -> None:
 def test_more_factors_than_memory_is_a_sentence(place: Place) -> None:
     found = forked(*fit("huge"), "--factors", "100000", cwd=place.folder)
     assert found.status == 2
-    assert re.search(r"n_factors of 100000 needs about [\d,]+\s+GB", found.text)
+    assert re.search(r"n_factors \(--factors\) of 100000 needs about [\d,]+\s+GB", found.text)

@@ -1,4 +1,10 @@
-"""SIGINT and SIGTERM: a wish to end, which a run follows at its next good place."""
+"""SIGINT and SIGTERM: a wish to end, which a run follows at its next good place.
+
+No exception may be raised while a function is compiled: it would come up inside a callback from
+the compiler, where Python can only ignore it, or be wrapped in another, or leave the compiler in a
+state that crashes at the end. So then a program ends at once (`leaving`), and a library waits
+(`deferred`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +12,9 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from bayesmf.errors import Interrupted
 
@@ -16,16 +22,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # After a signal that was lost: by then Python is out of where it can only be ignored.
 AGAIN_AFTER = 0.05
 
+# What a signal means: an exception to raise, or None where it is noted.
+Meaning = Callable[[int], BaseException | None]
+# How the program ends, once there is one.
+_LEAVE: list[Callable[[BaseException], NoReturn]] = []
+
 
 class Interruption:
     """Whether a signal has come, and which."""
 
     signum: int | None = None
 
-    def _come(self, signum: int, frame: FrameType | None) -> None:
+    def _come(self, signum: int) -> BaseException | None:
         if self.signum is not None:  # whoever asks twice does not want to wait
-            raise Interrupted(signum, "for the second time")
+            return Interrupted(signum, "for the second time")
         self.signum = signum
+        return None
 
 
 @contextlib.contextmanager
@@ -39,21 +51,59 @@ def awaited() -> Iterator[Interruption]:
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
     """End at a signal, SIGTERM too, by an exception that says which it was."""
-
-    def come(signum: int, frame: FrameType | None) -> None:
-        raise Interrupted(signum)
-
-    with _handled_by(come):
+    with _handled_by(Interrupted):
         yield
 
 
 @contextlib.contextmanager
-def never_lost(debug: bool = False) -> Iterator[None]:
-    """Repeat a signal that came where Python cannot raise, such as in a callback from C.
+def leaving(leave: Callable[[BaseException], NoReturn]) -> Iterator[None]:
+    """End a program by Ctrl-C; while it compiles, `leave` is called instead of raising."""
+    _LEAVE.append(leave)
+    try:
+        with _handled_by(lambda signum: KeyboardInterrupt(), (signal.SIGINT,)):
+            yield
+    finally:
+        _LEAVE.pop()
 
-    The compiler has such callbacks, and so have finalizers: Python prints the exception with a
-    traceback, and goes on as if nobody had asked it to end. Other exceptions from there, which
-    have no effect, are shown to someone who debugs.
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Compile, and end by Ctrl-C as soon as the function under way is compiled.
+
+    Nothing is changed where the caller has a handler of its own.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    come: list[int] = []
+
+    def note(signum: int) -> BaseException | None:
+        if not _compiling():
+            return KeyboardInterrupt()
+        come.append(signum)
+        return None
+
+    def look() -> None:
+        if come:
+            raise KeyboardInterrupt
+
+    from bayesmf.compiling import CLOCK
+
+    CLOCK.observers.append(look)
+    try:
+        with _handled_by(note, (signal.SIGINT,)):
+            yield
+    finally:
+        CLOCK.observers.remove(look)
+    look()
+
+
+@contextlib.contextmanager
+def never_lost(debug: bool = False) -> Iterator[None]:
+    """Repeat a signal that came where Python cannot raise, such as in a finalizer.
+
+    There Python prints the exception with a traceback, and goes on as if nobody had asked it to
+    end. Other exceptions from there, which have no effect, are shown to someone who debugs.
     """
 
     def lost(told: Any) -> None:
@@ -80,18 +130,32 @@ def _send_to_main(signum: int) -> None:
         signal.raise_signal(signum)
 
 
+def _compiling() -> bool:
+    module = sys.modules.get("bayesmf.compiling")
+    return module is not None and module.CLOCK.busy
+
+
 @contextlib.contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled_by(means: Meaning, signals: Sequence[signal.Signals] = SIGNALS) -> Iterator[None]:
     """Handle signals so in the main thread, the only one that gets them; as before afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
+    def come(signum: int, frame: FrameType | None) -> None:
+        error = means(signum)
+        if error is None:
+            return
+        if _LEAVE and _compiling():
+            _LEAVE[-1](error)
+        raise error
+
     before = {}
     try:
-        for signum in SIGNALS:
+        for signum in signals:
             # What the parent has set to be ignored (nohup), or what is not Python's, stays so.
             if signal.getsignal(signum) not in (signal.SIG_IGN, None):
-                before[signum] = signal.signal(signum, handler)
+                before[signum] = signal.signal(signum, come)
         yield
     finally:
         for signum, old in before.items():

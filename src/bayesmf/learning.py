@@ -16,6 +16,7 @@ from bayesmf.checks import yes_or_no
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.fitted import Found
+from bayesmf.interruption import deferred
 from bayesmf.packed import PackedRatings
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
@@ -125,7 +126,8 @@ def learn(
     engine = make_engine(params["engine"], params["n_workers"])
     pairs = None if known is None else prepare_validation(known, made)
     progress.stage("compiling")
-    compile_seconds, rehearsal = compile_kernels(settings, made.data)
+    with deferred():
+        compile_seconds, rehearsal = compile_kernels(settings, made.data)
     history = History()
     listeners: tuple[Callback, ...] = (history, *callbacks)
     if progress not in listeners:

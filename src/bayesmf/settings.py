@@ -16,6 +16,8 @@ from bayesmf.checks import one_of, positive, whole
 from bayesmf.clocks import ClockRule
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
+from bayesmf.gibbs import DUAL_SHARE
+from bayesmf.grid import Grid
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
@@ -28,6 +30,8 @@ from bayesmf.tuning import target_named
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
 LARGEST_DRAW = 8 << 30
 DEFAULT_TARGET = "balanced"
+# Ratings of the busiest user that kernels are compiled with.
+MOST_IN_REHEARSAL = 200
 
 
 def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -> Settings:
@@ -129,22 +133,41 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     return gamma if name == "gamma" else WishartPrior(bias=name == "wishart-bias")
 
 
+def _few_ratings(settings: Settings, coded: bool) -> TrainingData:
+    """A rating of each of a few users and items, and one user with many.
+
+    Rows with few ratings and rows with many are drawn by different code, and so are ratings that
+    are codes of few values and others.
+    """
+    n = 2 if coded else 2 * MOST_LEVELS
+    few = int(DUAL_SHARE * (settings.n_factors + 1))
+    if isinstance(settings.prior, GammaPrior) and few <= MOST_IN_REHEARSAL:
+        n = max(n, few + 2)
+    same, others = np.arange(n, dtype=np.int32), np.arange(1, n, dtype=np.int32)
+    user, item = np.concatenate([same, 0 * others]), np.concatenate([same, others])
+    value = np.linspace(-1.0, 1.0, len(user))
+    value = np.sign(value + 1e-3) if coded else value
+    return TrainingData.of(user, item, value.astype(np.float32), n, n)
+
+
 def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehearsal]:
     """Compile (or load from numba's cache) what a fit will need.
 
     Returns the seconds it took, and the tasks that workers elsewhere can do for the same end.
     """
     begin = time.monotonic()
-    pair = np.array([0, 1], np.int32)
-    value = np.array([-1.0, 1.0], np.float32)
-    if data.by_user.value.dtype != np.uint8:  # ratings that are no codes are read by other code
-        value = np.linspace(-1.0, 1.0, 2 * MOST_LEVELS).astype(np.float32)
-        pair = np.arange(2 * MOST_LEVELS, dtype=np.int32)
-    data = TrainingData.of(pair, pair, value, len(pair), len(pair))
+    data = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
+    pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
     sampler = replace(settings.sampler, epochs=1)
     if isinstance(sampler, BatchRule):
+        # Rows of one block of several are copies, and read by other code than all of them.
+        grid = Grid.of(sampler.grid)
         sampler = replace(
-            sampler, grid=(1, 1), batch_size=len(pair), round_length=1, visits="equal"
+            sampler,
+            grid=(min(grid.rows, 2), min(grid.cols, 2)),
+            batch_size=len(data),
+            round_length=1,
+            visits="equal",
         )
     if isinstance(sampler, SGD | SGLD):
         sampler = replace(sampler, step_size=1e-6, pace=1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import io
 import os
 import shlex
@@ -10,13 +12,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from bayesmf import __version__
 from bayesmf.checks import did_you_mean
 from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
-from bayesmf.interruption import never_lost
+from bayesmf.interruption import leaving, never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
@@ -45,8 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     args = sys.argv[1:] if argv is None else list(argv)
     debug = DEBUG in args[: args.index("--") if "--" in args else None]
+
+    def leave(error: BaseException) -> NoReturn:
+        _leave(_ended_by(error, args))
+
     try:
-        with told_as_notes(debug), never_lost(debug):
+        with told_as_notes(debug), never_lost(debug), leaving(leave):
             _dispatch(args)
         # Here, where a closed pipe can still be met in silence.
         sys.stdout.flush()
@@ -57,6 +64,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return _ended_by(error, args)
     return 0
+
+
+def _leave(status: int) -> NoReturn:
+    """End the program, what is registered for its end done, without taking it apart.
+
+    A compiler that is half way through a function would crash.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(status)
 
 
 def _ended_by(error: BaseException, args: list[str]) -> int:
