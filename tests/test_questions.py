@@ -281,7 +281,7 @@ def test_places_that_are_none(padded, tmp_path, monkeypatch):
 
 
 def test_more_factors_than_memory_can_hold():
-    with pytest.raises(InputError, match=r"n_factors of 100000 needs about .* GB of memory.*fewer"):
+    with pytest.raises(InputError, match=r"of 100000 needs about .* GB of memory.*fewer"):
         BayesianMF(100_000).fit(planted(60, 40, 1500))
 
 

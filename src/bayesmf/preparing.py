@@ -48,7 +48,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     train = Ratings.of(ratings).compact()
     low, high = train.range()
     _refuse_equal(len(train), low, high)
-    center = float(np.mean(train.rating, dtype=np.float64))
+    center = _rounded(float(np.mean(train.rating, dtype=np.float64)))
     scale = _scale(float(np.std(train.rating, dtype=np.float64)), standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
     data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
@@ -70,7 +70,7 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
     """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
     _refuse_equal(len(packed), packed.low, packed.high)
     warn_of_odd_values(packed.low, packed.levels)
-    center, scale = packed.mean(), _scale(packed.std(), standardize)
+    center, scale = _rounded(packed.mean()), _scale(packed.std(), standardize)
     lists = packed.by_user, packed.by_item
     if packed.levels is None:
         levels = np.zeros(1, np.float32)
@@ -126,7 +126,12 @@ def _scale(spread: float, standardize: bool) -> float:
         raise InputError(
             f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
         )
-    return spread if standardize and spread > 0 else 1.0
+    return _rounded(spread) if standardize and spread > 0 else 1.0
+
+
+def _rounded(value: float) -> float:
+    """To single precision: the last bits of a sum depend on the order of what is summed."""
+    return float(np.float32(value))
 
 
 def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray[np.float32]:
