@@ -232,6 +232,11 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
             leaves out the checksums of arrays: for a folder that was verified before, such as by
             the process that starts others.
 
+        Returns
+        -------
+        BayesianMF
+            The model as it was saved, its settings resolved.
+
         Raises
         ------
         InputError

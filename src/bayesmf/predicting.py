@@ -154,6 +154,13 @@ class Predicting(Fitted):
         ------
         InputError
             For a level that is no probability, or pairs that cannot be used.
+        NotFittedError
+            Before `fit`.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from.
 
         Examples
         --------
@@ -192,7 +199,7 @@ class Predicting(Fitted):
 
         Raises
         ------
-        InputError
+        InputError, NotFittedError
             As `predict_interval`.
 
         Examples

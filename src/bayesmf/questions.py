@@ -160,7 +160,7 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
         told = _examples((("user", ids, _array(users)[unknown]),))
         warn(
             f"{count:,} of {len(rows):,} users {'was' if count == 1 else 'were'} not learnt from "
-            f"({told}): what is popular is recommended to them",
+            f"({told}): what people in general rate highest is recommended to them",
             DataWarning,
         )
 

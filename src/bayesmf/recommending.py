@@ -65,6 +65,11 @@ class Recommending(Fitted):
         NotFittedError
             Before a fit.
 
+        Warns
+        -----
+        DataWarning
+            If the user was not learnt from.
+
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs

@@ -43,6 +43,13 @@ class Scoring(Fitted):
         ------
         InputError
             For ratings that cannot be used.
+        NotFittedError
+            Before a fit.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from, or ratings were.
 
         Examples
         --------
@@ -89,6 +96,8 @@ class Scoring(Fitted):
         ------
         InputError
             For ratings that cannot be used.
+        NotFittedError
+            Before a fit.
 
         Warns
         -----
@@ -131,6 +140,13 @@ class Scoring(Fitted):
         ------
         InputError
             For ratings that cannot be used.
+        NotFittedError
+            Before a fit.
+
+        Warns
+        -----
+        DataWarning
+            If ids were not learnt from, or ratings were.
 
         Examples
         --------

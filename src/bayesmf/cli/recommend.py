@@ -48,8 +48,8 @@ def parser() -> options.Parser:
     """The options of `recommend`."""
     out = options.command(
         "recommend",
-        "The best items for users, those they have rated left out. An unknown user gets what the\n"
-        "prior says.",
+        "The best items for users, those they have rated left out. An unknown user gets what\n"
+        "people in general rate highest.",
         "model 17 42 -n 5",
         "model --all --policy thompson --seed 1 --out best.csv",
         "model --users users.txt --out best.jsonl",
