@@ -11,7 +11,7 @@ demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what com
 	$(BIN)/bayesmf demo --out demo
 
 test: $(VENV)/.test ## the whole test suite
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test ## style and types
 	$(BIN)/ruff check .

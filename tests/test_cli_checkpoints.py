@@ -140,6 +140,7 @@ def test_resume_tells_where_there_is_nothing(data: Data, tmp_path: Path) -> None
         ran.err == f"bayesmf: {tmp_path / 'c'} holds no checkpoint: starting from the beginning\n"
     )
     assert f"checkpoint  {tmp_path / 'c'}\n" in ran.out
+    assert f"{tmp_path / 'c'}, from which" in " ".join(run(*args, "--resume").out.split())
     again = run(*args, "--resume", "--json")
     assert (again.err, json.loads(again.out)["epochs"]) == ("", 3)
     assert "add" not in run(*args).sentence

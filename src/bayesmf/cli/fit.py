@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
             raise InputError("--save-holdout needs --holdout SHARE")
         check_file(args.save_holdout, (".csv", ".parquet"), inputs=[Path(args.ratings)])
     if checkpoint is not None:
-        _look(checkpoint)
+        args.resumed = _look(checkpoint)
 
     def read(path: str | None) -> Ratings | None:
         if path is None:
@@ -168,12 +168,14 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     return Checkpoint(args.checkpoint, every=every, resume=args.resume)
 
 
-def _look(checkpoint: Checkpoint) -> None:
-    """Refuse a folder before the ratings are read; say so where there is nothing to go on from."""
+def _look(checkpoint: Checkpoint) -> bool:
+    """Refuse a folder before the ratings are read; whether there is something to go on from."""
     from bayesmf.checkpoints import noted_run
 
-    if noted_run(checkpoint) is None and checkpoint.resume:
+    begun = noted_run(checkpoint) is not None
+    if checkpoint.resume and not begun:
         note(f"{checkpoint.folder} holds no checkpoint: starting from the beginning")
+    return begun
 
 
 def _packed(args: argparse.Namespace) -> PackedRatings | None:
@@ -273,7 +275,9 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
     facts += score_facts(scores) if scores else []
     facts += [("held out", str(args.save_holdout))] if args.save_holdout else []
-    facts += [("checkpoint", args.checkpoint)] if args.checkpoint else []
+    if args.checkpoint:
+        went_on = ", from which this run went on" if args.resumed else ""
+        facts.append(("checkpoint", f"{args.checkpoint}{went_on}"))
     print_facts([*facts, ("saved", args.out)])
 
 
