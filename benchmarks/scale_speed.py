@@ -37,6 +37,7 @@ GIBBS: tuple[tuple[str, str, Case], ...] = (
 LINEAR_RULES = ("sgd", "sgld", "gibbs-4")
 LINEAR_RATINGS = (1e6, 3e6, 1e7, 3e7, 1e8)
 LINEAR_FACTORS = (16, 32, 64, 128)
+THREAD_FACTORS = 32
 # With vector instructions it is several times as fast as this, without them slower.
 UNVECTORISED = 1e7
 ENOUGH = 1_000_000  # ratings: with few, its iterations are mostly waiting
@@ -218,7 +219,7 @@ def threads(plan: Plan) -> Section:
         "Two threads", ("what", "D", "s per epoch, 1 thread", "2 threads", "times as fast")
     )
     data = training_data(Synthetic.like("ml-10m", plan.scale, stars=True).ratings().compact())
-    timers = scaling_timers(data, 32, 2)
+    timers = scaling_timers(data, THREAD_FACTORS, 2)
     turns((timer for pair in timers.values() for timer in pair), plan, "threads")
     found = scaling_rows(timers)
     out.notes.append(f"{sizes(data)}. Taking turns, best of {plan.repeats}.")

@@ -240,6 +240,7 @@ def small(monkeypatch, at_root):
     cases = [(*names, timing.Case(c.sampler, 3, prior=c.prior)) for *names, c in scale_speed.GIBBS]
     monkeypatch.setattr(scale_speed, "GIBBS", (cases[0], cases[-1]))
     monkeypatch.setattr(scale_speed, "LINEAR_FACTORS", (3, 6))
+    monkeypatch.setattr(scale_speed, "THREAD_FACTORS", 3)
     monkeypatch.setattr(scale_speed, "LINEAR_RATINGS", (1e6, 1e7, 1e8))
 
 
