@@ -14,9 +14,11 @@ def check_text(figure):
         box = ax.get_tightbbox(renderer)
         assert box.x0 >= whole.x0 - 1 and box.x1 <= whole.x1 + 1, ax.get_title(loc="left")
         assert box.y0 >= whole.y0 - 1 and box.y1 <= whole.y1 + 1, ax.get_title(loc="left")
+    below = getattr(figure, "_supxlabel", None)
     for legend in figure.legends:
         box = legend.get_window_extent(renderer)
         assert box.x0 >= whole.x0 and box.x1 <= whole.x1
+        assert below is None or not box.overlaps(below.get_window_extent(renderer))
     titles = [ax._left_title.get_window_extent(renderer) for ax in figure.axes]
     for k, one in enumerate(titles):
         assert not any(one.overlaps(other) for other in titles[k + 1 :])

@@ -325,7 +325,7 @@ def test_options_that_cannot_be_meant(data: Data, tmp_path: Path, options: str, 
 
 def test_advice_is_for_the_sampler_that_ran(data: Data, tmp_path: Path) -> None:
     for options, todo in (
-        ((*SGLD, "--step-size", "1e-9"), "--sampler sgld --chains 1 --epochs 12."),
+        ((*SGLD, "--step-size", "1e-9"), "--sampler sgld --chains 1 --epochs 60."),
         (("--max-seconds", "1e-9"), "--max-seconds"),
     ):
         ran = run("fit", data.train, "--out", tmp_path / "m", *options)

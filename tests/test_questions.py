@@ -156,6 +156,12 @@ def _found(**changes):
             "sampler=RowClock(n_chains=2, epochs=142).",
             "--sampler rowclock --chains 2 --epochs 142.",
         ),
+        # From 6 passes to 20 and more.
+        (
+            {"target": None, "passes": 6, "epochs": 9.0},
+            "sampler=Gibbs(n_chains=2, epochs=36).",
+            "--sampler gibbs --chains 2 --epochs 36.",
+        ),
         ({"ended_by": "max_seconds"}, "a larger max_seconds", "a longer --max-seconds"),
         ({"ended_by": "callback"}, "let it run longer", "let it run longer"),
         ({"rhat": None, "loss": None}, "use longer ones", "use longer ones"),

@@ -140,9 +140,13 @@ def advice(found: Found, shell: bool) -> str:
     if further is not None:
         word = f"--target {further}" if shell else f'target="{further}"'
         return f"Sample longer, with {word}."
-    last = found["target"] is not None
-    epochs = math.ceil(found["epochs"]) * (MUCH_MORE if last else MORE)
-    chains = found["chains"]
+    last, chains = found["target"] is not None, found["chains"]
+    times = MUCH_MORE if last else MORE
+    if state == "too few":
+        times = max(
+            times, math.ceil(enough_passes(chains, found["limit"]) / max(found["passes"], 1))
+        )
+    epochs = math.ceil(found["epochs"]) * times
     longer = (
         f"--sampler {rule.lower()} --chains {chains} --epochs {epochs}"
         if shell

@@ -135,14 +135,17 @@ def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> 
     with canvas.drawing(12, 6.2) as figure:
         axes = figure.subplots(2, 3, sharex=True)
         figure.suptitle(headline or None, fontsize=12, weight="bold", x=0.01, ha="left")
-        figure.supxlabel(f"{DECIDED_BY}; single panels may be above its limit.", fontsize=9)
         for ax, (title, unit, values) in zip(axes.flat, panels, strict=True):
             _trace(ax, title, unit, values)
         for ax in axes[1]:
             ax.set_xlabel("kept draw of the chain (number)")
+        told = f"{DECIDED_BY}; single panels may be above its limit."
         handles, labels = axes[0, 0].get_legend_handles_labels()
         if len(handles) > 1:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 8))
+            columns = {"ncols": min(len(labels), 8), "title": told, "title_fontsize": 9}
+            figure.legend(handles, labels, loc="outside lower center", **columns)
+        else:
+            figure.supxlabel(told, fontsize=9)
         return canvas.save(figure, path)
 
 
