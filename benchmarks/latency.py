@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf import BayesianMF, Gibbs
+from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.ids import IdMap
 from bayesmf.posterior import POLICIES, Posterior
 
@@ -48,7 +50,9 @@ def milliseconds(work: Callable[[], Any], times: int) -> float:
 
 def latency(posterior: Posterior) -> dict[str, Any]:
     """Of loading a model, of its first answer, and of one user's answers by each policy."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        for category in (ConvergenceWarning, DataWarning):  # it is there to answer
+            warnings.simplefilter("ignore", category)
         path = Path(folder) / "model"
         make_model(posterior).save(path)
         size = sum(file.stat().st_size for file in path.iterdir())

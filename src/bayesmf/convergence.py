@@ -81,10 +81,11 @@ def verdict(found: Found) -> str:
         return "Whether it converged is not known: no prediction moved from draw to draw."
     if state == "too few":
         number = "" if found["rhat"] is None else f" (R-hat {found['rhat']:.3f})"
-        passes = f"{found['passes']} pass{'' if found['passes'] == 1 else 'es'}"
+        passes = "1 pass" if found["passes"] == 1 else f"{found['passes']} passes"
+        are = "is" if found["passes"] == 1 else "are"
         enough = enough_passes(found["chains"], found["limit"])
         return (
-            f"Whether it converged is not known: {passes} after burn-in are too few to tell"
+            f"Whether it converged is not known: {passes} after burn-in {are} too few to tell"
             f"{number}; it takes {enough}."
         )
     number = f"(R-hat {found['rhat']:.3f}, limit {found['limit']:g})"
