@@ -325,7 +325,7 @@ def test_options_that_cannot_be_meant(data: Data, tmp_path: Path, options: str, 
 
 def test_advice_is_for_the_sampler_that_ran(data: Data, tmp_path: Path) -> None:
     for options, todo in (
-        ((*SGLD, "--step-size", "1e-9"), "--sampler sgld --chains 1 --epochs 60."),
+        ((*SGLD, "--step-size", "1e-9"), "with --epochs 60."),
         (("--max-seconds", "1e-9"), "--max-seconds"),
     ):
         ran = run("fit", data.train, "--out", tmp_path / "m", *options)
@@ -364,16 +364,23 @@ def test_what_is_held_out_can_be_kept(data: Data, tmp_path: Path) -> None:
         (("--save-holdout", "k.csv"), "--save-holdout needs --holdout"),
         (("--holdout", "0.1", "--save-holdout", "k.txt"), "must end in .csv or .parquet"),
         (("--holdout", "0.1", "--save-holdout", "train.csv"), "is also read from"),
+        (
+            ("--holdout", "0.1", "--validation", "v.csv", "--save-holdout", "v.csv"),
+            "is also read from",
+        ),
+        (("--holdout", "0.1", "--save-holdout", "e/k.csv", "--checkpoint", "e"), "is in e: choose"),
     ],
 )
 def test_what_is_held_out_goes_into_a_file_of_its_own(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str], says: str
 ) -> None:
-    (tmp_path / "train.csv").write_bytes(data.train.read_bytes())
+    for name in ("train.csv", "v.csv"):
+        (tmp_path / name).write_bytes(data.train.read_bytes())
+    (tmp_path / "e").mkdir()
     monkeypatch.chdir(tmp_path)
     ran = run("fit", "train.csv", "--out", "m", *options)
     assert ran.status == 2 and says in ran.sentence
-    assert contents(tmp_path) == {"train.csv"}
+    assert contents(tmp_path) == {"train.csv", "v.csv", "e"} and contents(tmp_path / "e") == set()
 
 
 def test_unseen_ids_of_test_ratings_are_shown(data: Data, tmp_path: Path) -> None:

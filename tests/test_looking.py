@@ -182,9 +182,19 @@ def test_the_title_of_convergence_is_the_verdict(model):
 # -- calibration ----------------------------------------------------------------------------------
 
 
+def test_calibration_of_what_was_learnt_marks_no_worst(model, triple):
+    assert "worst gap" not in lines(model.plot_calibration(triple))
+
+
 def test_calibration_shows_the_number_of_the_verdict(model, triple):
-    found = model.calibration(triple)
-    ax = model.plot_calibration(triple)
+    users, items, ratings = triple
+    held_out = users, (np.asarray(items) + 7) % 30, ratings  # other pairs, mostly not rated
+    rated = set(zip(users, items, strict=True))
+    new = [k for k, pair in enumerate(zip(*held_out[:2], strict=True)) if pair not in rated]
+    held_out = tuple(np.asarray(column)[new] for column in held_out)
+    found = model.calibration(held_out)
+    assert found.overall.learnt == 0
+    ax = model.plot_calibration(held_out)
     assert title(ax) == found.headline
     shown = lines(ax)
     np.testing.assert_allclose(shown["worst gap"], [[found.worst.level, found.worst.points]])

@@ -49,12 +49,13 @@ def model(data: Data) -> BayesianMF:
     [
         "diagnose MODEL --plots MODEL", "diagnose MODEL --plots MODEL/pictures",
         "predict MODEL TEST --out MODEL/p.csv", "recommend MODEL --all --out MODEL/r.csv",
-        "demo --out MODEL", "paper cost --scale 0.0002 --out MODEL",
+        "demo --out MODEL", "paper cost --scale 0.0002 --out MODEL", "fit TRAIN --out MODEL/second",
+        "pack TRAIN --out MODEL/packed",
     ],
 )  # fmt: skip
 def test_nothing_is_written_into_a_model(data: Data, line: str) -> None:
     before = contents(data.model)
-    names = {"MODEL": data.model, "TEST": data.test}
+    names = {"TRAIN": data.train, "TEST": data.test}
     args = [word.replace("MODEL", str(data.model)) for word in line.split()]
     ran = run(*(names.get(arg, arg) for arg in args))
     assert ran.status == 2 and "which nothing else belongs into" in ran.sentence
@@ -206,6 +207,9 @@ def _with(*values: float, scale: Any = (1, 2, 3, 4, 5)) -> tuple[Any, ...]:
         (_with(scale=[0, 1]), None),
         (_with(scale=[-2, -1, 0, 1, 2]), None),
         (_with(scale=[0.5, 1, 2, 3.5, 5]), None),
+        (_with(scale=[0, 2, 3, 4, 5]), None),
+        (_with(scale=[1, 10, 100, 1000, 10000]), None),
+        (_with(scale=[*range(1, 40), 60, 90]), None),
         (_with(scale=np.random.default_rng(0).normal(size=100)), None),
         (_with(scale=np.random.default_rng(0).exponential(size=100)), None),
     ],
@@ -227,6 +231,10 @@ def test_ratings_that_single_precision_cannot_tell_apart() -> None:
         BayesianMF(2).fit(([1, 2], [1, 2], [1e9 + 1, 1e9 + 2]))
 
 
+def test_ratings_that_differ_by_dust_are_equal() -> None:
+    assert len(Ratings([1, 2], [1, 2], [0.1 + 0.2, 0.3])) == 2
+
+
 def test_most_ratings_that_are_repeats(caplog: pytest.LogCaptureFixture) -> None:
     Ratings([1, 1, 1, 2], [5, 5, 5, 5], [1.0, 2, 3, 4])
     assert "2 of the 4 ratings are repeats" in caplog.text
@@ -242,7 +250,8 @@ FRAME = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]})
     ("ask", "says"),
     [
         (lambda m: m.recommend([1, 2]), "several to recommend_many"),
-        (lambda m: m.recommend(FRAME), "several to recommend_many"),
+        (lambda m: m.recommend(FRAME["user"].to_numpy()), "several to recommend_many"),
+        (lambda m: m.recommend([[1], [2, 3]]), "several to recommend_many"),
         (lambda m: m.recommend(1, n=2.5), "n must be a whole number"),
         (lambda m: m.recommend(1, exclude_seen="no"), "exclude_seen must be True or False"),
         (lambda m: m.predict(1, 2, return_std="no"), "return_std must be True or False"),

@@ -113,7 +113,7 @@ def test_a_fit_that_did_not_converge_is_warned_of_once_with_what_to_do():
     found = model.report_["convergence"]
     assert found["converged"] is False and found["rhat"] > found["limit"] == 1.1
     assert str(told.message).startswith(found["verdict"].rstrip("."))
-    assert "sampler=SGLD(n_chains=1, epochs=180)." in str(told.message)
+    assert "with epochs=180 in SGLD(...)." in str(told.message)
     assert told.filename == __file__
 
 
@@ -148,19 +148,19 @@ def _found(**changes):
         # As many chains as before: fewer would be judged more kindly.
         (
             {"target": "accurate", "chains": 4, "epochs": 500.0},
-            "sampler=Gibbs(n_chains=4, epochs=2000).",
-            "--sampler gibbs --chains 4 --epochs 2000.",
+            "sampler=Auto(n_chains=4, epochs=2000) in place of target.",
+            "--chains 4 --epochs 2000 in place of --target.",
         ),
         (
             {"target": None, "rule": "RowClock", "epochs": 70.5},
-            "sampler=RowClock(n_chains=2, epochs=142).",
-            "--sampler rowclock --chains 2 --epochs 142.",
+            "epochs=142 in RowClock(...).",
+            "--epochs 142.",
         ),
         # From 6 passes to 20 and more.
         (
             {"target": None, "passes": 6, "epochs": 9.0},
-            "sampler=Gibbs(n_chains=2, epochs=36).",
-            "--sampler gibbs --chains 2 --epochs 36.",
+            "epochs=36 in Gibbs(...).",
+            "--epochs 36.",
         ),
         ({"ended_by": "max_seconds"}, "a larger max_seconds", "a longer --max-seconds"),
         ({"ended_by": "callback"}, "let it run longer", "let it run longer"),

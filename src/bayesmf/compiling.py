@@ -101,6 +101,11 @@ class CompileClock(event.Listener):
                 self._before += time.monotonic() - self._begun
 
     @property
+    def depth(self) -> int:
+        """How many functions are being compiled, each for the one before."""
+        return self._depth
+
+    @property
     def busy(self) -> bool:
         """Whether something is being compiled now."""
         return self._depth > 0

@@ -148,9 +148,10 @@ def advice(found: Found, shell: bool) -> str:
             times, math.ceil(enough_passes(chains, found["limit"]) / max(found["passes"], 1))
         )
     epochs = math.ceil(found["epochs"]) * times
-    longer = (
-        f"--sampler {rule.lower()} --chains {chains} --epochs {epochs}"
-        if shell
-        else f"sampler={rule}(n_chains={chains}, epochs={epochs})"
-    )
-    return f"Sample longer{' than any target does' if last else ''}, with {longer}."
+    if not last:
+        longer = f"--epochs {epochs}" if shell else f"epochs={epochs} in {rule}(...)"
+        return f"Sample longer, with {longer}."
+    longer, target = f"sampler=Auto(n_chains={chains}, epochs={epochs})", "target"
+    if shell:
+        longer, target = f"--chains {chains} --epochs {epochs}", "--target"
+    return f"Sample longer than any target does, with {longer} in place of {target}."

@@ -47,7 +47,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
         raise InputError(
             f"{path} is a pipe or a device, which cannot be read twice: write it to a file first."
         )
-    if path.is_file() and path.stat().st_size == 0:
+    if path.stat().st_size == 0:
         raise InputError(f"{path} is empty.")
     return path
 

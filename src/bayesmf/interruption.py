@@ -83,11 +83,11 @@ def deferred() -> Iterator[None]:
         come.append(signum)
         return None
 
-    def look() -> None:
-        if come:
-            raise KeyboardInterrupt
-
     from bayesmf.compiling import CLOCK
+
+    def look() -> None:
+        if come and CLOCK.depth <= 1:  # not while one function is compiled for another
+            raise KeyboardInterrupt
 
     CLOCK.observers.append(look)
     try:

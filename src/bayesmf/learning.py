@@ -83,7 +83,8 @@ def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | No
         return None
     if isinstance(validation, tuple) and len(validation) == 2:
         return Ratings.of_pairs(*validation, columns)
-    if as_packed(validation) is not None:
+    path = isinstance(validation, str | PathLike)
+    if isinstance(validation, PackedRatings) or (path and PackedRatings.is_packed(validation)):
         raise InputError("packed ratings are for fit: validate with a file or a table of ratings")
     has_names = not isinstance(validation, Ratings | tuple) and not hasattr(validation, "tocoo")
     try:
@@ -155,8 +156,8 @@ def _refuse_unused(params: Mapping[str, Any], settings: Settings) -> None:
     for name in ("alpha_0", "beta_0"):
         if params[name] != 1.0:
             raise InputError(
-                f'{name} does nothing with the prior that is used here: add prior="gamma", or '
-                "leave it out"
+                f'{name} does nothing with the prior that is used here: add prior="gamma" '
+                "(--prior gamma), or leave it out"
             )
 
 

@@ -158,7 +158,7 @@ class Looking(Scoring):
 def convergence_title(report: Mapping[str, Any]) -> str:
     """The verdict of the report in few words; models of earlier versions have none."""
     found = report.get("convergence") or {}
-    return headline(found) if "verdict" in found else "Errors over the passes of a fit"
+    return headline(found) if "state" in found else "Errors over the passes of a fit"
 
 
 def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:

@@ -18,7 +18,13 @@ from bayesmf.errors import InputError
 from bayesmf.journal import Journal, only_one, read_notes, remove
 from bayesmf.pack_steps import Packing, Progress
 from bayesmf.packed import FORMAT_VERSION, PackedRatings, work_folder
-from bayesmf.places import as_input_error, made_parents, real_place, sync_folder
+from bayesmf.places import (
+    as_input_error,
+    check_output,
+    made_parents,
+    real_place,
+    sync_folder,
+)
 from bayesmf.repeats import check_duplicates
 from bayesmf.storage import DIGEST
 from bayesmf.streams import RatingFile, Sources, rating_files
@@ -71,6 +77,7 @@ def pack(
     whole("stretch", stretch)
     files = rating_files(source, format, columns)
     target = real_place(out)
+    check_output(target.parent)
     work = work_folder(target)
     job = _job(files, duplicates, chunk, stretch)
     in_place = _is_in_place(work, job, target)

@@ -141,7 +141,8 @@ def calibration(ax: Any, found: Calibration) -> None:
             style = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
             gap_curve(ax, group.observed, **style, label=f"{side}s, {group.span}")
     gap_curve(ax, found.observed, color="black", linewidth=2.4, label="all ratings")
-    mark_worst(ax, found.worst)
+    if found.calibrated is not None:
+        mark_worst(ax, found.worst)
     ax.set_xlim(FINE_LEVELS[0] - 1, FINE_LEVELS[-1] + 1)
     ax.set_xlabel("promised coverage of the interval (%)")
     ax.set_ylabel("observed less promised (points)")

@@ -45,7 +45,8 @@ def reliability(calibration: Calibration, path: Path) -> Path:
             place = "upper left" if _mean_gap(curves) < 0 else "lower right"
             top.legend(loc=place, fontsize=8.5, title=heading, title_fontsize=8.5)
             _gaps(bottom, curves, GROUP_TOLERANCE if side else TOLERANCE)
-            if (worst.group.side if worst.group else "") == side:
+            judged = calibration.calibrated is not None
+            if judged and (worst.group.side if worst.group else "") == side:
                 panels.mark_worst(bottom, worst)
         axes[0, 0].set_ylabel("test ratings inside (%)")
         axes[1, 0].set_ylabel("observed less promised (points)")

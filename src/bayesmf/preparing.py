@@ -53,7 +53,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     value = ((train.rating - center) / scale).astype(np.float32)
     data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
     coded = data.by_user.value.dtype == np.uint8
-    warn_of_odd_values(low, data.levels * scale + center if coded else None)
+    warn_of_odd_values(low, _as_rated(data.levels * scale + center) if coded else None)
     return Prepared(train.user_ids, train.item_ids, data, center, scale, float(low), float(high))
 
 
@@ -95,6 +95,12 @@ def _refuse_equal(count: int, low: float, high: float) -> None:
     )
 
 
+def _as_rated(levels: NDArray[Any]) -> NDArray[np.float64]:
+    """Levels in the user's units without the dust of scaling them."""
+    dust = 1e-6 * float(levels.max() - levels.min())
+    return np.array([0.0 if abs(x) < dust else float(f"{x:.6g}") for x in levels.tolist()])
+
+
 def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
     """Warn of what stands among ratings and mostly is none: times, marks for "not rated", slips.
 
@@ -111,7 +117,8 @@ def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
         for value, others in ((values[0], values[1:]), (values[-1], values[:-1])):
             step = float(min(abs(value - others[0]), abs(value - others[-1])))
             usual = float(np.diff(others).max())
-            if step > SLIP * usual or (value < 0 <= others[0] and step > 1.5 * usual):
+            slip = step > max(1.001 * SLIP * usual, float(others[-1] - others[0]))
+            if slip or (value < 0 <= others[0] and step > 1.5 * usual):
                 warn(
                     f"the rating {value:g} stands apart from all others, {others[0]:g} to "
                     f"{others[-1]:g}, and is learnt from like them: leave it out if it stands for "

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
+from bayesmf.places import check_output
 from bayesmf.repeats import (
     check_duplicates,
     is_among,
@@ -314,6 +315,7 @@ class Ratings(Splitting, Tabular):
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
+        check_output(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:

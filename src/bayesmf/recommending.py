@@ -79,7 +79,7 @@ class Recommending(Fitted):
         [9]
         """
         check_level(level)
-        if np.ndim(user) > 0:
+        if isinstance(user, list | tuple) or getattr(user, "ndim", 0) > 0:
             raise InputError("recommend is for one user: pass several to recommend_many")
         fitted = self._fitted()
         row = np.array([fitted.user_ids.index(user)])

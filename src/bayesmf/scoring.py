@@ -15,6 +15,7 @@ from bayesmf.checks import whole
 from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
+from bayesmf.progress import Line
 from bayesmf.questions import HeldOut, held_out_ratings
 from bayesmf.tables import Columns
 
@@ -188,7 +189,8 @@ class Scoring(Fitted):
         rng = np.random.default_rng(seed)
         user = rng.integers(0, len(fitted.user_ids), n_pairs)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
-        with self._counting("looking at draws", n_pairs, "pairs"):
+        with Line(show=self.progress) as line:
+            line.say("looking at draws")
             return fitted.posterior.traces(user, item)
 
     def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:

@@ -28,6 +28,7 @@ from bayesmf.places import (
     PathLike,
     as_folder,
     as_input_error,
+    check_output,
     made_parents,
     real_place,
     sync_folder,
@@ -127,6 +128,7 @@ def _plain_json(meta: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
 
 def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
     """Refuse a target that exists and is not a folder of ours with nothing else in it."""
+    check_output(target.parent)
     with as_input_error(path):
         try:
             os.lstat(target)

@@ -112,7 +112,7 @@ class Verification:
     """
 
     def __init__(self, claims: Iterable[Claim]) -> None:
-        self._work = _Work(claims)
+        self._work, self._by_threads = _Work(claims), True
         self._threads = [
             threading.Thread(target=self._work.run, name="bayesmf-verify", daemon=True)
             for _ in range(min(cores(), len(self._work.claims)))
@@ -127,9 +127,10 @@ class Verification:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
-        by_threads = len(self._work.sound) == len(self._work.claims)
+        # Where threads did not do all of it, whoever waits reads too, and so may another.
+        self._by_threads = self._by_threads and len(self._work.sound) == len(self._work.claims)
         self._work.check()
-        if by_threads:  # else another may still read, as this one did
+        if self._by_threads:
             self._work.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

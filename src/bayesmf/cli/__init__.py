@@ -50,7 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = DEBUG in args[: args.index("--") if "--" in args else None]
 
     def leave(error: BaseException) -> NoReturn:
-        _leave(_ended_by(error, args))
+        status = INTERRUPTED
+        try:
+            status = _ended_by(error, args)
+        finally:
+            _leave(status)
 
     try:
         with told_as_notes(debug), never_lost(debug), leaving(leave):
@@ -71,11 +75,13 @@ def _leave(status: int) -> NoReturn:
 
     A compiler that is half way through a function would crash.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    atexit._run_exitfuncs()
-    os._exit(status)
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        atexit._run_exitfuncs()
+    finally:
+        os._exit(status)
 
 
 def _ended_by(error: BaseException, args: list[str]) -> int:

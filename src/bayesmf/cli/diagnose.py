@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     convergence = model.report_["convergence"] or {}
     about["converged"] = convergence.get("converged")
     about["verdict"] = convergence.get("verdict", TOLD_BY_NOBODY)
-    about["advice"] = advice(convergence, shell=True) if "verdict" in convergence else ""
+    about["advice"] = advice(convergence, shell=True) if "state" in convergence else ""
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
     if args.json:

@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     if args.save_holdout is not None:
         if args.holdout is None:
             raise InputError("--save-holdout needs --holdout SHARE")
-        check_file(args.save_holdout, (".csv", ".parquet"), inputs=[Path(args.ratings)])
+        _check_holdout(args)
     if checkpoint is not None:
         args.resumed = _look(checkpoint)
 
@@ -166,6 +166,20 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
         )
     every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
     return Checkpoint(args.checkpoint, every=every, resume=args.resume)
+
+
+def _check_holdout(args: argparse.Namespace) -> None:
+    """Refuse now a file that would be in the way of what is read or written later."""
+    from bayesmf.places import real_place
+
+    read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
+    check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
+    place = args.save_holdout.resolve()
+    for folder in (args.out, args.checkpoint, args.ratings):
+        if folder is not None and place.is_relative_to(real_place(folder)):
+            raise InputError(
+                f"--save-holdout {args.save_holdout} is in {folder}: choose another place"
+            )
 
 
 def _look(checkpoint: Checkpoint) -> bool:
@@ -312,7 +326,7 @@ def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def convergence_fact(found: Mapping[str, Any] | None) -> str:
     """Whether it converged, in a sentence, and what to do if it did not."""
-    if found is None or "verdict" not in found:  # a model of an earlier version
+    if found is None or "state" not in found:  # a model of an earlier version
         return TOLD_BY_NOBODY
     return f"{found['verdict']} {advice(found, shell=True)}".rstrip()
 

@@ -146,7 +146,7 @@ def note(sentence: str, command: str = "") -> None:
         text = "\n".join(lines)
     else:
         text = printable(f"{text} {command}".rstrip())
-    with set_aside(), contextlib.suppress(OSError, ValueError):
+    with set_aside(), contextlib.suppress(OSError, ValueError, RuntimeError):
         # What nobody can read must not end what is told about.
         print(text, file=sys.stderr, flush=True)
 
