@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -299,3 +300,31 @@ def test_a_run_keeps_to_its_budget(tmp_path):
         epochs[budget] = {one["plan"]["algorithm"]: one["epochs"] for one in kept}
     assert set(epochs["60"].values()) == {3.0}
     assert all(epochs["1e-4"][name] < 3 for name in ("SGLD", "DSGLD-S", "Gibbs"))
+
+
+def test_where_an_experiment_is_is_told(monkeypatch):
+    from bayesmf.paper import experiments
+
+    told = []
+
+    class Told(experiments.Line):
+        def say(self, what):
+            told.append(what)
+
+        def measure(self, what, done, total, pieces=()):
+            told.append((what, done / total, *pieces))
+
+    def spec(k):
+        sampler = {"n_chains": 1, "epochs": 3}
+        plan = SimpleNamespace(algorithm=f"A{k}", n_factors=30, sampler=sampler)
+        return SimpleNamespace(key=str(k), plan=plan, epochs=None)
+
+    monkeypatch.setattr(experiments, "Line", Told)
+    monkeypatch.setattr(experiments, "kept", lambda one, folder: None)
+    monkeypatch.setattr(experiments, "_made", lambda missing, *_: [(one, {}) for one in missing])
+    settings = SimpleNamespace(runs=None)
+    assert len(experiments.perform_all([spec(0), spec(1)], settings, None)) == 2
+    first, one, two = told
+    assert first == "runs: the first of 2"
+    assert one[:3] == ("runs", 0.5, "1 of 2") and one[4] == "last: A0, D = 30"
+    assert two[1:4] == (1.0, "2 of 2", "00:00 left")
