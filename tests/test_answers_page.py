@@ -110,3 +110,20 @@ def test_a_new_user_is_near_the_average_of_the_item():
 def test_blocks_leave_scikit_learn_to_the_last():
     # Who has not installed it can run all others.
     assert [k for k, block in enumerate(BLOCKS) if "sklearn" in block] == [len(BLOCKS) - 1]
+
+
+def test_figures_of_the_page_of_answers(tmp_path, capsys):
+    from benchmarks.page import main
+
+    (tmp_path / "ml-100k").mkdir()
+    made = Synthetic(60, 40, 1200, seed=1).ratings().to_polars()
+    made.write_csv(tmp_path / "ml-100k" / "u.data", separator="\t", include_header=False)
+    assert main(["--data", str(tmp_path)]) == 0
+    told = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
+    found = {name.strip(): float(value) for name, value in told.items()}
+    # What the page is about: averages are better than single draws, and not of factors.
+    assert found["averaged prediction, held out"] < found["single draws, held out"]
+    assert found["averaged draws' predictions"] < found["averaged factors"]
+    assert found["averaged prediction, training"] < found["train RMSE"]
+    assert main(["--data", str(tmp_path / "none")]) == 2
+    assert "there is no ml-100k or ml-1m in" in capsys.readouterr().err

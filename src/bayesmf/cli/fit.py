@@ -129,11 +129,12 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
             raise InputError(
                 f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
             )
-        if args.save_holdout is not None:
-            test.write(args.save_holdout)
     _fit(model, packed or ratings, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out)
+    if args.save_holdout is not None:
+        assert test is not None
+        test.write(args.save_holdout)
     scores = None
     if test is not None:
         from bayesmf.cli.scores import score
@@ -175,7 +176,9 @@ def _check_holdout(args: argparse.Namespace) -> None:
     read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
     check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
     place = args.save_holdout.resolve()
-    for folder in (args.out, args.checkpoint, args.ratings):
+    if place.exists() and place.is_relative_to(read[0].resolve()):
+        raise InputError(f"{args.save_holdout} is among what is read: choose another name")
+    for folder in (args.out, args.checkpoint):
         if folder is not None and place.is_relative_to(real_place(folder)):
             raise InputError(
                 f"--save-holdout {args.save_holdout} is in {folder}: choose another place"
