@@ -112,7 +112,8 @@ def test_blocks_leave_scikit_learn_to_the_last():
     assert [k for k, block in enumerate(BLOCKS) if "sklearn" in block] == [len(BLOCKS) - 1]
 
 
-def test_figures_of_the_page_of_answers(tmp_path, capsys):
+def test_its_figures_have_a_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(PAGE.parents[1])
     from benchmarks.page import main
 
     (tmp_path / "ml-100k").mkdir()

@@ -1,4 +1,4 @@
-"""Ratings that `bayesmf fit` holds out, or is given to score: kept, judged, and never in the way."""
+"""Ratings that `bayesmf fit` holds out, or is given to score: kept, judged, never in the way."""
 
 from __future__ import annotations
 
