@@ -139,8 +139,9 @@ def remove_known(path: Path, known: re.Pattern[str], last: str = "") -> None:
     if not is_real_folder(path):
         return
     found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
-    # From the inside to the outside, the last one last.
-    for name, entry in sorted(reversed(found), key=lambda one: one[0] == last):
+    found.reverse()  # from the inside to the outside
+    found.sort(key=lambda one: one[0] == last)
+    for _, entry in found:
         with contextlib.suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
                 os.rmdir(entry.path)

@@ -100,7 +100,7 @@ def read_array(stream: IO[bytes]) -> np.ndarray[Any, Any]:
     """Read the array of a file into memory; as `map_array` else."""
     header = measured_header(stream)
     array = np.empty(header.shape, header.dtype)
-    room = memoryview(array.reshape(-1).view(np.uint8))
+    room = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     while len(room):
         got = stream.readinto(room)  # type: ignore[attr-defined]
         if not got:
