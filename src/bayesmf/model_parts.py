@@ -22,6 +22,7 @@ from bayesmf.contents import (
     Rule,
     below,
     check_plain,
+    ids_expected,
     starts_misfit,
 )
 
@@ -83,7 +84,7 @@ def model_expected(
     """What each array of a model must be; ValueError where that does not fit together."""
     check_meta(meta)
     report, n_factors = meta["report"], meta["units"]["n_factors"]
-    (user_ids, n_users), (item_ids, n_items) = (_ids_expected(arrays, s) for s in ("user", "item"))
+    (user_ids, n_users), (item_ids, n_items) = (ids_expected(arrays, s) for s in ("user", "item"))
     n_ratings = len(arrays["seen_items"])
     expected = draws_expected(arrays, n_users, n_items, n_factors)
     expected |= {
@@ -102,18 +103,6 @@ def model_expected(
     if starts_misfit(arrays["seen_starts"], n_ratings):
         raise ValueError("seen_starts.npy does not fit seen_items.npy")
     return expected
-
-
-def _ids_expected(arrays: Mapping[str, NDArray[Any]], side: str) -> tuple[dict[str, Expected], int]:
-    """Ids as integers, or as text and where each begins, and how many; IdMap sees their order."""
-    if (name := f"{side}_id_ids") in arrays:
-        n = arrays[name].size
-        return {name: Expected("i8", (n,), ASCENDING)}, n
-    text, offsets = f"{side}_id_bytes", f"{side}_id_offsets"
-    size, n = arrays[text].size, arrays[offsets].size - 1
-    if starts_misfit(arrays[offsets], size):
-        raise ValueError(f"{offsets}.npy does not fit {text}.npy")
-    return {text: Expected("u1", (size,), ANY), offsets: Expected("i8", (n + 1,), ASCENDING)}, n
 
 
 def precise(Lambda: NDArray[np.float64]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.folders import Folder
 from bayesmf.ids import IdMap
 from bayesmf.journal import Journal
-from bayesmf.packed import file_digest, write_manifest
+from bayesmf.manifests import DIGEST, MANIFEST, PACKED
+from bayesmf.npy import read_array
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
 from bayesmf.row_lists import MOST_LEVELS, RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.runs import (
@@ -31,7 +34,7 @@ from bayesmf.runs import (
     write_part,
     write_raw,
 )
-from bayesmf.storage import DIGEST, write_array
+from bayesmf.storage import write_array, write_manifest
 from bayesmf.streams import Bookmark, RatingFile, read_chunks
 
 T = TypeVar("T")
@@ -215,10 +218,13 @@ class Packing:
 
     def _id_arrays(self, side: str) -> dict[str, NDArray[Any]]:
         prefix = f"{side}_id_"
-        return {
-            file.stem.removeprefix(prefix): np.load(file, allow_pickle=False)
-            for file in self.result.glob(f"{prefix}*.npy")
-        }
+        with Folder(self.result) as folder:
+            names = [name for name in folder.names() if name.startswith(prefix)]
+            found = {}
+            for name in names:
+                with folder.open(name) as stream:
+                    found[name.removeprefix(prefix).removesuffix(".npy")] = read_array(stream)
+        return found
 
     def code(self) -> None:
         """Find the levels of all ratings, write the values by user, cut the items."""
@@ -274,21 +280,19 @@ class Packing:
         arrays = dict(about["arrays"])
         arrays |= self._seal("user", about["n_users"], n_ratings, value)
         arrays |= self._seal("item", about["n_items"], n_ratings, value)
-        write_manifest(
-            self.result,
-            {
-                "n_ratings": n_ratings,
-                "n_users": about["n_users"],
-                "n_items": about["n_items"],
-                "low": min(note["low"] for note in notes),
-                "high": max(note["high"] for note in notes),
-                "sum": math.fsum(note["sum"] for note in notes),
-                "sum_of_squares": math.fsum(note["sum_of_squares"] for note in notes),
-                "levels": coded["levels"],
-                "arrays": arrays,
-            },
-        )
-        self.journal.note("finish", digest=(self.result / DIGEST).read_text())
+        meta = {
+            "n_ratings": n_ratings,
+            "n_users": about["n_users"],
+            "n_items": about["n_items"],
+            "low": min(note["low"] for note in notes),
+            "high": max(note["high"] for note in notes),
+            **_joint_moments(notes),
+            "levels": coded["levels"],
+        }
+        for name in (MANIFEST, DIGEST):
+            (self.result / name).unlink(missing_ok=True)
+        digest = write_manifest(self.result, arrays, meta, PACKED)
+        self.journal.note("finish", digest=f"{digest}\n")
         if repeats := sum(note["repeats"] for note in notes):
             warn_of_repeats(repeats, n_ratings + repeats, self.duplicates)
         self.progress(n_ratings, n_ratings, "finished")
@@ -308,7 +312,7 @@ class Packing:
         for file, (dtype, length) in zip(files, shapes.values(), strict=True):
             seal(file, dtype, length)
         with ThreadPoolExecutor(2) as pool:
-            digests = list(pool.map(file_digest, files))
+            digests = list(pool.map(_file_digest, files))
         return {
             name: {
                 "dtype": dtype.str,
@@ -357,13 +361,29 @@ def _about_values(value: NDArray[Any], levels: NDArray[np.float32] | None) -> di
     else:
         ratings = levels.astype(np.float64)
         weight = np.bincount(value, minlength=len(levels)).astype(np.float64)
+    mean = float(np.sum(ratings * weight)) / len(value)
     return {
         "levels": None if levels is None else levels.tolist(),
         "low": float(ratings.min()),
         "high": float(ratings.max()),
-        "sum": float(np.sum(ratings * weight)),
-        "sum_of_squares": float(np.sum(ratings**2 * weight)),
+        "mean": mean,
+        "squared_deviations": float(np.sum((ratings - mean) ** 2 * weight)),
     }
+
+
+def _joint_moments(notes: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean and squared deviations of all parts: about the mean, which may be far above them."""
+    n = sum(note["ratings"] for note in notes)
+    mean = math.fsum(note["ratings"] * note["mean"] for note in notes) / n
+    squares = (
+        note["squared_deviations"] + note["ratings"] * (note["mean"] - mean) ** 2 for note in notes
+    )
+    return {"mean": mean, "squared_deviations": math.fsum(squares)}
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _all_levels(parts: list[list[float] | None]) -> list[float] | None:

@@ -270,7 +270,7 @@ def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
 
 def write_part(file: Path, start: int, array: NDArray[Any]) -> None:
     """Write elements of an .npy file from ``start`` on; :func:`seal` must follow at the end."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     with os.fdopen(handle, "r+b") as stream:
         stream.seek(_HEADER + start * array.dtype.itemsize)
         array.tofile(stream)
