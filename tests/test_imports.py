@@ -115,10 +115,15 @@ ALLOWED = {
     },
     "snapshots": {"callbacks", "chain", "monitor", "phases"},
     "identity": {"batches", "chain", "monitor", "samplers"},
-    "checkpoints": {"draws", "identity", "journal", "places", "snapshots", "storage"},
+    "snapshot_parts": {"chain", "contents", "model_parts"},
+    "checkpoints": {
+        "draws", "exchange", "folders", "identity", "journal", "places", "snapshot_parts",
+        "snapshots", "storage", "verifying",
+    },
     "interruption": set(),
     "saving": {
-        "batches", "chain", "checkpoints", "identity", "interruption", "monitor", "snapshots",
+        "batches", "chain", "checkpoints", "identity", "interruption", "monitor",
+        "snapshot_parts", "snapshots",
     },
     "moments": {"answer_kernels", "draws", "parallel", "seen"},
     "posterior": {"answer_kernels", "draws", "mixture", "moments", "parallel", "seen"},

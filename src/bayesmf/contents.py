@@ -77,7 +77,7 @@ def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str
 
 def starts_misfit(starts: Piece, end: int) -> bool:
     """Whether places of rows do not lead from 0 to the end; that they ascend is a rule."""
-    return len(starts) == 0 or starts[0] != 0 or starts[-1] != end
+    return starts.ndim != 1 or len(starts) == 0 or starts[0] != 0 or starts[-1] != end
 
 
 def ids_expected(arrays: Mapping[str, Piece], side: str) -> tuple[dict[str, Expected], int]:
