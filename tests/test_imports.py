@@ -45,10 +45,12 @@ ALLOWED = {
     },
     "streams": {"cells", "delimited", "files", "formats", "layouts", "naming", "text"},
     "journal": {"exchange", "folders", "places"},
-    "runs": {"row_lists", "tables"},
+    "written": {"folders"},
+    "pack_values": {"row_lists"},
+    "runs": {"written", "row_lists", "tables"},
     "pack_steps": {
-        "folders", "journal", "manifests", "npy", "repeats", "row_lists", "runs", "storage",
-        "streams",
+        "folders", "journal", "manifests", "npy", "pack_values", "repeats", "row_lists", "runs",
+        "storage", "streams", "written",
     },
     "packing": {
         "exchange", "folders", "journal", "manifests", "pack_steps", "packed", "places", "repeats",

@@ -378,8 +378,10 @@ def _expected(
     try:
         expected = expects(arrays, meta)
         wrong = misfit(arrays, expected)
-    except (ValueError, KeyError) as error:
-        expected, wrong = {}, f"{error}"
+    except KeyError as error:
+        expected, wrong = {}, f"{error.args[0]}.npy is missing"
+    except ValueError as error:
+        expected, wrong = {}, str(error)
     if wrong:
         for claim in claims.values():
             check(claim)
