@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
-from bayesmf.exchange import new_folder, one_writer, put_in_place
-from bayesmf.folders import Folder
+from bayesmf.exchange import FILES, new_folder, one_writer, put_in_place
+from bayesmf.folders import Folder, foreign_name
 from bayesmf.manifests import DIGEST as DIGEST
 from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
 from bayesmf.manifests import MANIFEST as MANIFEST
@@ -169,7 +169,8 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
             f"{path} exists and is not a bayesmf {kind.noun} folder: "
             "choose another place or remove it."
         )
-    if extra := sorted(present - known):
+    odd = foreign_name(target, FILES)
+    if extra := sorted(present - known) or [odd] * (odd is not None):
         # Replacing the folder would delete what somebody put there.
         raise InputError(
             f"The {kind.noun} folder {path} also holds {extra[0]!r}, which is not part of the "
