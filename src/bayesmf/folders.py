@@ -117,7 +117,7 @@ def foreign_name(path: Path, known: re.Pattern[str]) -> str | None:
     path : pathlib.Path
         The folder.
     known : re.Pattern
-        What names of ours look like, with slashes between those of folders and of what is in them.
+        What names of ours look like; that of a folder ends in a slash, and what is in it follows.
     """
     for name, entry in _walk(path):
         mode = entry.stat(follow_symlinks=False).st_mode
@@ -156,7 +156,8 @@ def _walk(path: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]
     with os.scandir(path) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
-        name = f"{inside}{entry.name}"
-        yield name, entry
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), f"{name}/")
+            yield f"{inside}{entry.name}/", entry
+            yield from _walk(Path(entry.path), f"{inside}{entry.name}/")
+        else:
+            yield f"{inside}{entry.name}", entry

@@ -169,8 +169,9 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
             f"{path} exists and is not a bayesmf {kind.noun} folder: "
             "choose another place or remove it."
         )
-    odd = foreign_name(target, FILES)
-    if extra := sorted(present - known) or [odd] * (odd is not None):
+    if (odd := foreign_name(target, FILES)) is not None:
+        known.discard(odd.removesuffix("/"))
+    if extra := sorted(present - known):
         # Replacing the folder would delete what somebody put there.
         raise InputError(
             f"The {kind.noun} folder {path} also holds {extra[0]!r}, which is not part of the "
