@@ -45,12 +45,19 @@ def new_folder(target: Path) -> Iterator[Path]:
             sweep(target.parent)
             os.mkdir(temporary)
             # From here on, so that nothing can come between making and removing.
-            held.callback(remove_known, temporary, FILES)
+            held.callback(_clear, temporary)
             handle = _handle(temporary)
             if handle is not None:
                 held.callback(os.close, handle)
                 _lock(handle)
         yield temporary
+
+
+def _clear(temporary: Path) -> None:
+    """Remove what has that name now: what was not finished, or what was replaced."""
+    # Nobody sweeps meanwhile. Should somebody else not let us in, it is swept later.
+    with contextlib.suppress(InputError, OSError), one_writer(temporary.parent):
+        remove_known(temporary, FILES)
 
 
 def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:

@@ -120,7 +120,10 @@ def foreign_name(path: Path, known: re.Pattern[str]) -> str | None:
         What names of ours look like; that of a folder ends in a slash, and what is in it follows.
     """
     for name, entry in _walk(path):
-        mode = entry.stat(follow_symlinks=False).st_mode
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except FileNotFoundError:  # somebody who may has just removed it
+            continue
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or not known.fullmatch(name):
             return name
     return None
@@ -138,7 +141,9 @@ def remove_known(path: Path, known: re.Pattern[str], last: str = "") -> None:
     """
     if not is_real_folder(path):
         return
-    found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
+    found = []
+    with contextlib.suppress(OSError):
+        found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
     found.reverse()  # from the inside to the outside
     found.sort(key=lambda one: one[0] == last)
     for _, entry in found:
