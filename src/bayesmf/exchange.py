@@ -158,7 +158,7 @@ def sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             handle = _handle(path)
             if handle is None:
-                return
+                continue
             try:
                 # One that holds something else may be anybody's.
                 if _lock(handle) and foreign_name(path, FILES) is None:
@@ -172,12 +172,15 @@ def sweep(folder: Path) -> None:
 
 
 def _handle(folder: Path) -> int | None:
-    """A folder, open, where there are locks."""
+    """A folder, open, where there are locks and it may be opened."""
     try:
         import fcntl  # noqa: F401
     except ImportError:  # Windows
         return None
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except PermissionError:  # one may be allowed to write where one may not look
+        return None
 
 
 def _lock(handle: int) -> bool | None:

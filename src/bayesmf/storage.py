@@ -90,7 +90,7 @@ def write_folder(
     _check_arrays(arrays)
     plain_meta = _plain_json(meta, kind)
     target = real_place(path)
-    _refuse_foreign(path, target, kind)
+    refuse_foreign(path, target, kind)
     with (
         as_input_error(path),
         made_parents(target.parent, keep=True),
@@ -112,7 +112,7 @@ def check_writable(path: PathLike, room: int = 0) -> None:
         Bytes that it will take, about.
     """
     target = real_place(path)
-    _refuse_foreign(path, target, MODEL)
+    refuse_foreign(path, target, MODEL)
     with as_input_error(path), made_parents(target.parent, keep=False):
         with one_writer(target.parent):
             probe = temporary_name(target)
@@ -150,9 +150,17 @@ def _plain_json(meta: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     return plain
 
 
+def refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
+    """Refuse a place that may not be written to; asked before the work begins."""
+    check_output(target.parent)
+    with as_input_error(path):
+        if os.path.lexists(target):
+            with one_writer(target.parent):  # nobody replaces it while we look
+                _refuse_foreign(path, target, kind)
+
+
 def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
     """Refuse a target that exists and is not a folder of ours with nothing else in it."""
-    check_output(target.parent)
     with as_input_error(path):
         try:
             os.lstat(target)
