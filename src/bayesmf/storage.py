@@ -154,9 +154,12 @@ def refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
     """Refuse a place that may not be written to; asked before the work begins."""
     check_output(target.parent)
     with as_input_error(path):
-        if os.path.lexists(target):
-            with one_writer(target.parent):  # nobody replaces it while we look
-                _refuse_foreign(path, target, kind)
+        try:
+            os.lstat(target)  # a name that cannot be one is told here
+        except FileNotFoundError:
+            return
+        with one_writer(target.parent):  # nobody replaces it while we look
+            _refuse_foreign(path, target, kind)
 
 
 def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
