@@ -160,7 +160,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
         yield
 
     monkeypatch.setattr("bayesmf.synthetic.make_parts", full)
-    with pytest.raises(InputError, match=r"train\.parquet cannot be written: No space left"):
+    with pytest.raises(InputError, match=r"train\.parquet cannot be written: the disk is full"):
         PLAN.write(tmp_path / "train.parquet", test=tmp_path / "test.parquet")
     assert contents(tmp_path) == set()
 

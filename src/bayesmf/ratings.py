@@ -20,6 +20,7 @@ from bayesmf.repeats import (
     repeat_error,
     warn_of_repeats,
 )
+from bayesmf.replacing import replacing
 from bayesmf.splitting import Splitting
 from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
@@ -316,18 +317,11 @@ class Ratings(Splitting, Tabular):
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
         check_output(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with part.open("wb") as file:
-                if suffix == ".csv":
-                    self.to_polars().write_csv(file)
-                else:
-                    self.to_polars().write_parquet(file)
-            os.replace(part, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            if suffix == ".csv":
+                self.to_polars().write_csv(file)
+            else:
+                self.to_polars().write_parquet(file)
 
     def _columns(self) -> Mapping[str, Any]:
         names = {"user": self.users, "item": self.items, "rating": self.rating}

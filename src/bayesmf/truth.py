@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.replacing import replacing
 
 
 class Truth(NamedTuple):
@@ -40,15 +41,8 @@ class Truth(NamedTuple):
         if path.suffix.lower() != ".npz":
             raise InputError(f"{path}: the planted truth is written to an .npz file.")
         told = {name: value for name, value in self._asdict().items() if name != "noise_floor"}
-        part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with part.open("wb") as file:
-                np.savez(file, **told)
-            os.replace(part, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            np.savez(file, **told)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Truth:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
+from bayesmf.replacing import check_replaceable, replacing
 from bayesmf.wording import printable, short
 
 if TYPE_CHECKING:
@@ -212,35 +213,20 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}")
     check_output(path)
-    if path.exists() and not path.is_file():
-        # A rename onto a device would take the device away.
-        raise InputError(f"{path} is not a plain file: choose another name")
     if any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
         raise InputError(f"{path} is also read from: choose another name")
-    part = _part(path)
-    try:
-        part.open("xb").close()
-        part.unlink()
-    except OSError as error:
-        raise _unwritable(path, error) from None
+    check_replaceable(path)
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a CSV, JSON lines or Parquet file, which appears under its name only when complete."""
-    part = _part(path)
-    try:
-        with part.open("xb") as file:
-            if path.suffix.lower() == ".csv":
-                frame.write_csv(file)
-            elif path.suffix.lower() == ".jsonl":
-                frame.write_ndjson(file)
-            else:
-                frame.write_parquet(file)
-        os.replace(part, path.resolve())  # a link stays a link
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        if path.suffix.lower() == ".csv":
+            frame.write_csv(file)
+        elif path.suffix.lower() == ".jsonl":
+            frame.write_ndjson(file)
+        else:
+            frame.write_parquet(file)
 
 
 def print_csv(frame: pl.DataFrame) -> None:
@@ -251,12 +237,3 @@ def print_csv(frame: pl.DataFrame) -> None:
     sys.stdout.flush()
     for k, piece in enumerate(frame.iter_slices(_SLICE)):
         sys.stdout.buffer.write(piece.write_csv(include_header=k == 0).encode())
-
-
-def _part(path: Path) -> Path:
-    target = path.resolve()
-    return target.with_name(f".{target.name}.{os.getpid()}.part")
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written: {error.strerror or error}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
+from bayesmf.replacing import replacing
 from bayesmf.samplers import Auto, sampler_from
 from bayesmf.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run
@@ -89,9 +89,8 @@ def perform(spec: RunSpec, study: Study, folder: Path) -> dict[str, Any]:
     with _quiet():
         record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{spec.key}.{os.getpid()}.part"
-    part.write_text(json.dumps(record))
-    os.replace(part, folder / f"{spec.key}.json")
+    with replacing(folder / f"{spec.key}.json") as file:
+        file.write(json.dumps(record).encode())
     return record
 
 

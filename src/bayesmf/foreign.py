@@ -1,0 +1,35 @@
+"""What other libraries raise, told by us: which of it is theirs, and why, in a few words."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+# More than that nobody reads, and a reason may quote all of a file.
+_LONGEST = 300
+_NUMBERED = re.compile(r"os error (\d+)")
+
+
+def polars_errors() -> tuple[type[BaseException], ...]:
+    """What polars raises where it cannot read or write, a panic (no Exception) included."""
+    polars = sys.modules.get("polars")  # what has not been imported has raised nothing
+    if polars is None:
+        return ()
+    return polars.exceptions.PolarsError, polars.exceptions.PanicException
+
+
+def reason_of(error: BaseException) -> str:
+    """Give the first line of what another library said, as much of it as one reads."""
+    return cut(str(error).strip().partition("\n")[0].rstrip(".: "), _LONGEST) or "no reason given"
+
+
+def cut(text: str, longest: int) -> str:
+    """A text, or its beginning where it is long."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def as_os_error(error: BaseException) -> OSError | None:
+    """The error of the system that another library has put into its own words."""
+    found = _NUMBERED.search(str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None
