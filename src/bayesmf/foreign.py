@@ -11,12 +11,15 @@ _LONGEST = 300
 _NUMBERED = re.compile(r"os error (\d+)")
 
 
-def polars_errors() -> tuple[type[BaseException], ...]:
-    """What polars raises where it cannot read or write, a panic (no Exception) included."""
+def polars_errors(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """What polars raises where it cannot read or write, a panic (no Exception) included; and more.
+
+    For an `except`, which asks when something has been raised.
+    """
     polars = sys.modules.get("polars")  # what has not been imported has raised nothing
     if polars is None:
-        return ()
-    return polars.exceptions.PolarsError, polars.exceptions.PanicException
+        return more
+    return polars.exceptions.PolarsError, polars.exceptions.PanicException, *more
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
 from bayesmf.places import check_output
@@ -130,8 +131,9 @@ class Ratings(Splitting, Tabular):
         data
             Ratings (returned as they are), a path, a pandas or polars data frame, an
             Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
-            absent cells are not), a tuple of 3 or 4 columns, an array with 3 or 4 columns
-            or with named ones, a dict of columns, or a list of rows (tuples or dicts).
+            absent cells are not, a cell that is stored twice is the sum), a tuple of 3 or 4
+            columns, an array with 3 or 4 columns or with named ones, a dict of columns, or a
+            list of rows (tuples or dicts).
         format, columns, duplicates
             As for :meth:`read`.
         """
@@ -204,12 +206,13 @@ class Ratings(Splitting, Tabular):
             The attributes of the ratings; no pair of user and item may occur twice.
         """
         self = cls.__new__(cls)
-        self.user = np.ascontiguousarray(user, dtype=np.int32)
-        self.item = np.ascontiguousarray(item, dtype=np.int32)
-        self.rating = np.ascontiguousarray(rating, dtype=np.float32)
-        self.timestamp = (
-            None if timestamp is None else np.ascontiguousarray(timestamp, dtype=np.int64)
-        )
+        self.user = np.ascontiguousarray(number_array("user", user), dtype=np.int32)
+        self.item = np.ascontiguousarray(number_array("item", item), dtype=np.int32)
+        self.rating = np.ascontiguousarray(number_array("rating", rating), dtype=np.float32)
+        self.timestamp = None
+        if timestamp is not None:
+            times = number_array("timestamp", timestamp)
+            self.timestamp = np.ascontiguousarray(times, dtype=np.int64)
         self.user_ids, self.item_ids = user_ids, item_ids
         return self
 
