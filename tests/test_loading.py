@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import hashlib
 import os
 import pickle
 import shutil
@@ -17,6 +18,8 @@ from bayesmf import SGLD, BayesianMF, Gibbs, InputError, verifying
 from bayesmf.storage import read_folder
 from cli_tools import run
 from problems import planted
+
+SHA256 = hashlib.sha256
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +45,14 @@ def damaged(saved, tmp_path):
 @pytest.fixture
 def slow(monkeypatch):
     """Threads that verify wait for a word, which is given at the end at the latest."""
-    go, real, here = threading.Event(), verifying._digest, threading.main_thread()
+    go, real, here = threading.Event(), verifying._read_through, threading.main_thread()
 
-    def digest(stream, given_up):
+    def read(claim, given_up):
         while threading.current_thread() is not here and not given_up() and not go.is_set():
             time.sleep(0.001)
-        return real(stream, given_up)
+        return real(claim, given_up)
 
-    monkeypatch.setattr(verifying, "_digest", digest)
+    monkeypatch.setattr(verifying, "_read_through", read)
     yield go
     go.set()
 
@@ -111,9 +114,11 @@ def test_what_a_load_itself_reads_is_verified_at_once(saved, tmp_path):
 
 
 def test_verify_may_be_left_out(saved, damaged, monkeypatch):
-    monkeypatch.setattr(verifying, "_digest", lambda *_: pytest.fail("a digest was taken"))
+    taken = []
+    monkeypatch.setattr(verifying.hashlib, "sha256", lambda *raw: taken.append(raw) or SHA256(*raw))
     expected = BayesianMF.load(saved, verify=False).predict(1001, 5)
     assert BayesianMF.load(damaged, verify=False).predict(1001, 5) == expected
+    assert len(taken) == 2 * 1  # of manifests
     (damaged / "items.npy").write_bytes(b"")
     with pytest.raises(InputError, match=r"items\.npy has 0 bytes"):
         BayesianMF.load(damaged, verify=False)
@@ -208,8 +213,8 @@ def test_a_process_may_end_at_once(saved, last):
     code = (
         "import sys, time; from bayesmf import BayesianMF, storage, verifying\n"
         "model = BayesianMF.load(sys.argv[1], verify=False)\n"
-        "claims = storage.open_folder(sys.argv[1], later=('users', 'items'))[2]\n"
-        "verifying._read = lambda stream, at: time.sleep(0.01) or b'x'\n"
+        "claims = storage.open_folder(sys.argv[1]).claims.values()\n"
+        "verifying._read = lambda *_: time.sleep(0.01) or b'x'\n"
         "verification = verifying.Verification(claims)\n"
         "model._found = model._found._replace(verification=verification)\n"
         "del verification\n"

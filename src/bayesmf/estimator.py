@@ -216,12 +216,13 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         save_model(self, path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], verify: bool = True) -> BayesianMF:
+    def load(cls, path: str | PathLike[str], verify: bool = True, mmap: bool = True) -> BayesianMF:
         """Read a model folder; every byte of it is verified before the first answer.
 
         Names, sizes, types and shapes are checked at once, and so is what `user_ids_`, `history_`
-        and `report_` are made of. The draws, hundreds of megabytes, are compared with their
-        checksums by threads while you go on; the first answer waits for them.
+        and `report_` are made of. The draws, hundreds of megabytes, are looked at by threads while
+        you go on, their checksums and that every number is one that can be used; the first answer
+        waits for them. A checksum is no signature: load models from people you trust.
 
         Parameters
         ----------
@@ -229,8 +230,12 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
             A folder that `save` has written.
         verify : bool
             True is the default, because a number from a damaged file looks like any other. False
-            leaves out the checksums of arrays: for a folder that was verified before, such as by
-            the process that starts others.
+            leaves out the checksums of arrays, and only those: for a folder that was verified
+            before, such as by the process that starts others.
+        mmap : bool
+            True maps the arrays: processes share them, and what is not asked for is not in memory.
+            False reads them into memory: for a server whose files somebody may change in place,
+            where a mapped file that is cut short would end the process by a signal.
 
         Returns
         -------
@@ -254,5 +259,5 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         ...     same.predict(1, 9) == model.predict(1, 9)
         True
         """
-        model: BayesianMF = load_model(cls, path, verify)
+        model: BayesianMF = load_model(cls, path, verify, mmap)
         return model

@@ -30,10 +30,13 @@ def history_events(columns: Sequence[str], array: NDArray[np.float64]) -> list[d
     if array.ndim != 2 or array.shape[1] != len(columns):
         raise InputError("the history does not fit its columns: fit again")
     readers = [_READERS.get(_TYPES.get(name, ""), _number) for name in columns]
-    return [
-        {name: read(value) for name, read, value in zip(columns, readers, row, strict=True)}
-        for row in array.tolist()
-    ]
+    try:
+        return [
+            {name: read(value) for name, read, value in zip(columns, readers, row, strict=True)}
+            for row in array.tolist()
+        ]
+    except (ValueError, OverflowError):  # no whole number
+        raise InputError("the history holds a count that is none: fit again") from None
 
 
 def _number(value: float) -> float | None:

@@ -2,17 +2,20 @@
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayesmf.errors import InputError
+from bayesmf.folders import Folder
 
 FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
+# Bytes that these can have: reports and lists of levels are some thousands.
+MOST_MANIFEST = 1 << 24
+MOST_DIGEST = 100
 NAME = re.compile(r"[a-z0-9_]+")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -38,37 +41,37 @@ def damaged(folder: Path, what: str, kind: Kind) -> InputError:
     return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}.")
 
 
-def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
+def read_manifest(folder: Folder, kind: Kind) -> dict[str, Any]:
     """Return the manifest once its digest and its format version are found good."""
-    if not folder.exists():
-        raise InputError(f"There is no {kind.noun} folder {folder}: check the path.")
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give the folder the {kind.noun} was saved to.")
-    present = set(os.listdir(folder))
+    path, present = folder.path, set(folder.names())
     if not {MANIFEST, DIGEST} & present:
         raise InputError(
-            f"{folder} is not a bayesmf {kind.noun} folder, it holds no {MANIFEST}: "
+            f"{path} is not a bayesmf {kind.noun} folder, it holds no {MANIFEST}: "
             f"give the folder the {kind.noun} was saved to."
         )
     for name in (MANIFEST, DIGEST):
         if name not in present:
-            raise damaged(folder, f"{name} is missing", kind)
-    raw = (folder / MANIFEST).read_bytes()
-    line = (folder / DIGEST).read_bytes()
+            raise damaged(path, f"{name} is missing", kind)
+    raw = folder.read(MANIFEST, MOST_MANIFEST)
+    line = folder.read(DIGEST, MOST_DIGEST)
     if line != digest_line(raw):
         if not re.fullmatch(rb"[0-9a-f]{64}\n", line):
-            raise damaged(folder, f"{DIGEST} is not a digest", kind)
-        raise damaged(folder, f"{MANIFEST} does not have the digest noted in {DIGEST}", kind)
+            raise damaged(path, f"{DIGEST} is not a digest", kind)
+        raise damaged(path, f"{MANIFEST} does not have the digest noted in {DIGEST}", kind)
     try:
-        manifest = json.loads(raw)
+        manifest = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
         raise InputError(
-            f"{folder} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
+            f"{path} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
         )
-    _check_version(folder, manifest.get("format_version"), kind)
+    _check_version(path, manifest.get("format_version"), kind)
     return manifest
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def _check_version(folder: Path, version: object, kind: Kind) -> None:
@@ -101,25 +104,21 @@ def _is_entry(name: str, entry: object) -> bool:
         and isinstance(entry, dict)
         and isinstance(entry.get("dtype"), str)
         and isinstance(entry.get("shape"), list)
+        and all(type(n) is int for n in entry["shape"])
         and type(entry.get("bytes")) is int
         and isinstance(entry.get("sha256"), str)
         and _HEX.fullmatch(entry["sha256"]) is not None
     )
 
 
-def check_files(folder: Path, entries: dict[str, dict[str, Any]], kind: Kind) -> None:
-    """Check that exactly the expected files are there, with the sizes noted."""
-    present = set(os.listdir(folder)) - {MANIFEST, DIGEST}
+def check_names(folder: Folder, entries: dict[str, dict[str, Any]], kind: Kind) -> None:
+    """Check that exactly the expected files are there."""
+    present = set(folder.names()) - {MANIFEST, DIGEST}
     expected = {f"{name}.npy" for name in entries}
     if missing := sorted(expected - present):
-        raise damaged(folder, f"{missing[0]} is missing", kind)
+        raise damaged(folder.path, f"{missing[0]} is missing", kind)
     if extra := sorted(present - expected):
         raise InputError(
-            f"The {kind.noun} folder {folder} holds {extra[0]!r}, which is not part of the "
-            f"{kind.noun}: move that away."
+            f"The {kind.noun} folder {folder.path} holds {extra[0]!r}, which is not part "
+            f"of the {kind.noun}: move that away."
         )
-    for name, entry in entries.items():
-        file = folder / f"{name}.npy"
-        size = file.stat().st_size
-        if size != entry["bytes"]:
-            raise damaged(folder, f"{file.name} has {size} bytes instead of {entry['bytes']}", kind)

@@ -15,15 +15,13 @@ from bayesmf.errors import InputError
 from bayesmf.fitted import Found
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids import IdMap
+from bayesmf.model_parts import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior import Posterior
+from bayesmf.rules import check_settings
 from bayesmf.samplers import sampler_from
 from bayesmf.seen import Seen
-from bayesmf.verifying import Verification
+from bayesmf.verifying import Verification, check_all, close_all
 
-# Constructor arguments that a model folder keeps as they are; the rest is in its report.
-SAVED_PARAMS = (
-    "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0", "standardize", "max_draws",
-)  # fmt: skip
 # Arrays that answers alone are made of: nearly all bytes, and nothing of them is read in a load.
 LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items")
 
@@ -49,32 +47,48 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
     storage.write_folder(path, arrays, meta)
 
 
-def load_model(kind: type[Any], path: str | PathLike[str], verify: bool) -> Any:
-    """A model of a folder, the digests of its large arrays still being compared if asked for."""
-    if not isinstance(verify, bool):
-        raise InputError(f"verify must be True or False; got {verify!r}")
-    arrays, meta, claims = storage.open_folder(path, later=LARGE if verify else None)
+def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: bool) -> Any:
+    """A model of a folder, whose large arrays are still being looked at."""
+    for name, given in (("verify", verify), ("mmap", mmap)):
+        if not isinstance(given, bool):
+            raise InputError(f"{name} must be True or False; got {given!r}")
+    arrays, meta, claims = storage.open_folder(path, expects=model_expected, mapped=mmap)
+    if not verify:  # digests, that is: numbers are looked at all the same
+        claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
     try:
-        report = meta["report"]
+        check_all(claims[name] for name in claims if name not in LARGE)
+        model, found = _made(kind, path, arrays, meta)
+    except BaseException:
+        close_all(claims.values())
+        raise
+    large = [claims[name] for name in LARGE if name in claims]
+    model._found = found._replace(verification=Verification(large))
+    return model
+
+
+def _made(
+    kind: type[Any], path: str | PathLike[str], arrays: Mapping[str, Any], meta: dict[str, Any]
+) -> tuple[Any, Found]:
+    """The model, of arrays and meta data that were looked at."""
+    report = meta["report"]
+    try:
         # As it was resolved: a fit of the loaded model repeats the fit that was saved.
         model = kind(
             n_factors=report["factors"],
-            sampler=sampler_from(report["sampler"]),
+            sampler=check_settings(sampler_from(report["sampler"])),
             random_state=report["seed"],
             **meta["params"],
         )
-        seen = Seen(arrays["seen_starts"], arrays["seen_items"])
-        posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
-        users, items = (_ids(arrays, f"{side}_id_") for side in ("user", "item"))
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} lacks a part of a model ({error}): fit again") from None
-    posterior.check(len(users), len(items), str(path))
-    # Folders of earlier versions have none.
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} tells of no sampler that is known ({error}): fit again") from None
+    seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+    posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
+    if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
+        raise InputError(f"{path} holds precisions that are none: fit again")
+    users, items = (_ids(arrays, f"{side}_id_") for side in ("user", "item"))
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []
-    verification = Verification(claims)
-    model._found = Found(posterior, users, items, seen, history, report, verification)
-    return model
+    return model, Found(posterior, users, items, seen, history, report)
 
 
 def _ids(arrays: Mapping[str, Any], prefix: str) -> IdMap:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def made_parents(parent: Path, keep: bool) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 for folder in missing:
                     os.rmdir(folder)
+
+
+def check_room(folder: Path, need: int, path: PathLike) -> None:
+    """Refuse to begin what needs more room than there is, about, where the system tells."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return
+    if need > free:
+        raise InputError(
+            f"{path} cannot be written: it takes some {need / 1e6:,.0f} MB and there are "
+            f"{free / 1e6:,.0f} MB free, free some space or choose another place."
+        )
 
 
 def sync_folder(folder: Path) -> None:

@@ -60,21 +60,6 @@ class Posterior:
     low: float
     high: float
 
-    def check(self, n_users: int, n_items: int, where: str) -> None:
-        """Refuse arrays that do not belong together: kernels would read beyond them."""
-        draws, width = self.draws, self.draws.users.shape[-1]
-        n, full = len(draws.tau), draws.user_Lambda.ndim == 3
-        Lambda = (n, width, width) if full else (n, width)
-        expected = {
-            "users": (n, n_users, width), "items": (n, n_items, width), "user_mu": (n, width),
-            "item_mu": (n, width), "user_Lambda": Lambda, "item_Lambda": Lambda, "chain": (n,),
-        }  # fmt: skip
-        if draws.user_means is not None:
-            expected |= {"user_means": expected["users"], "item_means": expected["items"]}
-        found = {name: np.shape(getattr(draws, name)) for name in expected}
-        if n == 0 or found != expected or width - self.n_factors not in (0, 1):
-            raise InputError(f"{where} holds arrays that do not fit together: fit again")
-
     def chunks(self, user: Index, item: Index) -> Iterator[Chunk]:
         """Predictive components of pairs; a row number of -1 stands for an unseen row."""
         priors = self._priors(user, item)

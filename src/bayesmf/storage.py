@@ -1,45 +1,67 @@
 """A model or checkpoint on disk: .npy arrays, a JSON manifest and its digest, never pickle.
 
 The manifest holds the SHA-256 digest of every array file, and `manifest.sha256` that of the
-manifest, so that any change to any file is noticed before a number of it is used.  A folder is
-written beside its place and renamed into it, so that a reader sees the old model or the new one.
+manifest, so that any change to any file is noticed before a number of it is used. A digest is no
+signature: whoever can write a file can write its digest. So numbers are looked at too (contents.py)
+before anything is computed with them.
+
+A folder is written beside its place and exchanged with what is there (exchange.py), so that a
+reader sees the old model or the new one.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
+from bayesmf.exchange import new_folder, one_writer, put_in_place
+from bayesmf.folders import Folder
 from bayesmf.manifests import DIGEST as DIGEST
 from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
 from bayesmf.manifests import MANIFEST as MANIFEST
-from bayesmf.manifests import MODEL, NAME, check_files, checked_entries, damaged, read_manifest
+from bayesmf.manifests import (
+    MODEL,
+    MOST_MANIFEST,
+    NAME,
+    check_names,
+    checked_entries,
+    damaged,
+    read_manifest,
+)
 from bayesmf.manifests import Kind as Kind
 from bayesmf.manifests import digest_line as digest_line
+from bayesmf.npy import Header, NoArray, map_array, measured_header, read_array
 from bayesmf.places import (
     PathLike,
     as_folder,
     as_input_error,
     check_output,
+    check_room,
     made_parents,
     real_place,
     sync_folder,
     temporary_name,
 )
-from bayesmf.verifying import Claim, check
+from bayesmf.verifying import Claim, check, check_all
 
-_PLAIN_KINDS = "biufcSUmM"
 _CHUNK_BYTES = 1 << 22
+# How often a folder that is replaced while it is read is begun anew.
+_TRIES = 100
 
 Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
+# Of all arrays and of the meta data: what each array must be.
+Expects = Callable[[Arrays, dict[str, Any]], Mapping[str, Expected]]
 
 
 def write_folder(
@@ -69,32 +91,34 @@ def write_folder(
     plain_meta = _plain_json(meta, kind)
     target = real_place(path)
     _refuse_foreign(path, target, kind)
-    with as_input_error(path), made_parents(target.parent, keep=True):
-        temporary = temporary_name(target)
-        try:
-            os.mkdir(temporary)
-            digest = _fill(temporary, arrays, plain_meta, kind)
-            _swap_in(temporary, target)
-        finally:
-            # After the swap the name is free and this does nothing.
-            shutil.rmtree(temporary, ignore_errors=True)
+    with (
+        as_input_error(path),
+        made_parents(target.parent, keep=True),
+        new_folder(target) as temporary,
+    ):
+        digest = _fill(temporary, arrays, plain_meta, kind)
+        put_in_place(temporary, target, lambda: _refuse_foreign(path, target, kind))
     return digest
 
 
-def check_writable(path: PathLike) -> None:
+def check_writable(path: PathLike, room: int = 0) -> None:
     """Refuse now what `write_folder` would refuse after a long fit; leave nothing behind.
 
     Parameters
     ----------
     path : path-like
         The folder that is to be written later.
+    room : int
+        Bytes that it will take, about.
     """
     target = real_place(path)
     _refuse_foreign(path, target, MODEL)
     with as_input_error(path), made_parents(target.parent, keep=False):
-        probe = temporary_name(target)
-        os.mkdir(probe)
-        os.rmdir(probe)
+        with one_writer(target.parent):
+            probe = temporary_name(target)
+            os.mkdir(probe)
+            os.rmdir(probe)
+        check_room(target.parent, room, path)
 
 
 def _check_arrays(arrays: Mapping[str, Array]) -> None:
@@ -106,10 +130,10 @@ def _check_arrays(arrays: Mapping[str, Array]) -> None:
             )
         if not isinstance(array, np.ndarray):
             raise InputError(f"{name!r} cannot be stored: give a numpy array.")
-        if array.dtype.kind not in _PLAIN_KINDS:
+        if array.dtype.kind not in "biuf" or not 1 <= array.dtype.itemsize <= 8:
             raise InputError(
                 f"The array {name!r} of dtype {array.dtype} cannot be stored: "
-                "convert it to a plain numeric or fixed-width string dtype."
+                "convert it to a plain numeric dtype."
             )
 
 
@@ -139,12 +163,7 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
         present = set(os.listdir(target))
         if not present and not target.is_symlink():
             return  # an empty folder, which a rename replaces
-        try:
-            manifest = json.loads((target / MANIFEST).read_bytes())
-            known = {f"{name}.npy" for name in manifest["arrays"]} | {MANIFEST, DIGEST}
-            ours = manifest["format"] == kind.format
-        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-            ours = False
+        known, ours = _own_names(target, kind)
     if not ours:
         raise InputError(
             f"{path} exists and is not a bayesmf {kind.noun} folder: "
@@ -156,6 +175,17 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
             f"The {kind.noun} folder {path} also holds {extra[0]!r}, which is not part of the "
             f"{kind.noun}: move that away or choose another place."
         )
+
+
+def _own_names(target: Path, kind: Kind) -> tuple[set[str], bool]:
+    """The names of files that a folder of ours has, and whether it is one at all."""
+    try:
+        with Folder(target) as folder:
+            manifest = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
+        names = {f"{name}.npy" for name in manifest["arrays"]} | {MANIFEST, DIGEST}
+        return names, manifest["format"] == kind.format
+    except (FileNotFoundError, InputError, ValueError, KeyError, TypeError, RecursionError):
+        return set(), False
 
 
 def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any], kind: Kind) -> str:
@@ -176,21 +206,21 @@ def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
     """Write ``name.npy`` piece by piece; return what a manifest says of it."""
     size, digest = write_chunks(folder / f"{name}.npy", _npy_chunks(array))
     shape = list(array.shape)
-    return {"dtype": array.dtype.str, "shape": shape, "bytes": size, "sha256": digest}
+    dtype = array.dtype.newbyteorder("<").str
+    return {"dtype": dtype, "shape": shape, "bytes": size, "sha256": digest}
 
 
 def _npy_chunks(array: Array) -> Iterator[bytes]:
     """Yield the .npy file of an array, in C order, without holding it whole."""
     header = io.BytesIO()
-    descr = np.lib.format.dtype_to_descr(array.dtype)
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": descr, "fortran_order": False, "shape": array.shape}
-    )
+    dtype = array.dtype.newbyteorder("<")
+    about = {"descr": dtype.str, "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(header, about)
     yield header.getvalue()
-    items = max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize))
+    items = max(1, _CHUNK_BYTES // array.dtype.itemsize)
     flags = ("external_loop", "buffered", "zerosize_ok")
     for piece in np.nditer(array, flags=flags, buffersize=items, order="C"):  # type: ignore[call-overload]
-        yield piece.tobytes()
+        yield piece.astype(dtype, copy=False).tobytes()
 
 
 def write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
@@ -207,34 +237,20 @@ def write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _swap_in(temporary: Path, target: Path) -> None:
-    """Rename the new folder into place; put the old one back if that fails."""
-    if not target.exists():
-        os.replace(temporary, target)
-    else:
-        aside = temporary_name(target)
-        try:
-            os.replace(target, aside)
-            os.replace(temporary, target)
-        except BaseException:
-            if aside.exists() and not target.exists():
-                _put_back(aside, target)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    sync_folder(target.parent)
+class Opened(NamedTuple):
+    """A folder whose files are open, of the sizes, types and shapes that its manifest tells.
+
+    `claims` are to be checked before a number of their arrays is used, and closed.
+    """
+
+    arrays: dict[str, Array]
+    meta: dict[str, Any]
+    claims: dict[str, Claim]
 
 
-def _put_back(aside: Path, target: Path) -> None:
-    try:
-        os.replace(aside, target)
-    except OSError:
-        raise InputError(
-            f"The new folder could not be put at {target} and the old one not be put back: "
-            f"rename {aside} to {target} by hand."
-        ) from None
-
-
-def read_folder(path: PathLike, kind: Kind = MODEL) -> tuple[dict[str, Array], dict[str, Any]]:
+def read_folder(
+    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read a model folder after checking every byte of it; an InputError names a changed file.
 
     Parameters
@@ -243,6 +259,8 @@ def read_folder(path: PathLike, kind: Kind = MODEL) -> tuple[dict[str, Array], d
         A folder written by `write_folder`.
     kind : Kind
         What it is, if it is no model.
+    expects : callable, optional
+        Tells what each array must be.
 
     Returns
     -------
@@ -251,69 +269,102 @@ def read_folder(path: PathLike, kind: Kind = MODEL) -> tuple[dict[str, Array], d
     meta : dict
         As given to `write_folder`.
     """
-    arrays, meta, _ = open_folder(path, kind)
-    return arrays, meta
+    found = open_folder(path, kind, expects)
+    check_all(found.claims.values())
+    return found.arrays, found.meta
 
 
 def open_folder(
-    path: PathLike, kind: Kind = MODEL, later: Collection[str] | None = ()
-) -> tuple[dict[str, Array], dict[str, Any], list[Claim]]:
-    """Read a model folder, leaving the digests of some arrays to be compared later.
+    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None, mapped: bool = True
+) -> Opened:
+    """Open a model folder, leaving its bytes and numbers to be checked by the caller.
 
     Parameters
     ----------
-    path, kind
+    path, kind, expects
         As for `read_folder`.
-    later : collection of str, or None
-        Names of arrays whose bytes are not checked here, only their names, sizes, types and shapes.
-        None stands for all.
+    mapped : bool
+        Whether arrays are mapped; else they are read into memory, and checked there and then.
 
     Returns
     -------
-    arrays, meta
-        As from `read_folder`.
-    claims : list of Claim
-        What has to be checked before a number of the `later` arrays is used; none for None.
+    Opened
+        Arrays, meta data and what has to be checked.
     """
-    folder = as_folder(path)
-    with as_input_error(path, "read"):
-        manifest = read_manifest(folder, kind)
-        entries = checked_entries(folder, manifest, kind)
-        check_files(folder, entries, kind)
-        arrays, claims = {}, []
-        for name, entry in entries.items():
-            claim = None if later is None else _claim(folder, name, entry, kind)
-            if claim is not None and name not in (later or ()):
-                check(claim)
-            elif claim is not None:
-                claims.append(claim)
-            arrays[name] = _read_array(folder, name, entry, kind, claim)
+    place = as_folder(path)
+    for left in reversed(range(_TRIES)):
+        if not os.path.lexists(place):
+            raise InputError(f"There is no {kind.noun} folder {place}: check the path.")
+        if not place.is_dir():
+            raise InputError(
+                f"{place} is not a folder: give the folder the {kind.noun} was saved to."
+            )
+        with as_input_error(path, "read"), Folder(place) as folder:
+            try:
+                return _opened(folder, kind, expects, mapped)
+            except (InputError, OSError):
+                # Replaced by a newer one meanwhile, this one is being removed.
+                if not left or folder.is_current():
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _opened(folder: Folder, kind: Kind, expects: Expects | None, mapped: bool) -> Opened:
+    manifest = read_manifest(folder, kind)
+    entries = checked_entries(folder.path, manifest, kind)
+    check_names(folder, entries, kind)
     meta: dict[str, Any] = manifest["meta"]
-    return arrays, meta, claims
+    with contextlib.ExitStack() as opened:
+        claims = {}
+        for name, entry in entries.items():
+            stream = opened.enter_context(folder.open(f"{name}.npy"))
+            claims[name] = _claim(folder.path, name, stream, entry, kind)
+        read = map_array if mapped else read_array
+        arrays: dict[str, Array] = {name: read(c.stream) for name, c in claims.items()}
+        if expects is not None:
+            rules = _expected(folder.path, expects, arrays, meta, claims, kind)
+            claims = {name: c._replace(rule=rules[name].rule) for name, c in claims.items()}
+        opened.pop_all()  # they stay open
+    return Opened(arrays, meta, claims)
 
 
-def _claim(folder: Path, name: str, entry: dict[str, Any], kind: Kind) -> Claim:
-    what = f"{name}.npy does not have the digest noted in {MANIFEST}"
-    refusal = str(damaged(folder, what, kind))
-    return Claim(folder, folder / f"{name}.npy", entry["sha256"], refusal)
+def _claim(folder: Path, name: str, stream: FileIO, entry: dict[str, Any], kind: Kind) -> Claim:
+    """What a manifest says of an array file; InputError if that can be seen to be wrong already."""
 
+    def refuse(what: str) -> InputError:
+        return damaged(folder, what, kind)
 
-def _read_array(
-    folder: Path, name: str, entry: dict[str, Any], kind: Kind, claim: Claim | None
-) -> Array:
-    """Map an array; where its head is wrong, a claim that its bytes do not meet is named first."""
-    file = folder / f"{name}.npy"
+    size = os.fstat(stream.fileno()).st_size
+    if size != entry["bytes"]:
+        raise refuse(f"{name}.npy has {size} bytes instead of {entry['bytes']}")
+    claim = Claim(folder, name, stream, Header(np.dtype(np.uint8), (), 0), refuse, entry["sha256"])
     try:
-        # What np.load calls for mmap_mode="r", without its detours to zip and pickle files.
-        array = np.lib.format.open_memmap(file, mode="r")
-        wrong = ""
-        if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-            wrong = f"{file.name} has not the dtype and shape noted in {MANIFEST}"
-    except Exception:
-        # With good digests only a forged file gets here, and numpy's header parser raises freely.
-        wrong = f"{file.name} is not an array file"
+        header = measured_header(stream)
+    except NoArray as error:
+        check(claim)  # where bytes were changed, that is what to say
+        raise refuse(f"{name}.npy is not an array file, {error}") from None
+    if header.dtype.str != entry["dtype"] or list(header.shape) != entry["shape"]:
+        check(claim)
+        raise refuse(f"{name}.npy has not the dtype and shape noted in {MANIFEST}")
+    return claim._replace(header=header)
+
+
+def _expected(
+    folder: Path,
+    expects: Expects,
+    arrays: Arrays,
+    meta: dict[str, Any],
+    claims: dict[str, Claim],
+    kind: Kind,
+) -> Mapping[str, Expected]:
+    """What arrays must be, once they are known to have the types and shapes of that."""
+    try:
+        expected = expects(arrays, meta)
+        wrong = misfit(arrays, expected)
+    except (ValueError, KeyError) as error:
+        expected, wrong = {}, f"{error}"
     if wrong:
-        if claim is not None:
+        for claim in claims.values():
             check(claim)
         raise damaged(folder, wrong, kind)
-    return array
+    return expected

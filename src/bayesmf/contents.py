@@ -1,0 +1,159 @@
+"""What the numbers of a file must be before compiled code indexes with them or divides by them.
+
+A digest says that bytes are those that were written; anybody can make one. So values are looked at
+whatever the digests say: kernels check nothing, and an index out of range there is a crash or
+another array's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+
+Piece = NDArray[Any]
+
+
+class Rule(NamedTuple):
+    """What holds for all numbers of an array, looked at piece by piece, in order."""
+
+    holds: Callable[[Piece, Any], bool]
+    """Of a piece that is not empty, and of the number before it (None at the beginning)."""
+    said: str
+    """What is wrong where it does not hold."""
+
+
+FINITE = Rule(lambda piece, _: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
+POSITIVE = Rule(
+    lambda piece, _: bool(((piece > 0) & (piece < np.inf)).all()),
+    "holds numbers that are not positive",
+)
+ASCENDING = Rule(
+    lambda piece, before: (before is None or piece[0] >= before) and _ascends(piece),
+    "does not ascend",
+)
+ANY = Rule(lambda piece, _: True, "")
+
+
+def _ascends(piece: Piece) -> bool:
+    return bool((piece[1:] >= piece[:-1]).all())
+
+
+def below(n: int) -> Rule:
+    """Whole numbers from 0 to n - 1."""
+
+    def holds(piece: Piece, _: Any) -> bool:
+        # A negative number is a large one without its sign.
+        return int(piece.view(f"u{piece.itemsize}").max()) < n
+
+    return Rule(holds, f"holds numbers that are not from 0 to {n - 1}")
+
+
+class Expected(NamedTuple):
+    """What an array must be."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    rule: Rule = FINITE
+
+
+def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str:
+    """Say which array is missing, too many, or of another type or shape; "" if none is."""
+    for name, (dtype, shape, _) in expected.items():
+        if name not in arrays:
+            return f"{name}.npy is missing"
+        array = arrays[name]
+        if array.dtype != np.dtype(dtype) or array.shape != shape:
+            return (
+                f"{name}.npy is {array.dtype}{list(array.shape)} where"
+                f" {np.dtype(dtype)}{list(shape)} belongs"
+            )
+    extra = sorted(set(arrays) - set(expected))
+    return f"{extra[0]}.npy does not belong there" if extra else ""
+
+
+def starts_misfit(starts: Piece, end: int) -> bool:
+    """Whether places of rows do not lead from 0 to the end; that they ascend is a rule."""
+    return len(starts) == 0 or starts[0] != 0 or starts[-1] != end
+
+
+# -- plain values -------------------------------------------------------------------------------
+
+WHOLE, NUMBER, TEXT, FLAG, NOTHING, ANYTHING = "whole", "number", "text", "flag", None, "anything"
+
+
+def check_plain(value: Any, shape: Any, where: str) -> None:
+    """Refuse plain values of a manifest that are not of the types they must be.
+
+    Parameters
+    ----------
+    value : plain JSON
+        What was read.
+    shape : str, None, dict, list or tuple
+        One of the words above; a dict of the keys that must be there (those that end in "?" need
+        not be) and the shapes of their values; a list with the shape of all its members; a tuple of
+        shapes of which one is enough.
+    where : str
+        What to call it in the sentence.
+
+    Raises
+    ------
+    ValueError
+        It says which value is wrong.
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} is not a dictionary")
+        for key, inner in shape.items():
+            name = key.removesuffix("?")
+            if name in value:
+                check_plain(value[name], inner, f"{where}.{name}")
+            elif name == key:
+                raise ValueError(f"{where}.{name} is missing")
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list")
+        for k, member in enumerate(value):
+            check_plain(member, shape[0], f"{where}[{k}]")
+    elif isinstance(shape, tuple):
+        if not any(_fits(value, one, where) for one in shape):
+            raise ValueError(f"{where} is of a wrong type")
+    elif not _is(value, shape):
+        raise ValueError(f"{where} is not {_NAMES[shape]}")
+
+
+_NAMES = {
+    WHOLE: "a whole number", NUMBER: "a finite number", TEXT: "text", FLAG: "true or false",
+    NOTHING: "null",
+}  # fmt: skip
+
+
+def _is(value: Any, word: str | None) -> bool:
+    if word == WHOLE:
+        return type(value) is int and abs(value) < 1 << 63
+    if word == NUMBER:
+        return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+    if word == TEXT:
+        return isinstance(value, str)
+    if word == FLAG:
+        return isinstance(value, bool)
+    return word == ANYTHING or value is None
+
+
+def _fits(value: Any, shape: Any, where: str) -> bool:
+    try:
+        check_plain(value, shape, where)
+    except ValueError:
+        return False
+    return True
+
+
+def refuse_unless(good: bool, sentence: str) -> None:
+    """Raise InputError with a sentence, if something is not so."""
+    if not good:
+        raise InputError(sentence)
