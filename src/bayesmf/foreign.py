@@ -24,7 +24,9 @@ def polars_errors(*more: type[BaseException]) -> tuple[type[BaseException], ...]
 
 def reason_of(error: BaseException) -> str:
     """Give the first line of what another library said, as much of it as one reads."""
-    return cut(str(error).strip().partition("\n")[0].rstrip(".: "), _LONGEST) or "no reason given"
+    # Of the system's errors without the name, which the sentence has already.
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return cut(said.strip().partition("\n")[0].rstrip(".: "), _LONGEST) or "no reason given"
 
 
 def cut(text: str, longest: int) -> str:

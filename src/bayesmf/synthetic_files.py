@@ -85,13 +85,14 @@ def _sink(frames: Iterator[pl.DataFrame], file: BinaryIO, path: Path) -> None:
     """Write frames to a file, which will be `path`."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        _write_parquet(frames, file.name)
+        # By its name, which all versions of polars take, unless it cannot be said in UTF-8.
+        _write_parquet(frames, file.name if file.name.isprintable() else file)
         return
     for k, frame in enumerate(frames):
         frame.write_csv(file, include_header=k == 0, separator="," if suffix == ".csv" else "\t")
 
 
-def _write_parquet(frames: Iterator[pl.DataFrame], path: str) -> None:
+def _write_parquet(frames: Iterator[pl.DataFrame], target: str | BinaryIO) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -107,7 +108,7 @@ def _write_parquet(frames: Iterator[pl.DataFrame], path: str) -> None:
 
     schema = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32}
     try:
-        register_io_source(source, schema=schema).sink_parquet(path)
+        register_io_source(source, schema=schema).sink_parquet(target)
     except Exception:
         # Polars reports an error of its source in an exception of its own: a full disk must
         # stay what it is.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
-from bayesmf.replacing import check_replaceable, replacing
+from bayesmf.replacing import check_replaceable, replacing, writing
 from bayesmf.wording import printable, short
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}")
     check_output(path)
-    if any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
+    with writing(path):
+        same = any(path.exists() and other.exists() and path.samefile(other) for other in inputs)
+    if same:
         raise InputError(f"{path} is also read from: choose another name")
     check_replaceable(path)
 
