@@ -95,9 +95,8 @@ def test_repeated_cells_of_a_sparse_matrix_are_summed(kind):
     for dtype in (np.int8, np.float32):
         data = kind(cells, shape=(2, 2), dtype=dtype)
         made = Ratings.of(data)
-        assert made.users.tolist() == [0, 1, 1]
-        assert made.items.tolist() == [0, 0, 1]
-        assert made.rating.tolist() == [200, 0, 3]  # a stored zero is a rating
+        found = sorted(zip(made.users, made.items, made.rating, strict=True))
+        assert found == [(0, 0, 200), (1, 0, 0), (1, 1, 3)]  # a stored zero is a rating
         assert data.nnz == 4
         assert data.dtype == dtype
     assert [ids.to_list() for ids in pairs_of(data)] == [[0, 1, 1], [0, 0, 1]]
@@ -111,6 +110,14 @@ def test_repeated_cells_by_rows_are_summed():
     assert Ratings.of(unsorted).rating.tolist() == [1, 2, 3]
     wide = sp.coo_matrix(([1, 2], ([2**40, 2**40], [5, 5])), shape=(2**41, 2**41))
     assert Ratings.of(wide).rating.tolist() == [3]
+
+
+def test_sums_of_cells_that_are_no_ratings():
+    cells = ([True, True, True], ([0, 0, 1], [0, 0, 1]))
+    assert Ratings.of(sp.coo_matrix(cells)).rating.tolist() == [1, 1]
+    far = sp.coo_matrix(([3e38, 3e38], ([0, 0], [0, 0])))
+    with pytest.raises(InputError, match="too large"):
+        Ratings.of(far)
 
 
 def test_cells_outside_of_a_sparse_matrix_are_refused():

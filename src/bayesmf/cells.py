@@ -66,15 +66,25 @@ def _plain_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
     import polars as pl
 
     if column.dtype.is_float():
-        whole = 2**24 if column.dtype == pl.Float32 else 2**53
-        far = column.is_finite() & (column.abs() > whole)
-        if far.any():
-            row = first_true(far)
-            raise InputError(
-                f"{place(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot"
-                f" tell integers above {whole} apart: pass ids as integers or as text."
-            )
+        _refuse_far_ids(column, what, place)
     return pl.Series(as_ids(column, what=f"{what} id", place=place))
+
+
+def _refuse_far_ids(column: pl.Series, what: str, place: Place) -> None:
+    """Refuse integers that a float cannot tell from the next ones: two ids would be one."""
+    import polars as pl
+
+    whole = float(2**24 if column.dtype == pl.Float32 else 2**53)
+    low, high = (float(x or 0.0) for x in (column.min(), column.max()))  # type: ignore[arg-type]
+    if -whole <= low <= high <= whole:
+        return
+    far = column.is_finite() & (column.abs() > whole)
+    if far.any():
+        row = first_true(far)
+        raise InputError(
+            f"{place(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot tell"
+            f" integers above {whole:.0f} apart: pass ids as integers or as text."
+        )
 
 
 def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:

@@ -143,6 +143,9 @@ class Ratings(Splitting, Tabular):
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
         check_duplicates(duplicates)
+        if hasattr(data, "tocoo"):
+            # One cell, and one rating, however often it is stored: to SciPy it is their sum.
+            duplicates = "sum"
         table = table_of(data, columns)
         if table is None:
             raise InputError(
@@ -367,7 +370,8 @@ class Ratings(Splitting, Tabular):
         last, value = last_of_repeats(key[order], self.rating[order], times, duplicates)
         last = order[last]
         self.rating[last] = value
-        warn_of_repeats(extra, len(key), duplicates)
+        if duplicates != "sum":
+            warn_of_repeats(extra, len(key), duplicates)
         keep = ~repeated
         keep[last] = True
         self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]
