@@ -17,7 +17,9 @@ def folder(tmp_path):
 
 def sign(folder, **changes):
     """Change the manifest as somebody would who knows the format."""
-    manifest = json.loads((folder / "manifest.json").read_bytes()) | changes
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest |= {k: changes.pop(k) for k in list(changes) if k in manifest}
+    manifest["meta"] |= changes
     raw = json.dumps(manifest).encode()
     (folder / "manifest.json").write_bytes(raw)
     (folder / "manifest.sha256").write_text(hashlib.sha256(raw).hexdigest() + "\n")
@@ -77,27 +79,29 @@ def test_another_manifest(folder):
     (folder / "manifest.json").write_bytes(raw.replace(b'"low": 1.0', b'"low": 2.0'))
     assert_refused(folder, "does not have the digest noted")
     (folder / "manifest.json").write_bytes(b"{")
-    assert_refused(folder, "not JSON")
+    assert_refused(folder, "does not have the digest noted")
     (folder / "manifest.json").write_bytes(raw)
     (folder / "manifest.sha256").unlink()
     assert_refused(folder, r"manifest.sha256 is missing")
-    sign(folder, format_version=2)
-    assert_refused(folder, "format version 2, this bayesmf reads 1: pack")
-    sign(folder, format_version=1, levels="none")
-    assert_refused(folder, "does not describe")
+    sign(folder, format_version=3)
+    assert_refused(folder, "newer format version 3, this bayesmf reads up to 2: upgrade")
+    sign(folder, format_version=1)
+    assert_refused(folder, "old format version 1, this bayesmf reads 2: pack the ratings again")
+    sign(folder, format_version=2, levels="none")
+    assert_refused(folder, "meta.levels is of a wrong type")
     sign(folder, levels=None)
-    assert_refused(folder, "by_user_value.npy has another type")
+    assert_refused(folder, "by_user_value.npy is uint8")
     sign(folder, n_ratings=899)
     assert_refused(folder, "does not fit the ratings")
     sign(folder, n_users=7)
-    assert_refused(folder, "by_user_starts.npy has another type or length")
+    assert_refused(folder, "by_user_starts.npy does not fit")
     sign(folder, format="bayesmf-model")
     assert_refused(folder, "of another kind")
     assert not PackedRatings.is_packed(folder)
 
 
 def test_no_packed_ratings(tmp_path):
-    assert_refused(tmp_path / "none", "There are no packed ratings at")
+    assert_refused(tmp_path / "none", "There is no packed ratings folder")
     assert_refused(tmp_path, "does not hold packed ratings: make them with bayesmf pack")
     (tmp_path / ".none.packing").mkdir()
     assert_refused(tmp_path / "none", "is not finished: run it again")

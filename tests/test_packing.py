@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bayesmf import InputError, PackedRatings, Ratings, pack, packing, runs
+from bayesmf import InputError, PackedRatings, Ratings, exchange, pack, runs
+from bayesmf.journal import Journal
 from bayesmf.packed import work_folder
 from bayesmf.row_lists import sort_rows
 
@@ -290,42 +291,44 @@ def test_going_on_after_every_step(tmp_path, name, lose_note):
         shutil.rmtree(out)
 
 
-@pytest.mark.parametrize("call", ["rmtree", "replace"])
-@pytest.mark.parametrize("number", [0, 1])
-def test_going_on_from_the_last_moments(tmp_path, monkeypatch, call, number):
-    """Killed before or between the renames that replace a folder, or while cleaning up."""
+@pytest.mark.parametrize("exchanged", [True, False])
+@pytest.mark.parametrize("moment", range(4))
+def test_going_on_from_the_last_moments(tmp_path, monkeypatch, moment, exchanged):
+    """Killed before, between and after the renames that replace a folder, or while cleaning up."""
     old, new = (write(tmp_path, frame(seed=k), f"{k}.csv") for k in range(2))
     pack(old, tmp_path / "out")
-    home, seen = (shutil, []) if call == "rmtree" else (os, [])
-    real = getattr(home, call)
+    moments = []
 
-    def kill(*args, **options):
-        ours = call == "rmtree" or "result" in str(args[0]) or "result" in str(args[1])
-        seen.extend([1] * (ours or args[1].name == "old"))
-        if len(seen) > number:
-            raise Killed
-        return real(*args, **options)
+    def killed_at(function):
+        def kill(*args, **options):
+            moments.append(function.__name__)
+            if len(moments) > moment:
+                raise Killed
+            return function(*args, **options)
 
-    notes = []
-    begin = {"progress": lambda *step: notes.append(step) or arm(step)}
+        return kill
 
-    def arm(step):
-        if step[2] == "finished":
-            monkeypatch.setattr(home, call, kill)
+    def arm(done, total, stage):
+        if stage == "finished":
+            monkeypatch.setattr(os, "replace", killed_at(os.replace))
+            monkeypatch.setattr(os, "unlink", killed_at(os.unlink))
+            real = exchange.exchange if exchanged else lambda one, other: False
+            monkeypatch.setattr(exchange, "exchange", killed_at(real))
 
     with pytest.raises(Killed):
-        pack(new, tmp_path / "out", overwrite=True, **begin)
+        pack(new, tmp_path / "out", overwrite=True, progress=arm)
     monkeypatch.undo()
     again = Until(1000)
     finished = pack(new, tmp_path / "out", overwrite=True, progress=again)
     assert not again.seen
     assert_same(finished, Ratings.read(new))
-    assert sorted(os.listdir(tmp_path)) == ["0.csv", "1.csv", "out"]
+    left = {name for name in os.listdir(tmp_path) if not name.startswith(".bayesmf-old-")}
+    assert left == {"0.csv", "1.csv", "out"}
 
 
 def test_a_result_that_was_taken_away_is_made_again(tmp_path, monkeypatch):
     path = write(tmp_path, frame(), "a.csv")
-    monkeypatch.setattr(packing, "remove", lambda folder: None)
+    monkeypatch.setattr(Journal, "remove", lambda self: None)
     pack(path, tmp_path / "out")
     monkeypatch.undo()
     shutil.rmtree(tmp_path / "out")

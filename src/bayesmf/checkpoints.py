@@ -17,7 +17,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,8 @@ from typing import Any, NamedTuple
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
+from bayesmf.exchange import FILES, HIDDEN
+from bayesmf.folders import remove_known
 from bayesmf.identity import difference
 from bayesmf.journal import only_one
 from bayesmf.places import (
@@ -36,8 +37,10 @@ from bayesmf.places import (
     sync_folder,
     temporary_name,
 )
+from bayesmf.snapshot_parts import Expecting
 from bayesmf.snapshots import Arrays, Plain
-from bayesmf.storage import DIGEST, Kind, read_folder, write_folder
+from bayesmf.storage import Kind, open_folder, read_folder, write_folder
+from bayesmf.verifying import check_all
 
 log = logging.getLogger("bayesmf")
 
@@ -47,7 +50,8 @@ CHAIN = Kind("bayesmf-checkpoint", "checkpoint", CURE)
 BATCH = Kind("bayesmf-draws", "batch", CURE)
 
 _RUN = "run"
-_ROUND = re.compile(r"round-(\d{9,})")
+_ROUND = re.compile(r"round-(\d{9,15})")
+_BATCH = re.compile(r"draws-\d{6,12}-\d{6,12}-[0-9a-f]{8}")
 _OURS = re.compile(r"lock|run|chain-\d+|\.bayesmf-.*")
 
 
@@ -206,7 +210,7 @@ class ChainFolder:
                 if name.startswith("draws-") and name not in used:
                     _remove(self._path / name)
 
-    def load(self) -> Loaded | None:
+    def load(self, expecting: Expecting) -> Loaded | None:
         """The newest sound checkpoint, None if there is none at all.
 
         Those that are not sound are removed, unless none is.
@@ -215,10 +219,11 @@ class ChainFolder:
         found = None
         for t in sorted(self._rounds(), reverse=True):
             try:
-                arrays, meta = read_folder(self._round(t), CHAIN)
+                arrays, meta = read_folder(self._round(t), CHAIN, expecting.chain)
                 batches = [Batch(*batch) for batch in meta["batches"]]
                 if found is None:
-                    draws = [self._read_batch(batch) for batch in batches]
+                    draws = [self._read_batch(batch, expecting) for batch in batches]
+                    self._check_counts(t, meta, batches)
                     found = Loaded(arrays, meta["chain"], meta["room"], draws)
                     self._batches = batches
                 self._named[t] = {batch.name for batch in batches}
@@ -234,12 +239,19 @@ class ChainFolder:
             _remove(self._round(t))
         return found
 
-    def _read_batch(self, batch: Batch) -> Draws:
+    def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
+        if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
+            raise InputError(f"The checkpoint {self._round(t)} is not what its name says; {CURE}.")
+
+    def _read_batch(self, batch: Batch, expecting: Expecting) -> Draws:
         path = self._path / batch.name
-        arrays, _ = read_folder(path, BATCH)
-        if (path / DIGEST).read_text() != f"{batch.digest}\n":
+        if not _BATCH.fullmatch(batch.name):
+            raise InputError(f"A checkpoint in {self._path} names no batch of it; {CURE}.")
+        found = open_folder(path, BATCH, expecting.batch)
+        check_all(found.claims.values())
+        if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:
             raise InputError(f"The batch folder {path} is not the one that was noted; {CURE}.")
-        return Draws.from_arrays(arrays)
+        return Draws.from_arrays(found.arrays)
 
     def _rounds(self) -> list[int]:
         found = map(_ROUND.fullmatch, os.listdir(self._path))
@@ -254,10 +266,11 @@ def _remove(path: Path) -> None:
     aside = temporary_name(path)
     with contextlib.suppress(OSError):
         os.replace(path, aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_known(aside, FILES)
 
 
 def _sweep(folder: Path) -> None:
     """Remove what a process that was killed has left; only the holder of the lock may do that."""
     for left in folder.glob(".bayesmf-*"):
-        shutil.rmtree(left, ignore_errors=True)
+        if HIDDEN.fullmatch(left.name):
+            remove_known(left, FILES)

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import InputError
-
 Piece = NDArray[Any]
 
 
@@ -79,7 +77,19 @@ def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str
 
 def starts_misfit(starts: Piece, end: int) -> bool:
     """Whether places of rows do not lead from 0 to the end; that they ascend is a rule."""
-    return len(starts) == 0 or starts[0] != 0 or starts[-1] != end
+    return starts.ndim != 1 or len(starts) == 0 or starts[0] != 0 or starts[-1] != end
+
+
+def ids_expected(arrays: Mapping[str, Piece], side: str) -> tuple[dict[str, Expected], int]:
+    """Ids as integers, or as text and where each begins, and how many; IdMap sees their order."""
+    if (name := f"{side}_id_ids") in arrays:
+        n = arrays[name].size
+        return {name: Expected("i8", (n,), ASCENDING)}, n
+    text, offsets = f"{side}_id_bytes", f"{side}_id_offsets"
+    size, n = arrays[text].size, arrays[offsets].size - 1
+    if starts_misfit(arrays[offsets], size):
+        raise ValueError(f"{offsets}.npy does not fit {text}.npy")
+    return {text: Expected("u1", (size,), ANY), offsets: Expected("i8", (n + 1,), ASCENDING)}, n
 
 
 # -- plain values -------------------------------------------------------------------------------
@@ -151,9 +161,3 @@ def _fits(value: Any, shape: Any, where: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def refuse_unless(good: bool, sentence: str) -> None:
-    """Raise InputError with a sentence, if something is not so."""
-    if not good:
-        raise InputError(sentence)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
+import os
 import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.params import Params, Precisions, RowPrior, Rows
+
+log = logging.getLogger("bayesmf")
 
 # Smaller arrays of draws stay in memory; larger ones are mapped, so the system may page them out.
 MAP_ABOVE_BYTES = 32 << 20
@@ -207,12 +210,35 @@ def _let_go(array: Rows) -> None:
 
 
 def allocate(n: int, shape: tuple[int, ...]) -> Rows:
-    """An array for n draws: in memory where it is small, else in a temporary file."""
-    if 4 * n * int(np.prod(shape)) < MAP_ABOVE_BYTES:
-        return np.empty((n, *shape), np.float32)
-    folder = tempfile.TemporaryDirectory(prefix="bayesmf-draws-")
-    array = np.lib.format.open_memmap(
-        Path(folder.name) / "draws.npy", "w+", np.float32, (n, *shape)
-    )
-    weakref.finalize(array, folder.cleanup)  # views keep the array, the array keeps the file
-    return array
+    """An array for n draws: in memory where it is small, else in a temporary file.
+
+    The file has no name, so that nothing is left of it however the process ends, and all of its
+    room is taken now: a page for which a disk has no room is a signal that ends the process. Where
+    there is not enough, memory is taken after all.
+    """
+    size = 4 * n * int(np.prod(shape))
+    if size >= MAP_ABOVE_BYTES:
+        try:
+            with tempfile.TemporaryFile(prefix="bayesmf-draws-") as file:
+                _take_room(file.fileno(), size)
+                return np.memmap(file, np.float32, "r+", 0, (n, *shape))  # keeps it open
+        except OSError as error:
+            _warn_once(error.strerror or str(error))
+    return np.empty((n, *shape), np.float32)
+
+
+def _take_room(handle: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+        return
+    piece = bytes(1 << 20)
+    for at in range(0, size, len(piece)):
+        os.write(handle, piece[: size - at])
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    log.warning(
+        "the temporary folder has no room for draws (%s): they are kept in memory; TMPDIR can name "
+        "another folder", reason,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ import errno
 import logging
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +100,8 @@ def _libc() -> ctypes.CDLL | None:
 
 def _step_aside(temporary: Path, target: Path) -> None:
     """Rename twice; put the old one back if the second fails."""
-    aside = temporary_name(target)
+    # Not a name that is swept: killed here, it is the only one there is.
+    aside = target.parent / f".bayesmf-old-{secrets.token_hex(6)}"
     os.replace(target, aside)
     try:
         os.replace(temporary, target)

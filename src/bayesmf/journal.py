@@ -1,37 +1,50 @@
-"""What a long job has finished, noted on the disk so that it can go on after a crash."""
+"""What a long job has finished, noted on the disk so that it can go on after a crash.
+
+The notes are in the job's own folder. Nothing is touched in a folder that is not one, and in one
+nothing but what the job writes: a folder may have any name, and anything may be behind a name.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
-import shutil
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
+from bayesmf.exchange import one_writer
+from bayesmf.folders import Folder, foreign_name, is_real_folder, remove_known
 from bayesmf.places import sync_folder
 
 _NAME = "journal"
 _LOCK = "lock"
+_PART = "journal.part"
+# Some hundred bytes for each chunk of millions of ratings.
+_MOST_BYTES = 1 << 28
 
 
 class Journal:
     """Notes of the finished steps of a job, one line each, in the job's own folder.
 
-    The folder is emptied when it belongs to another job.
+    The folder is emptied when it belongs to another job of the same kind.
 
     Parameters
     ----------
     folder
-        The folder of the job; made where it is missing.
+        The folder of the job, which is there and is ours (`only_one`).
     job
-        All that the result depends on, as plain JSON.
+        All that the result depends on, as plain JSON; ``kind`` says what kind of a job it is.
+    known
+        What names of files the job writes, as for `bayesmf.folders.foreign_name`.
     """
 
-    def __init__(self, folder: Path, job: dict[str, Any]) -> None:
-        self.folder, self._path = folder, folder / _NAME
+    def __init__(self, folder: Path, job: dict[str, Any], known: re.Pattern[str]) -> None:
+        self.folder, self._path, self._known = folder, folder / _NAME, _with_own(known)
         self._job: dict[str, Any] = json.loads(json.dumps(job))
         lines = read_notes(folder)
         self.notes: list[dict[str, Any]] = lines[1:]
@@ -43,9 +56,18 @@ class Journal:
 
     def restart(self) -> None:
         """Forget what is finished, and remove it."""
-        _empty(self.folder)
+        remove_known(self.folder, self._but(_LOCK, _NAME))
         self.notes = []
         self._write([self._job])
+
+    def remove(self) -> None:
+        """Remove the folder; the journal goes last, so that this too can be done again."""
+        remove_known(self.folder, self._but(_LOCK), last=_NAME)
+        remove_known(self.folder, self._known)
+
+    def _but(self, *names: str) -> re.Pattern[str]:
+        kept = "|".join(map(re.escape, names))
+        return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
 
     def of(self, step: str) -> list[dict[str, Any]]:
         """Give the notes of a step, in the order in which they were made."""
@@ -65,7 +87,7 @@ class Journal:
         for folder in (self.folder, *filter(Path.is_dir, self.folder.iterdir())):
             sync_folder(folder)
         found: dict[str, Any] = json.loads(json.dumps({"step": step, **what}))
-        with self._path.open("ab") as stream:
+        with _open_own(self._path, os.O_WRONLY | os.O_APPEND) as stream:
             stream.write(_line(found))
             stream.flush()
             os.fsync(stream.fileno())
@@ -73,8 +95,9 @@ class Journal:
         return found
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        part = self._path.with_suffix(".part")
-        with part.open("wb") as stream:
+        part = self.folder / _PART
+        part.unlink(missing_ok=True)  # it may be a link by now
+        with _open_own(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as stream:
             stream.write(b"".join(map(_line, lines)))
             stream.flush()
             os.fsync(stream.fileno())
@@ -83,21 +106,31 @@ class Journal:
 
 
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def only_one(
+    folder: Path, kind: str | None = None, known: re.Pattern[str] | None = None
+) -> Iterator[None]:
     """Make a job's folder and keep other processes out of it; a crash lets them in again.
 
     Parameters
     ----------
     folder
         The folder of the job.
+    kind, known
+        If given, a folder that is there must have a journal of that kind, and nothing but what
+        such a job writes; InputError says what else there is, and nothing is touched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if known is not None and kind is not None:
+        with one_writer(folder.parent):
+            _check_own(folder, kind, _with_own(known))
+            folder.mkdir(exist_ok=True)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
-    with (folder / _LOCK).open("ab") as stream:
+    with _open_own(folder / _LOCK, os.O_RDWR | os.O_CREAT) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -107,35 +140,75 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
+def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
+    """Refuse a folder that is there and is not that of such a job, or holds something else."""
+    if not os.path.lexists(folder):
+        return
+    if not is_real_folder(folder):
+        raise InputError(
+            f"{folder} is a link or a file, where a folder for unfinished work belongs: move it"
+            " away."
+        )
+    foreign, names = foreign_name(folder, known), set(os.listdir(folder))
+    begun = names <= {_LOCK, _PART}  # killed before its first note
+    if foreign is None and (begun or _is_of(folder, kind)):
+        return
+    what = "no notes of unfinished work" if foreign is None else repr(foreign)
+    raise InputError(
+        f"{folder} holds {what}, so it is not ours alone and nothing in it is touched: move it"
+        " away, or choose another place for the result."
+    )
+
+
+def _is_of(folder: Path, kind: str) -> bool:
+    notes = read_notes(folder)
+    return bool(notes) and notes[0]["kind"] == kind
+
+
+def _with_own(known: re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile(f"{_LOCK}|{_NAME}|{re.escape(_PART)}|{known.pattern}")
+
+
+def _open_own(path: Path, flags: int) -> Any:
+    """Open a regular file of a job, never what a link or a pipe of that name leads to."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise _not_regular(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_regular(path)
+    return os.fdopen(handle, "ab" if flags & os.O_APPEND else "r+b" if flags & os.O_RDWR else "wb")
+
+
+def _not_regular(path: Path) -> InputError:
+    return InputError(f"{path} is not a regular file, as it was when we wrote it: move it away.")
+
+
 def _line(note: dict[str, Any]) -> bytes:
     return (json.dumps(note, allow_nan=False) + "\n").encode()
 
 
 def read_notes(folder: Path) -> list[dict[str, Any]]:
     """Read what is noted in a job's folder: the job, then its finished steps."""
-    try:
-        *lines, _ = (folder / _NAME).read_bytes().split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
+    if not is_real_folder(folder):
         return []
-    found = []
+    try:
+        with Folder(folder) as opened:
+            *lines, _ = opened.read(_NAME, _MOST_BYTES).split(b"\n")
+    except FileNotFoundError:
+        return []
+    found: list[dict[str, Any]] = []
     for line in lines:
         try:
-            found.append(json.loads(line))
-        except ValueError:
+            note = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(note, dict) or not isinstance(note.get("step" if found else "kind"), str):
+            break
+        found.append(note)
     return found
-
-
-def remove(folder: Path) -> None:
-    """Remove a job's folder; the journal goes last, so that this too can be done again."""
-    with contextlib.suppress(OSError):
-        _empty(folder, but=(_LOCK, _NAME))
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _empty(folder: Path, but: tuple[str, ...] = (_LOCK,)) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name not in but:
-            path.unlink()

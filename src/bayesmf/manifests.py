@@ -26,9 +26,11 @@ class Kind(NamedTuple):
     format: str
     noun: str
     cure: str
+    version: int = FORMAT_VERSION
 
 
 MODEL = Kind("bayesmf-model", "model", "restore it or fit again")
+PACKED = Kind("bayesmf-ratings", "packed ratings", "restore it or pack the ratings again", 2)
 
 
 def digest_line(raw: bytes) -> bytes:
@@ -41,8 +43,8 @@ def damaged(folder: Path, what: str, kind: Kind) -> InputError:
     return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}.")
 
 
-def read_manifest(folder: Folder, kind: Kind) -> dict[str, Any]:
-    """Return the manifest once its digest and its format version are found good."""
+def read_manifest(folder: Folder, kind: Kind) -> tuple[dict[str, Any], str]:
+    """Return the manifest, once its digest and format version are found good, and the digest."""
     path, present = folder.path, set(folder.names())
     if not {MANIFEST, DIGEST} & present:
         raise InputError(
@@ -67,7 +69,7 @@ def read_manifest(folder: Folder, kind: Kind) -> dict[str, Any]:
             f"{path} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
         )
     _check_version(path, manifest.get("format_version"), kind)
-    return manifest
+    return manifest, line.decode().strip()
 
 
 def _no_number(word: str) -> None:
@@ -77,10 +79,15 @@ def _no_number(word: str) -> None:
 def _check_version(folder: Path, version: object, kind: Kind) -> None:
     if type(version) is not int or version < 1:
         raise damaged(folder, f"{MANIFEST} states no valid format version", kind)
-    if version > FORMAT_VERSION:
+    if version > kind.version:
         raise InputError(
             f"The {kind.noun} in {folder} was written by a newer format version {version}, "
-            f"this bayesmf reads up to {FORMAT_VERSION}: upgrade bayesmf."
+            f"this bayesmf reads up to {kind.version}: upgrade bayesmf."
+        )
+    if version < kind.version:
+        raise InputError(
+            f"The {kind.noun} in {folder} has the old format version {version}, this bayesmf reads "
+            f"{kind.version}: {kind.cure.rpartition(' or ')[2]}."
         )
 
 

@@ -52,7 +52,8 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     for name, given in (("verify", verify), ("mmap", mmap)):
         if not isinstance(given, bool):
             raise InputError(f"{name} must be True or False; got {given!r}")
-    arrays, meta, claims = storage.open_folder(path, expects=model_expected, mapped=mmap)
+    mode = "r" if mmap else None
+    arrays, meta, claims, _ = storage.open_folder(path, expects=model_expected, mode=mode)
     if not verify:  # digests, that is: numbers are looked at all the same
         claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
     try:

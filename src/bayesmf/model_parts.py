@@ -22,6 +22,7 @@ from bayesmf.contents import (
     Rule,
     below,
     check_plain,
+    ids_expected,
     starts_misfit,
 )
 
@@ -60,12 +61,15 @@ def check_meta(meta: dict[str, Any]) -> None:
 
 
 def draws_expected(
-    arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int, n_factors: int
+    arrays: Mapping[str, NDArray[Any]],
+    n_users: int,
+    n_items: int,
+    width: int,
+    Lambda_shape: tuple[int, ...],
 ) -> dict[str, Expected]:
     """What arrays of draws must be, their number being that of `tau`."""
-    n, width = len(arrays["tau"]), n_factors + (arrays["users"].shape[-1:] == (n_factors + 1,))
-    full = arrays["user_lambda"].ndim == 3
-    Lambda = Expected("f8", (n, width, width) if full else (n, width), FINITE if full else POSITIVE)
+    n = arrays["tau"].size
+    Lambda = Expected("f8", (n, *Lambda_shape), FINITE if len(Lambda_shape) == 2 else POSITIVE)
     mu = Expected("f8", (n, width))
     expected = {
         "users": Expected("f4", (n, n_users, width)), "items": Expected("f4", (n, n_items, width)),
@@ -83,9 +87,12 @@ def model_expected(
     """What each array of a model must be; ValueError where that does not fit together."""
     check_meta(meta)
     report, n_factors = meta["report"], meta["units"]["n_factors"]
-    (user_ids, n_users), (item_ids, n_items) = (_ids_expected(arrays, s) for s in ("user", "item"))
-    n_ratings = len(arrays["seen_items"])
-    expected = draws_expected(arrays, n_users, n_items, n_factors)
+    (user_ids, n_users), (item_ids, n_items) = (ids_expected(arrays, s) for s in ("user", "item"))
+    n_ratings = arrays["seen_items"].size
+    width = n_factors + (arrays["users"].shape[-1:] == (n_factors + 1,))
+    full = arrays["user_lambda"].ndim == 3
+    shape = (width, width) if full else (width,)
+    expected = draws_expected(arrays, n_users, n_items, width, shape)
     expected |= {
         "seen_starts": Expected("i8", (n_users + 1,), ASCENDING),
         "seen_items": Expected("i4", (n_ratings,), below(n_items)),
@@ -97,23 +104,11 @@ def model_expected(
         rows = arrays["history"].shape[:1]
         expected["history"] = Expected("f8", (*rows, len(columns)), ANY)
     told = report["users"], report["items"], report["ratings"], report["draws"], report["factors"]
-    if told != (n_users, n_items, n_ratings, len(arrays["tau"]), n_factors) or 0 in told:
+    if told != (n_users, n_items, n_ratings, arrays["tau"].size, n_factors) or 0 in told:
         raise ValueError("meta.report does not fit the arrays")
     if starts_misfit(arrays["seen_starts"], n_ratings):
         raise ValueError("seen_starts.npy does not fit seen_items.npy")
     return expected
-
-
-def _ids_expected(arrays: Mapping[str, NDArray[Any]], side: str) -> tuple[dict[str, Expected], int]:
-    """Ids as integers, or as text and where each begins, and how many; IdMap sees their order."""
-    if (name := f"{side}_id_ids") in arrays:
-        n = arrays[name].size
-        return {name: Expected("i8", (n,), ASCENDING)}, n
-    text, offsets = f"{side}_id_bytes", f"{side}_id_offsets"
-    size, n = arrays[text].size, arrays[offsets].size - 1
-    if starts_misfit(arrays[offsets], size):
-        raise ValueError(f"{offsets}.npy does not fit {text}.npy")
-    return {text: Expected("u1", (size,), ANY), offsets: Expected("i8", (n + 1,), ASCENDING)}, n
 
 
 def precise(Lambda: NDArray[np.float64]) -> bool:

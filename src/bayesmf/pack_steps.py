@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.folders import Folder
 from bayesmf.ids import IdMap
 from bayesmf.journal import Journal
-from bayesmf.packed import file_digest, write_manifest
+from bayesmf.manifests import DIGEST, MANIFEST, PACKED
+from bayesmf.npy import read_array
+from bayesmf.pack_values import about_values, all_levels, joint_moments
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
-from bayesmf.row_lists import MOST_LEVELS, RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.row_lists import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.runs import (
     CodedValues,
     Runs,
@@ -26,13 +30,16 @@ from bayesmf.runs import (
     UserRun,
     group_by_user,
     read_ids,
-    seal,
     union_ids,
-    write_part,
-    write_raw,
 )
-from bayesmf.storage import DIGEST, write_array
+from bayesmf.storage import write_array, write_manifest
 from bayesmf.streams import Bookmark, RatingFile, read_chunks
+from bayesmf.written import Written, are_sound, seal
+
+log = logging.getLogger("bayesmf")
+
+# What may come up where notes or files are not what was written.
+_DAMAGE = (KeyError, ValueError, TypeError, IndexError, OverflowError, FileNotFoundError)
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], Any]
@@ -80,16 +87,51 @@ class Packing:
         self.chunk, self.stretch = chunk, stretch
         self.progress = progress or (lambda done, total, stage: None)
         self.result = journal.folder / "result"
+        self.written = Written(journal.folder)
 
     def run(self) -> None:
-        """Do what is left to do."""
+        """Do what is left to do; all of it, if what is there is not what was noted."""
         if self.journal.of("finish"):
             return
+        if self.journal.notes:
+            try:
+                if self._is_sound():
+                    return self._run()
+            except InputError:
+                raise
+            except _DAMAGE:
+                pass
+            log.warning(
+                "what a packing that was stopped has left in %s is damaged: all is done again",
+                self.journal.folder,
+            )
+            self.journal.restart()
+            self.written = Written(self.journal.folder)
+        self._run()
+
+    def _is_sound(self) -> bool:
+        """Whether the files are those that were written."""
+        numbered, coded = self.journal.of("number"), bool(self.journal.of("code"))
+        entries = numbered[0]["arrays"] if numbered else {}
+        return all(
+            _file_digest(self.result / f"{name}.npy") == entry["sha256"]
+            for name, entry in entries.items()
+        ) and are_sound(
+            self.journal.folder,
+            [note["pieces"] for note in self.journal.notes],
+            gone=lambda name: coded and name.startswith(("users/", "value.")),
+        )
+
+    def _note(self, step: str, **what: Any) -> None:
+        """Note a step, with what was written in it."""
+        self.journal.note(step, pieces=self.written.take(), **what)
+
+    def _run(self) -> None:
         self.result.mkdir(exist_ok=True)
         # Times only tell which of several ratings is the last.
         timed = self.duplicates != "error" and all(file.timed() for file in self.files)
-        self.user_runs = Runs(self.journal.folder / "users", timed)
-        self.item_runs = Runs(self.journal.folder / "items")
+        self.user_runs = Runs(self.journal.folder / "users", self.written, timed)
+        self.item_runs = Runs(self.journal.folder / "items", self.written)
         if not self.journal.of("number"):
             self.read()
             self.number()
@@ -109,7 +151,7 @@ class Packing:
         for run, place, done in ahead(self._grouped(start)):
             self.user_runs.write(k, run.lists, run.time)
             self.user_runs.write_ids(k, run.users, run.items)
-            self.journal.note("read", place=place)
+            self._note("read", place=place)
             self.progress(done, total, "reading")
             k += 1
         if not k:
@@ -138,7 +180,7 @@ class Packing:
             )
             runs.name_rows(k, user, item)
             runs.count_rows(k, counts)
-        self.journal.note(
+        self._note(
             "number",
             runs=n_runs,
             turned=sorted(runs.turned),
@@ -161,10 +203,10 @@ class Packing:
             first, lists = cuts[p], part.lists
             offset = sum(note["ratings"] for note in self.journal.of("user"))
             self._write_lists("user", first, offset, lists)
-            write_raw(self._coded(p), lists.value)
+            self.written.whole(self._coded(p), lists.value)
             self.item_runs.write(p, part.by_item)
             self.item_runs.name_rows(p, part.items)
-            self.journal.note("user", ratings=len(lists), repeats=part.repeats, **part.about)
+            self._note("user", ratings=len(lists), repeats=part.repeats, **part.about)
             self.progress(offset + len(lists), about["ratings"], "sorting by user")
 
     def _sorted_users(self, about: dict[str, Any], begin: int) -> Iterator[_Part]:
@@ -182,14 +224,16 @@ class Packing:
             items = np.flatnonzero(turned.counts())
             starts = np.append(turned.starts[items], len(turned))
             by_item = RowLists(starts, turned.other, turned.value)
-            about_values = _about_values(codes, levels)
-            yield _Part(lists, by_item, items.astype(np.int32), repeats, about_values)
+            values = about_values(codes, levels)
+            yield _Part(lists, by_item, items.astype(np.int32), repeats, values)
 
     def _coded(self, p: int) -> Path:
         return self.journal.folder / f"value.{p}"
 
     def _without_repeats(self, found: Stretch, first: int, n_rows: int, n_items: int) -> RowLists:
         row, other, rating, time = found
+        _check_range(row, n_rows)
+        _check_range(other, n_items)
         lists = sort_rows(row, other, rating, n_rows, n_items)
         at, of = _repeats(lists)
         if not len(at):
@@ -215,27 +259,30 @@ class Packing:
 
     def _id_arrays(self, side: str) -> dict[str, NDArray[Any]]:
         prefix = f"{side}_id_"
-        return {
-            file.stem.removeprefix(prefix): np.load(file, allow_pickle=False)
-            for file in self.result.glob(f"{prefix}*.npy")
-        }
+        with Folder(self.result) as folder:
+            names = [name for name in folder.names() if name.startswith(prefix)]
+            found = {}
+            for name in names:
+                with folder.open(name) as stream:
+                    found[name.removeprefix(prefix).removesuffix(".npy")] = read_array(stream)
+        return found
 
     def code(self) -> None:
         """Find the levels of all ratings, write the values by user, cut the items."""
         if not self.journal.of("code"):
             (about,) = self.journal.of("number")
             notes = self.journal.of("user")
-            levels = _all_levels([note["levels"] for note in notes])
+            levels = all_levels([note["levels"] for note in notes])
             values = CodedValues(self._coded, notes, levels)
             counts = np.zeros(about["n_items"], dtype=np.int64)
             offset = 0
             for p, note in enumerate(notes):
                 value = values(p, 0, note["ratings"])
-                write_part(self.result / "by_user_value.npy", offset, value)
+                self.written.part(self.result / "by_user_value.npy", offset, value)
                 self.item_runs.count_rows(p, counts)
                 offset += len(value)
             cuts = _cuts(counts, self.stretch)
-            self.journal.note("code", levels=levels, cuts=cuts, ratings=offset)
+            self._note("code", levels=levels, cuts=cuts, ratings=offset)
             self.progress(0, offset, "sorting by item")
         # From here on nobody reads them.
         shutil.rmtree(self.user_runs.folder, ignore_errors=True)
@@ -256,13 +303,15 @@ class Packing:
         ):
             offset = sum(note["ratings"] for note in self.journal.of("item"))
             self._write_lists("item", first, offset, lists)
-            write_part(self.result / "by_item_value.npy", offset, lists.value)
-            self.journal.note("item", ratings=len(lists))
+            self.written.part(self.result / "by_item_value.npy", offset, lists.value)
+            self._note("item", ratings=len(lists))
             self.progress(offset + len(lists), coded["ratings"], "sorting by item")
 
     def _gathered(self, cuts: list[int], runs: int, values: CodedValues) -> Iterator[RowLists]:
         for first, stop in pairwise(cuts):
             row, other, value, _ = self.item_runs.gather(runs, first, stop, values)
+            _check_range(row, stop - first)
+            _check_range(other, self.journal.of("number")[0]["n_users"])
             # Runs follow each other by user, so users ascend inside an item.
             yield group_rows(row, other, value, stop - first)
 
@@ -274,28 +323,26 @@ class Packing:
         arrays = dict(about["arrays"])
         arrays |= self._seal("user", about["n_users"], n_ratings, value)
         arrays |= self._seal("item", about["n_items"], n_ratings, value)
-        write_manifest(
-            self.result,
-            {
-                "n_ratings": n_ratings,
-                "n_users": about["n_users"],
-                "n_items": about["n_items"],
-                "low": min(note["low"] for note in notes),
-                "high": max(note["high"] for note in notes),
-                "sum": math.fsum(note["sum"] for note in notes),
-                "sum_of_squares": math.fsum(note["sum_of_squares"] for note in notes),
-                "levels": coded["levels"],
-                "arrays": arrays,
-            },
-        )
-        self.journal.note("finish", digest=(self.result / DIGEST).read_text())
+        meta = {
+            "n_ratings": n_ratings,
+            "n_users": about["n_users"],
+            "n_items": about["n_items"],
+            "low": min(note["low"] for note in notes),
+            "high": max(note["high"] for note in notes),
+            **joint_moments(notes),
+            "levels": coded["levels"],
+        }
+        for name in (MANIFEST, DIGEST):
+            (self.result / name).unlink(missing_ok=True)
+        digest = write_manifest(self.result, arrays, meta, PACKED)
+        self._note("finish", digest=f"{digest}\n")
         if repeats := sum(note["repeats"] for note in notes):
             warn_of_repeats(repeats, n_ratings + repeats, self.duplicates)
         self.progress(n_ratings, n_ratings, "finished")
 
     def _write_lists(self, side: str, first: int, offset: int, lists: RowLists) -> None:
-        write_part(self.result / f"by_{side}_other.npy", offset, lists.other)
-        write_part(self.result / f"by_{side}_starts.npy", first, lists.starts + offset)
+        self.written.part(self.result / f"by_{side}_other.npy", offset, lists.other)
+        self.written.part(self.result / f"by_{side}_starts.npy", first, lists.starts + offset)
 
     def _seal(self, side: str, n_rows: int, n_ratings: int, value: Any) -> dict[str, Any]:
         """Complete the arrays of a side; tell what a manifest says of them."""
@@ -308,7 +355,7 @@ class Packing:
         for file, (dtype, length) in zip(files, shapes.values(), strict=True):
             seal(file, dtype, length)
         with ThreadPoolExecutor(2) as pool:
-            digests = list(pool.map(file_digest, files))
+            digests = list(pool.map(_file_digest, files))
         return {
             name: {
                 "dtype": dtype.str,
@@ -331,6 +378,12 @@ def ahead(found: Iterator[T]) -> Iterator[T]:
             yield one
 
 
+def _check_range(rows: NDArray[np.int32], n: int) -> None:
+    """Raise ValueError for numbers that no row has: kernels would write elsewhere."""
+    if len(rows) and int(rows.view(np.uint32).max()) >= n:
+        raise ValueError("a row is out of range")
+
+
 def _cuts(counts: NDArray[np.int64], most: int) -> list[int]:
     """Cut rows into stretches of at most so many ratings, or of one row."""
     ends = np.cumsum(counts)
@@ -350,27 +403,6 @@ def _repeats(lists: RowLists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return at[same], row[same]
 
 
-def _about_values(value: NDArray[Any], levels: NDArray[np.float32] | None) -> dict[str, Any]:
-    """Tell levels, range and moments of ratings or of their codes."""
-    if levels is None:
-        ratings, weight = value.astype(np.float64), np.ones(1)
-    else:
-        ratings = levels.astype(np.float64)
-        weight = np.bincount(value, minlength=len(levels)).astype(np.float64)
-    return {
-        "levels": None if levels is None else levels.tolist(),
-        "low": float(ratings.min()),
-        "high": float(ratings.max()),
-        "sum": float(np.sum(ratings * weight)),
-        "sum_of_squares": float(np.sum(ratings**2 * weight)),
-    }
-
-
-def _all_levels(parts: list[list[float] | None]) -> list[float] | None:
-    """Give the levels of all parts together, None where they are too many."""
-    found: set[float] = set()
-    for part in parts:
-        if part is None:
-            return None
-        found.update(part)
-    return sorted(found) if len(found) <= MOST_LEVELS else None
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

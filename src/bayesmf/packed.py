@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
+import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.folders import Folder, is_real_folder
 from bayesmf.ids import IdMap
-from bayesmf.places import as_input_error, sync_folder
-from bayesmf.row_lists import MOST_LEVELS, Origin, RowLists
-from bayesmf.storage import DIGEST, MANIFEST, digest_line, write_chunks
-
-FORMAT_NAME = "bayesmf-ratings"
-FORMAT_VERSION = 1
-
-_NUMBERS = ("n_ratings", "n_users", "n_items", "low", "high", "sum", "sum_of_squares")
-_LISTS = ("starts", "other", "value")
+from bayesmf.manifests import MANIFEST, MOST_MANIFEST, PACKED
+from bayesmf.packed_parts import LISTS, SIDES, packed_expected
+from bayesmf.places import as_folder
+from bayesmf.row_lists import Origin, RowLists
+from bayesmf.storage import open_folder
+from bayesmf.verifying import check_all, close_all
 
 
 class PackedRatings:
@@ -58,6 +57,8 @@ class PackedRatings:
     n_items: int
     low: float
     high: float
+    _digest: str
+    _verified: bool
 
     def __init__(self) -> None:
         raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder).")
@@ -66,35 +67,56 @@ class PackedRatings:
     def open(cls, path: str | os.PathLike[str], verify: bool = False) -> PackedRatings:
         """Open a folder of packed ratings.
 
+        Every number is looked at, whether it is one that ratings can have: some tenths of a second
+        for a gigabyte. `fit` compares checksums too, if that was not done here.
+
         Parameters
         ----------
         path
             The folder.
         verify
-            Whether to read every byte and compare checksums; else sizes are compared.
+            Whether to compare the checksums of all files now.
         """
-        folder = Path(path)
+        return cls._open(path, look=True, verify=verify)
+
+    @classmethod
+    def _open(cls, path: str | os.PathLike[str], look: bool, verify: bool) -> PackedRatings:
+        """As `open`; without a look where somebody else has looked at these very files."""
         self = cls.__new__(cls)
-        self.path = folder
-        with as_input_error(path, "read"):
-            manifest = _read_manifest(folder)
-            _check_files(folder, manifest["arrays"], verify)
-            self._load(folder, manifest)
+        self.path, self._verified = as_folder(path), verify
+        _refuse_unfinished(self.path)
+        arrays, meta, claims, self._digest = open_folder(self.path, PACKED, packed_expected, "c")
+        if not verify:
+            claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
+        check_all(claim for claim in claims.values() if look or verify)
+        close_all(claims.values())
+        self._load(arrays, meta)
+        return self
+
+    def verified(self) -> PackedRatings:
+        """Give the ratings once their checksums were compared, now if that was not done before."""
+        if self._verified:
+            return self
+        again = PackedRatings.open(self.path, verify=True)
+        if again._digest != self._digest:
+            raise InputError(f"{self.path} holds other ratings than before: open it again.")
+        self._verified = True
         return self
 
     @property
     def origin(self) -> Origin:
         """Where they are, and which they are: for processes that open them again."""
-        return Origin(os.path.realpath(self.path), (self.path / DIGEST).read_text().strip())
+        return Origin(os.path.realpath(self.path), self._digest, this_machine())
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
         """Tell whether there are packed ratings at a path."""
         try:
-            found = json.loads((Path(path) / MANIFEST).read_bytes())
-        except (OSError, ValueError, RecursionError):
+            with Folder(path) as folder:
+                found = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
+        except (OSError, ValueError, RecursionError, InputError):
             return False
-        return isinstance(found, dict) and found.get("format") == FORMAT_NAME
+        return isinstance(found, dict) and found.get("format") == PACKED.format
 
     def __len__(self) -> int:
         return len(self.by_user)
@@ -105,46 +127,23 @@ class PackedRatings:
 
     def mean(self) -> float:
         """Give the mean of the ratings."""
-        return self._sum / len(self)
+        return self._mean
 
     def std(self) -> float:
         """Give the standard deviation of the ratings."""
-        return math.sqrt(max(self._squares / len(self) - self.mean() ** 2, 0.0))
+        return math.sqrt(self._squares / len(self))
 
-    def _load(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.n_users, self.n_items = manifest["n_users"], manifest["n_items"]
-        self.low, self.high = float(manifest["low"]), float(manifest["high"])
-        self._sum, self._squares = float(manifest["sum"]), float(manifest["sum_of_squares"])
-        levels = manifest["levels"]
+    def _load(self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> None:
+        self.n_users, self.n_items = meta["n_users"], meta["n_items"]
+        self.low, self.high = float(meta["low"]), float(meta["high"])
+        self._mean, self._squares = float(meta["mean"]), float(meta["squared_deviations"])
+        levels = meta["levels"]
         self.levels = None if levels is None else np.array(levels, dtype=np.float32)
-        names = manifest["arrays"]
-        self.user_ids, self.item_ids = (_ids(folder, side, names) for side in ("user", "item"))
-        value = np.uint8 if levels is not None else np.float32
-        shapes = (self.n_users, self.n_items)
+        plain = {name: array.view(np.ndarray) for name, array in arrays.items()}
+        self.user_ids, self.item_ids = (_ids(plain, side) for side in SIDES)
         self.by_user, self.by_item = (
-            _lists(folder, side, n_rows, manifest["n_ratings"], value)
-            for side, n_rows in zip(("user", "item"), shapes, strict=True)
+            RowLists(*(plain[f"by_{side}_{part}"] for part in LISTS)) for side in SIDES
         )
-        if (len(self.user_ids), len(self.item_ids)) != shapes:
-            raise _damaged(folder, "the ids are not as many as the users and items")
-
-
-def write_manifest(folder: Path, about: dict[str, Any]) -> None:
-    """Write the manifest of packed ratings, and its digest; the folder is complete with it.
-
-    Parameters
-    ----------
-    folder
-        Holds the arrays.
-    about
-        The numbers of the ratings, ``levels``, and what is to say of the ``arrays``.
-    """
-    found = {"format": FORMAT_NAME, "format_version": FORMAT_VERSION, **about}
-    raw = (json.dumps(found, indent=1, allow_nan=False) + "\n").encode()
-    for name, text in ((MANIFEST, raw), (DIGEST, digest_line(raw))):
-        (folder / name).unlink(missing_ok=True)
-        write_chunks(folder / name, iter([text]))
-    sync_folder(folder)
 
 
 def work_folder(path: Path) -> Path:
@@ -152,103 +151,29 @@ def work_folder(path: Path) -> Path:
     return path.parent / f".{path.name}.packing"
 
 
-def _damaged(folder: Path, what: str) -> InputError:
-    return InputError(
-        f"The packed ratings in {folder} are damaged: {what}; restore them or pack again."
-    )
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir() or not (folder / MANIFEST).exists():
-        raise _not_packed(folder)
-    raw = (folder / MANIFEST).read_bytes()
+def this_machine() -> str:
+    """Tell machines apart, and starts of one: what was read on one may not be so on another."""
     try:
-        manifest = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise _damaged(folder, f"{MANIFEST} is not JSON") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT_NAME:
-        raise InputError(f"{folder} does not hold packed ratings: {MANIFEST} is of another kind.")
-    if manifest.get("format_version") != FORMAT_VERSION:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return platform.node()
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    if folder.is_dir() and (folder / MANIFEST).exists():
+        return
+    if is_real_folder(work_folder(folder)) or folder.name.endswith(".packing"):
         raise InputError(
-            f"The packed ratings in {folder} have format version"
-            f" {manifest.get('format_version')!r}, this bayesmf reads {FORMAT_VERSION}: pack the"
-            " ratings again."
-        )
-    if not (folder / DIGEST).exists():
-        raise _damaged(folder, f"{DIGEST} is missing")
-    if (folder / DIGEST).read_bytes() != digest_line(raw):
-        raise _damaged(folder, f"{MANIFEST} does not have the digest noted in {DIGEST}")
-    if not _is_complete(manifest):
-        raise _damaged(folder, f"{MANIFEST} does not describe the ratings")
-    return manifest
-
-
-def _not_packed(folder: Path) -> InputError:
-    if work_folder(folder).exists() or folder.name.endswith(".packing"):
-        return InputError(
             f"The packing of ratings to {folder} is not finished: run it again, it will go on"
             " where it was."
         )
-    if not folder.exists():
-        return InputError(f"There are no packed ratings at {folder}: check the path.")
-    return InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack.")
+    if folder.is_dir():
+        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack.")
 
 
-def _is_complete(manifest: dict[str, Any]) -> bool:
-    levels, arrays = manifest.get("levels", 0), manifest.get("arrays")
-    if not isinstance(arrays, dict) or not isinstance(levels, list | None):
-        return False
-    lists = {f"by_{side}_{part}" for side in ("user", "item") for part in _LISTS}
-    return (
-        all(type(manifest.get(name)) in (int, float) for name in _NUMBERS)
-        and (levels is None or 0 < len(levels) <= MOST_LEVELS)
-        and lists <= set(arrays)
-        and all({"bytes", "sha256"} <= set(entry) for entry in arrays.values())
-    )
-
-
-def _check_files(folder: Path, arrays: dict[str, dict[str, Any]], verify: bool) -> None:
-    for name, entry in arrays.items():
-        file = folder / f"{name}.npy"
-        if not file.exists():
-            raise _damaged(folder, f"{file.name} is missing")
-        size = file.stat().st_size
-        if size != entry["bytes"]:
-            raise _damaged(folder, f"{file.name} has {size} bytes instead of {entry['bytes']}")
-        if verify and file_digest(file) != entry["sha256"]:
-            raise _damaged(folder, f"{file.name} does not have the digest noted in {MANIFEST}")
-
-
-def file_digest(file: Path) -> str:
-    """Give the SHA-256 digest of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _array(folder: Path, name: str, dtype: Any, length: int) -> NDArray[Any]:
-    try:
-        # Copy on write: kernels are compiled for arrays that can be written to.
-        array = np.lib.format.open_memmap(folder / f"{name}.npy", mode="c")
-    except ValueError:
-        raise _damaged(folder, f"{name}.npy is not an array file") from None
-    if array.dtype != dtype or array.shape != (length,):
-        raise _damaged(folder, f"{name}.npy has another type or length than it should")
-    return array.view(np.ndarray)
-
-
-def _lists(folder: Path, side: str, n_rows: int, count: int, value: type[Any]) -> RowLists:
-    starts = _array(folder, f"by_{side}_starts", np.int64, n_rows + 1)
-    if starts[0] != 0 or starts[-1] != count:
-        raise _damaged(folder, f"by_{side}_starts.npy does not fit the ratings")
-    other = _array(folder, f"by_{side}_other", np.int32, count)
-    return RowLists(starts, other, _array(folder, f"by_{side}_value", value, count))
-
-
-def _ids(folder: Path, side: str, names: dict[str, Any]) -> IdMap:
+def _ids(arrays: Mapping[str, NDArray[Any]], side: str) -> IdMap:
     prefix = f"{side}_id_"
-    found = {
-        name.removeprefix(prefix): np.load(folder / f"{name}.npy", allow_pickle=False)
-        for name in names
-        if name.startswith(prefix)
-    }
-    return IdMap.from_arrays(found)
+    return IdMap.from_arrays(
+        {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    )

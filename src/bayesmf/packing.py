@@ -9,29 +9,32 @@ step is noted when its files are on the disk, so that a packing that was killed 
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
 from bayesmf.checks import whole
 from bayesmf.errors import InputError
-from bayesmf.journal import Journal, only_one, read_notes, remove
+from bayesmf.exchange import FILES, put_in_place
+from bayesmf.folders import Folder, foreign_name
+from bayesmf.journal import Journal, only_one, read_notes
+from bayesmf.manifests import DIGEST, MOST_DIGEST, PACKED
 from bayesmf.pack_steps import Packing, Progress
-from bayesmf.packed import FORMAT_VERSION, PackedRatings, work_folder
-from bayesmf.places import (
-    as_input_error,
-    check_output,
-    made_parents,
-    real_place,
-    sync_folder,
-)
+from bayesmf.packed import PackedRatings, work_folder
+from bayesmf.places import as_input_error, check_output, made_parents, real_place
 from bayesmf.repeats import check_duplicates
-from bayesmf.storage import DIGEST
 from bayesmf.streams import RatingFile, Sources, rating_files
 from bayesmf.tables import Columns
 
 CHUNK = 1 << 21
 STRETCH = 1 << 22
+KIND = "bayesmf-packing"
+# All that a packing writes into its folder.
+WRITTEN = re.compile(
+    r"users|items|result|value\.\d+"
+    r"|(?:users|items)/\d+\.(?:starts|other|value|time|rows|others|user|item)(?:\.turned)?"
+    rf"|result/(?:{FILES.pattern})"
+)
 
 
 def pack(
@@ -83,17 +86,23 @@ def pack(
     in_place = _is_in_place(work, job, target)
     if not in_place:
         _refuse(target, out, overwrite)
-    with as_input_error(out), made_parents(target.parent, keep=True), only_one(work):
-        journal = Journal(work, job)
-        if journal.of("finish") and not in_place and not (work / "result").exists():
+    with (
+        as_input_error(out),
+        made_parents(target.parent, keep=True),
+        only_one(work, KIND, WRITTEN),
+    ):
+        journal = Journal(work, job, WRITTEN)
+        if journal.of("finish") and not in_place and not _is_result(work / "result", journal.notes):
             journal.restart()  # somebody took the result away before all was cleaned up
         try:
             Packing(files, journal, duplicates, chunk, stretch, progress).run()
         except InputError:
             # The files must change before this can succeed, and then nothing of it is of use.
-            remove(work)
+            journal.remove()
             raise
-        _move(work, target)
+        if not in_place:  # else what is there under the name "result" was replaced by it
+            put_in_place(work / "result", target, lambda: _refuse(target, out, True))
+        journal.remove()
     return PackedRatings.open(out)
 
 
@@ -106,7 +115,7 @@ def _job(files: list[RatingFile], duplicates: str, chunk: int, stretch: int) -> 
         place = str(file.path.resolve())
         told.append([place, status.st_size, status.st_mtime_ns, file.format, chosen])
     settings = {"duplicates": duplicates, "chunk": chunk, "stretch": stretch}
-    return {"version": FORMAT_VERSION, "files": told, **settings}
+    return {"kind": KIND, "version": PACKED.version, "files": told, **settings}
 
 
 def _is_in_place(work: Path, job: dict[str, Any], target: Path) -> bool:
@@ -114,11 +123,20 @@ def _is_in_place(work: Path, job: dict[str, Any], target: Path) -> bool:
     notes = read_notes(work)
     if notes[:1] != [job] or notes[-1].get("step") != "finish":
         return False
-    digest = target / DIGEST
-    return digest.exists() and digest.read_text() == notes[-1]["digest"]
+    return _is_result(target, notes)
+
+
+def _is_result(folder: Path, notes: list[dict[str, Any]]) -> bool:
+    """Tell whether a folder is what a packing that is finished has made."""
+    try:
+        with Folder(folder) as opened:
+            return bool(opened.read(DIGEST, MOST_DIGEST).decode() == notes[-1]["digest"])
+    except (OSError, InputError, ValueError, KeyError):
+        return False
 
 
 def _refuse(target: Path, out: str | os.PathLike[str], overwrite: bool) -> None:
+    """Refuse a place where something is that may not be replaced."""
     if not os.path.lexists(target):
         return
     if not PackedRatings.is_packed(target):
@@ -128,14 +146,8 @@ def _refuse(target: Path, out: str | os.PathLike[str], overwrite: bool) -> None:
             f"{out} holds packed ratings already: choose another place, or overwrite=True"
             " (on the command line --overwrite) to replace them."
         )
-
-
-def _move(work: Path, target: Path) -> None:
-    """Give the result its name; what is there already moves out of the way first."""
-    if (work / "result").exists():
-        if target.exists():
-            shutil.rmtree(work / "old", ignore_errors=True)
-            os.replace(target, work / "old")
-        os.replace(work / "result", target)
-        sync_folder(target.parent)
-    remove(work)
+    if (extra := foreign_name(target, FILES)) is not None:
+        raise InputError(
+            f"{out} also holds {extra!r}, which is not part of the packed ratings: move that away"
+            " or choose another place."
+        )

@@ -62,7 +62,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
 def as_packed(ratings: Any) -> PackedRatings | None:
     """Packed ratings, or those in a folder of that kind; None for anything else."""
     if isinstance(ratings, PackedRatings):
-        return ratings
+        return ratings.verified()
     if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
         return PackedRatings.open(ratings, verify=True)  # seconds, beside minutes of learning
     return None

@@ -20,10 +20,11 @@ _SLOT_BITS = 10
 
 
 class Origin(NamedTuple):
-    """The folder of packed ratings that lists are mapped from, and its digest."""
+    """The folder of packed ratings that lists are mapped from, its digest, and who has read it."""
 
     folder: str
     digest: str
+    machine: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ run, so that all ratings of those rows are read without looking at the others.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 from bayesmf.ids import as_ids, encode_ids
 from bayesmf.row_lists import RowLists, group_rows
 from bayesmf.tables import Table
+from bayesmf.written import Written
 
 if TYPE_CHECKING:
     import polars as pl
 
-# An .npy file of one dimension begins with this many bytes, however long it is.
-_HEADER = 128
 _OF_RATINGS = ("starts", "other", "value", "time")
 _TYPES = {"starts": np.int64, "other": np.int32, "value": np.float32}
 # Ids of several runs are merged together, once they are many.
@@ -82,6 +80,8 @@ class Runs:
     ----------
     folder
         The folder, made where it is missing.
+    written
+        Who writes its files.
     timed
         Whether the ratings have timestamps.
 
@@ -91,8 +91,8 @@ class Runs:
         Runs that were brought into another order of their rows.
     """
 
-    def __init__(self, folder: Path, timed: bool = False) -> None:
-        self.folder, self.timed = folder, timed
+    def __init__(self, folder: Path, written: Written, timed: bool = False) -> None:
+        self.folder, self.timed, self._written = folder, timed, written
         self.turned: set[int] = set()
         folder.mkdir(exist_ok=True)
 
@@ -114,9 +114,9 @@ class Runs:
             Their timestamps.
         """
         for name, array in vars(lists).items():
-            write_raw(self.file(k, name), array)
+            self._written.whole(self.file(k, name), array)
         if time is not None:
-            write_raw(self.file(k, "time"), time)
+            self._written.whole(self.file(k, "time"), time)
 
     def write_ids(self, k: int, users: Ids, items: Ids) -> None:
         """Write which ids the numbers of a run stand for.
@@ -131,10 +131,9 @@ class Runs:
         import polars as pl
 
         for side, ids in (("user", users), ("item", items)):
-            with self.file(k, side).open("wb") as stream:
-                pl.DataFrame({"id": ids}).write_ipc(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
+            raw = io.BytesIO()
+            pl.DataFrame({"id": ids}).write_ipc(raw)
+            self._written.raw(self.file(k, side), raw.getbuffer())
 
     def name_rows(
         self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None
@@ -153,9 +152,9 @@ class Runs:
         order = np.argsort(rows)
         if np.any(order[1:] < order[:-1]):
             self._turn(k, order)
-        write_raw(self.file(k, "rows"), rows[order])
+        self._written.whole(self.file(k, "rows"), rows[order])
         if others is not None:
-            write_raw(self.file(k, "others"), others)
+            self._written.whole(self.file(k, "others"), others)
 
     def _turn(self, k: int, order: NDArray[np.int64]) -> None:
         """Write a run again, in another order of its rows; the old files stay for another try."""
@@ -191,6 +190,8 @@ class Runs:
             Gives some of the values of a run.
         """
         spans = [self._span(k, first, stop) for k in range(count)]
+        if any(len(starts) != len(rows) + 1 or _falls(starts) for rows, starts in spans):
+            raise ValueError("the rows of a run do not follow each other")
         ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
         row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
         value = np.empty(ends[-1], dtype=values(0, 0, 0).dtype)
@@ -255,39 +256,14 @@ class CodedValues:
         return np.take(table, read_raw(self.file(p), np.uint8, begin, end))
 
 
-def write_raw(file: Path, array: NDArray[Any]) -> None:
-    """Write an array without a header; its bytes are on the disk when this returns."""
-    with file.open("wb") as stream:
-        array.tofile(stream)
-        os.fsync(stream.fileno())
+def _falls(starts: NDArray[np.int64]) -> bool:
+    return bool(starts[0] < 0 or np.any(starts[1:] < starts[:-1]))
 
 
 def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
     """Read some elements of an array without a header."""
     offset = start * np.dtype(dtype).itemsize
     return np.fromfile(file, dtype=dtype, count=stop - start, offset=offset)
-
-
-def write_part(file: Path, start: int, array: NDArray[Any]) -> None:
-    """Write elements of an .npy file from ``start`` on; :func:`seal` must follow at the end."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    with os.fdopen(handle, "r+b") as stream:
-        stream.seek(_HEADER + start * array.dtype.itemsize)
-        array.tofile(stream)
-        os.fsync(stream.fileno())
-
-
-def seal(file: Path, dtype: Any, length: int) -> None:
-    """Make an .npy file of what was written in parts."""
-    header = io.BytesIO()
-    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(header, about)
-    assert len(header.getvalue()) == _HEADER
-    with file.open("r+b") as stream:
-        stream.write(header.getvalue())
-        stream.truncate(_HEADER + length * np.dtype(dtype).itemsize)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def read_ids(file: Path) -> pl.Series:

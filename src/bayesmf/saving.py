@@ -20,6 +20,7 @@ from bayesmf.errors import InputError, Interrupted
 from bayesmf.identity import identity
 from bayesmf.interruption import Interruption, awaited
 from bayesmf.monitor import Monitor, Validation
+from bayesmf.snapshot_parts import Expecting
 
 log = logging.getLogger("bayesmf")
 
@@ -57,10 +58,16 @@ class Saving(Unsaved):
         self._chains = chains
         for chain, folder in zip(chains, self._folders, strict=True):
             chain.round_done = self._round_done
-            found = folder.load()
+            found = folder.load(Expecting(chain))
             if found is None:
                 continue
-            snapshots.put_back(chain, found.arrays, found.plain)
+            try:
+                snapshots.put_back(chain, found.arrays, found.plain)
+            except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+                raise InputError(
+                    f"the checkpoint of chain {chain.number} in {self._checkpoint.folder} is not "
+                    "one of this run: start from the beginning in another folder"
+                ) from None
             chain.store.restore(chain.number, found.room, found.draws)
             self.before = max(self.before, snapshots.seconds(found.plain))
         clock = monitor.seconds

@@ -28,6 +28,7 @@ from bayesmf.server import run
 from bayesmf.tuning import target_named
 
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
+FEWEST_DRAWS = 8
 LARGEST_DRAW = 8 << 30
 DEFAULT_TARGET = "balanced"
 # Ratings of the busiest user that kernels are compiled with.
@@ -94,6 +95,13 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
             f"n_factors (--factors) of {n_factors} needs about {need / 2**30:,.0f} GB of memory"
             f"{machine}: use fewer"
         )
+
+
+def least_bytes(n_factors: int | None, n_users: int, n_items: int, n_ratings: int) -> int:
+    """What a saved model takes on the disk at least: a few draws, and which items were rated."""
+    shape = DataShape(n_ratings, n_users, n_items, busy=0)
+    width = default_factors(shape) if n_factors is None else n_factors
+    return 4 * (n_ratings + FEWEST_DRAWS * width * (n_users + n_items))
 
 
 def memory_bytes() -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,19 @@ from numpy.typing import NDArray
 from bayesmf.batches import Block, Stripe, TrainingData, make_block
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
-from bayesmf.packed import PackedRatings
+from bayesmf.packed import PackedRatings, this_machine
 from bayesmf.row_lists import Origin
 from bayesmf.worker import HeldBlock
 
 
+@lru_cache(maxsize=4)
 def open_origin(origin: Origin) -> PackedRatings:
-    """The folder as it is on this machine, which must be the one the driver has."""
-    packed = PackedRatings.open(origin.folder)
+    """The folder as it is on this machine, which must be the one the driver has.
+
+    The driver has read every byte of it; on another machine that is done again, once a process.
+    """
+    elsewhere = this_machine() != origin.machine
+    packed = PackedRatings._open(origin.folder, look=elsewhere, verify=elsewhere)
     if packed.origin.digest != origin.digest:
         raise InputError(f"{origin.folder} holds other ratings here than on the driver's machine")
     return packed

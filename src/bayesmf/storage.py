@@ -189,13 +189,26 @@ def _own_names(target: Path, kind: Kind) -> tuple[set[str], bool]:
 
 
 def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any], kind: Kind) -> str:
-    manifest = {
-        "format": kind.format,
-        "format_version": FORMAT_VERSION,
-        "meta": meta,
-        "arrays": {name: write_array(folder, name, arrays[name]) for name in sorted(arrays)},
-    }
-    raw = (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode()
+    entries = {name: write_array(folder, name, arrays[name]) for name in sorted(arrays)}
+    return write_manifest(folder, entries, meta, kind)
+
+
+def write_manifest(
+    folder: Path, entries: Mapping[str, Any], meta: Mapping[str, Any], kind: Kind
+) -> str:
+    """Write the manifest of a folder and its digest, which is returned: with it all is complete.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        Holds the arrays.
+    entries : mapping
+        What `write_array` gave of each of them.
+    meta, kind
+        As for `write_folder`.
+    """
+    about = {"format": kind.format, "format_version": kind.version, "meta": meta, "arrays": entries}
+    raw = (json.dumps(about, indent=1, allow_nan=False) + "\n").encode()
     _, digest = write_chunks(folder / MANIFEST, iter([raw]))
     write_chunks(folder / DIGEST, iter([digest_line(raw)]))
     sync_folder(folder)
@@ -246,6 +259,7 @@ class Opened(NamedTuple):
     arrays: dict[str, Array]
     meta: dict[str, Any]
     claims: dict[str, Claim]
+    digest: str
 
 
 def read_folder(
@@ -275,7 +289,7 @@ def read_folder(
 
 
 def open_folder(
-    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None, mapped: bool = True
+    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None, mode: str | None = "r"
 ) -> Opened:
     """Open a model folder, leaving its bytes and numbers to be checked by the caller.
 
@@ -283,8 +297,9 @@ def open_folder(
     ----------
     path, kind, expects
         As for `read_folder`.
-    mapped : bool
-        Whether arrays are mapped; else they are read into memory, and checked there and then.
+    mode : {"r", "c", None}
+        How arrays are mapped: read-only, or such that writing changes memory alone. None reads them
+        into memory.
 
     Returns
     -------
@@ -301,7 +316,7 @@ def open_folder(
             )
         with as_input_error(path, "read"), Folder(place) as folder:
             try:
-                return _opened(folder, kind, expects, mapped)
+                return _opened(folder, kind, expects, mode)
             except (InputError, OSError):
                 # Replaced by a newer one meanwhile, this one is being removed.
                 if not left or folder.is_current():
@@ -309,8 +324,8 @@ def open_folder(
     raise AssertionError("unreachable")
 
 
-def _opened(folder: Folder, kind: Kind, expects: Expects | None, mapped: bool) -> Opened:
-    manifest = read_manifest(folder, kind)
+def _opened(folder: Folder, kind: Kind, expects: Expects | None, mode: str | None) -> Opened:
+    manifest, digest = read_manifest(folder, kind)
     entries = checked_entries(folder.path, manifest, kind)
     check_names(folder, entries, kind)
     meta: dict[str, Any] = manifest["meta"]
@@ -319,13 +334,15 @@ def _opened(folder: Folder, kind: Kind, expects: Expects | None, mapped: bool) -
         for name, entry in entries.items():
             stream = opened.enter_context(folder.open(f"{name}.npy"))
             claims[name] = _claim(folder.path, name, stream, entry, kind)
-        read = map_array if mapped else read_array
-        arrays: dict[str, Array] = {name: read(c.stream) for name, c in claims.items()}
+        arrays: dict[str, Array] = {
+            name: read_array(claim.stream) if mode is None else map_array(claim.stream, mode)
+            for name, claim in claims.items()
+        }
         if expects is not None:
             rules = _expected(folder.path, expects, arrays, meta, claims, kind)
             claims = {name: c._replace(rule=rules[name].rule) for name, c in claims.items()}
         opened.pop_all()  # they stay open
-    return Opened(arrays, meta, claims)
+    return Opened(arrays, meta, claims, digest)
 
 
 def _claim(folder: Path, name: str, stream: FileIO, entry: dict[str, Any], kind: Kind) -> Claim:
@@ -361,8 +378,10 @@ def _expected(
     try:
         expected = expects(arrays, meta)
         wrong = misfit(arrays, expected)
-    except (ValueError, KeyError) as error:
-        expected, wrong = {}, f"{error}"
+    except KeyError as error:
+        expected, wrong = {}, f"{error.args[0]}.npy is missing"
+    except ValueError as error:
+        expected, wrong = {}, str(error)
     if wrong:
         for claim in claims.values():
             check(claim)

@@ -99,7 +99,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
+    from bayesmf.cli.rescue import save
     from bayesmf.ratings import Ratings
+    from bayesmf.settings import least_bytes
     from bayesmf.storage import check_writable
 
     model = _model(args)
@@ -129,9 +131,12 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
             raise InputError(
                 f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
             )
-    _fit(model, packed or ratings, validation, checkpoint)
+    train = packed or ratings
+    assert train is not None
+    check_writable(args.out, least_bytes(args.factors, train.n_users, train.n_items, len(train)))
+    _fit(model, train, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
-    model.save(args.out)
+    save(model, args.out)
     if args.save_holdout is not None:
         assert test is not None
         test.write(args.save_holdout)

@@ -1,0 +1,42 @@
+"""A model that took hours is not lost because the place it was meant for fails."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmf.estimator import BayesianMF
+
+
+def save(model: BayesianMF, out: str) -> None:
+    """Save a model; where that fails, save it elsewhere and say where it is."""
+    try:
+        model.save(out)
+    except InputError as error:
+        found = _saved_elsewhere(model)
+        if found is None:
+            raise
+        raise InputError(f"{error} The model is saved in {found}: move it from there.") from None
+
+
+def _saved_elsewhere(model: BayesianMF) -> Path | None:
+    for place in _places():
+        found = place / f"bayesmf-model-{secrets.token_hex(4)}"
+        with contextlib.suppress(InputError):
+            model.save(found)
+            return found
+    return None
+
+
+def _places() -> Iterator[Path]:
+    """Folders in which there may be room."""
+    for find in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError, RuntimeError):
+            yield find()

@@ -1,0 +1,134 @@
+"""Files that a long job writes piece by piece, and what it notes of them to know them again.
+
+A job that goes on from what is on the disk must not go on from what a disk has damaged: ratings
+would be others, and nobody would know. Each piece has a checksum in the note of its step.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.folders import Folder
+
+# An .npy file of one dimension begins with this many bytes, however long it is.
+HEADER = 128
+
+_BYTES = 1 << 22
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+# Of a file's name in the job's folder: first byte, number of bytes and checksum of each piece.
+Pieces = dict[str, list[list[int]]]
+
+
+class Written:
+    """Writes the files of a job; what it writes is on the disk when a call returns.
+
+    Parameters
+    ----------
+    folder
+        The folder of the job.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._new: Pieces = {}
+
+    def take(self) -> Pieces:
+        """Give what was written since the last time, for a note."""
+        found, self._new = self._new, {}
+        return found
+
+    def whole(self, file: Path, array: NDArray[Any]) -> None:
+        """Write an array without a header, as all of a file."""
+        self.raw(file, _bytes_of(array))
+
+    def raw(self, file: Path, data: Any) -> None:
+        """Write bytes as all of a file."""
+        self._write(file, 0, data, os.O_TRUNC)
+        self._new[self._name(file)] = [[0, len(data), zlib.crc32(data)]]
+
+    def part(self, file: Path, start: int, array: NDArray[Any]) -> None:
+        """Write elements of an .npy file from ``start`` on; :func:`seal` must follow at the end."""
+        data = _bytes_of(array)
+        at = HEADER + start * array.dtype.itemsize
+        self._write(file, at, data, 0)
+        piece = [at, len(data), zlib.crc32(data)]
+        self._new.setdefault(self._name(file), []).append(piece)
+
+    def _write(self, file: Path, at: int, data: Any, flags: int) -> None:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | _FLAGS | flags, 0o666)
+        with os.fdopen(handle, "r+b") as stream:
+            stream.seek(at)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _name(self, file: Path) -> str:
+        return file.relative_to(self._folder).as_posix()
+
+
+def _bytes_of(array: NDArray[Any]) -> Any:
+    """The bytes of an array, where they lie."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def are_sound(folder: Path, noted: Iterable[Pieces], gone: Callable[[str], bool]) -> bool:
+    """Tell whether the files of a job are what was noted of them.
+
+    Parameters
+    ----------
+    folder
+        The folder of the job.
+    noted
+        What :meth:`Written.take` gave for each note, in order.
+    gone
+        Tells whether a file is no longer needed, and may have been removed.
+    """
+    last: dict[str, Mapping[int, list[int]]] = {}
+    for pieces in noted:
+        for name, found in pieces.items():
+            # A file that was written again as a whole is what it was written as last.
+            before = {} if found[0][0] == 0 else last.get(name, {})
+            last[name] = {**before, **{piece[0]: piece for piece in found}}
+    return all(_is_sound(folder / name, p.values()) for name, p in last.items() if not gone(name))
+
+
+def _is_sound(file: Path, pieces: Iterable[list[int]]) -> bool:
+    try:
+        with Folder(file.parent) as folder, folder.open(file.name) as stream:
+            return all(_checksum(stream, at, size) == noted for at, size, noted in pieces)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _checksum(stream: io.FileIO, at: int, size: int) -> int:
+    """Of the bytes of a piece; of none that a file can have if it ends before."""
+    stream.seek(at)
+    found = 0
+    while size > 0:
+        piece = stream.read(min(size, _BYTES))
+        if not piece:
+            return -1
+        found, size = zlib.crc32(piece, found), size - len(piece)
+    return found
+
+
+def seal(file: Path, dtype: Any, length: int) -> None:
+    """Make an .npy file of what was written in parts."""
+    header = io.BytesIO()
+    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, about)
+    assert len(header.getvalue()) == HEADER
+    with os.fdopen(os.open(file, os.O_RDWR | _FLAGS), "r+b") as stream:
+        stream.write(header.getvalue())
+        stream.truncate(HEADER + length * np.dtype(dtype).itemsize)
+        stream.flush()
+        os.fsync(stream.fileno())
