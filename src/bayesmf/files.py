@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bayesmf.errors import InputError
-from bayesmf.foreign import polars_errors, reason_of
+from bayesmf.foreign import hushed, polars_errors, reason_of
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -58,7 +58,8 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
         For whatever the system, polars (a panic included), a decompressor or csv raised.
     """
     try:
-        yield
+        with hushed() if kind != "text" else contextlib.nullcontext():
+            yield
     except InputError:
         raise
     except polars_errors(OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:

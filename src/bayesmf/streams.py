@@ -189,11 +189,10 @@ def _scan(file: RatingFile) -> Iterator[pl.LazyFrame]:
 
     scan = pl.scan_parquet if file.format == "parquet" else pl.scan_ipc
     path = polars_path(file.path)
-    if path is not None:
-        yield scan(path)
-        return
-    with open_regular(file.path) as opened:
-        yield scan(opened)
+    with contextlib.ExitStack() as opened:
+        with _reading(file):
+            frame = scan(opened.enter_context(open_regular(file.path)) if path is None else path)
+        yield frame
 
 
 def _columns_of(file: RatingFile) -> tuple[list[str], dict[str, int]]:
@@ -212,11 +211,13 @@ def _typed_chunks(
     import polars as pl
 
     names, found = _columns_of(file)
-    with _reading(file), _scan(file) as frame:
-        total = frame.select(pl.len()).collect().item()
-        wanted = frame.select(names[at] for at in found.values())
+    with _scan(file) as frame:
+        with _reading(file):
+            total = frame.select(pl.len()).collect().item()
+            wanted = frame.select(names[at] for at in found.values())
         while offset < total:
-            part = wanted.slice(offset, rows).collect()
+            with _reading(file):
+                part = wanted.slice(offset, rows).collect()
             place = partial(_row_place, file.path, offset)
             table = make_table({role: part[names[at]] for role, at in found.items()}, place=place)
             if not part.height:

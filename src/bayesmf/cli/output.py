@@ -9,13 +9,20 @@ import math
 import os
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import (
+    CallbackWarning,
+    ConvergenceWarning,
+    DataWarning,
+    InputError,
+    cut_long,
+)
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.replacing import check_replaceable, replacing, writing
@@ -34,7 +41,8 @@ OURS = (CallbackWarning, ConvergenceWarning, DataWarning)
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on one line; what is not a finite number is null."""
-    print(json.dumps(_plain(value), allow_nan=False))
+    # All but ASCII is escaped by json, and of that all but this one.
+    print(json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f"))
 
 
 def _plain(value: Any) -> Any:
@@ -140,9 +148,10 @@ def note(sentence: str, command: str = "") -> None:
 
     A command that ends it is cut as a shell takes it, so that it can be copied.
     """
-    text = f"bayesmf: {' '.join(sentence.split())}"
+    text = f"bayesmf: {cut_long(' '.join(sentence.split()))}"
     if is_terminal(sys.stderr):
         width = screen_width(sys.stderr)
+        command = printable(command)
         lines = wrapped(text, width) + (continued(f"  {command}", width) if command else [])
         text = "\n".join(lines)
     else:
@@ -231,11 +240,31 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
             frame.write_parquet(file)
 
 
+def print_traceback(error: BaseException) -> None:
+    """Show where an error comes from, to someone who asked for it."""
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        print(printable(line), file=sys.stderr)
+
+
 def print_csv(frame: pl.DataFrame) -> None:
     """Print CSV, by slices: the text of all of a long table would need room of its own.
 
-    It is UTF-8 whatever the terminal is, because ids must survive.
+    It is UTF-8 whatever the terminal is, because ids must survive; but what would steer a terminal
+    is shown to it as an escape.
     """
     sys.stdout.flush()
     for k, piece in enumerate(frame.iter_slices(_SLICE)):
+        if is_terminal(sys.stdout):
+            piece = _shown_ids(piece)
         sys.stdout.buffer.write(piece.write_csv(include_header=k == 0).encode())
+
+
+def _shown_ids(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    texts = [
+        pl.Series(column.name, [printable(text) for text in column.to_list()])
+        for column in frame
+        if column.dtype == pl.String
+    ]
+    return frame.with_columns(texts)

@@ -19,6 +19,7 @@ from bayesmf.cli.output import (
 from bayesmf.errors import InputError
 from bayesmf.files import open_regular, reading
 from bayesmf.naming import recognise
+from bayesmf.wording import printable
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
@@ -135,7 +136,8 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
 def _tell(answers: Answers, k: int) -> None:
     if k > 0:
         print()
-    print_text(f"user {answers.users[k]}{'' if answers.known[k] else ' (unknown: from the prior)'}")
+    unknown = "" if answers.known[k] else " (unknown: from the prior)"
+    print_text(f"user {printable(str(answers.users[k]))}{unknown}")
     items = answers.items(k)
     if items:
         print_table(("item", *NUMBERS), items)
