@@ -58,7 +58,7 @@ ALLOWED = {
         "exchange", "folders", "journal", "manifests", "pack_steps", "packed", "places", "repeats",
         "streams", "tables",
     },
-    "truth": {"replacing"},
+    "truth": {"files", "npy", "replacing"},
     "planting": set(),
     "synthetic_chunks": {"planting", "synthetic"},  # synthetic for its type alone
     "synthetic_files": {"replacing", "synthetic_chunks"},
