@@ -1,11 +1,14 @@
 """Files that are replaced: all of the new one or the old one, and nothing else touched."""
 
 import os
+import resource
 import stat
 
+import numpy as np
 import polars as pl
 import pytest
 
+from bayesmf.cli.output import write_frame
 from bayesmf.errors import InputError
 from bayesmf.replacing import check_replaceable, replacing
 
@@ -89,10 +92,26 @@ def test_permissions(tmp_path):
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_that_cannot_grow(tmp_path, suffix):
+    """As on a full disk: the system refuses what is written by compiled code."""
+    frame = pl.DataFrame({"x": np.random.default_rng(1).random(100_000)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
+    try:
+        with pytest.raises(InputError, match=f"a{suffix} cannot be written: the system says File"):
+            write_frame(frame, tmp_path / f"a{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (pl.exceptions.ComputeError("No space left on device (os error 28)"), "disk is full"),
+        (OSError("No space left on device (os error 28)"), "disk is full"),  # as polars raises it
+        (OSError("something else"), "cannot be written: something else"),
         (pl.exceptions.PanicException("oh"), "cannot be written: oh."),
         (pl.exceptions.ComputeError("x" * 70_000), r"xxx\.\.\.\."),
     ],

@@ -38,7 +38,9 @@ def cut(text: str, longest: int) -> str:
 
 
 def as_os_error(error: BaseException) -> OSError | None:
-    """The error of the system that another library has put into its own words."""
+    """The error of the system, also where another library has put it into its own words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
     found = _NUMBERED.search(str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None
 

@@ -80,7 +80,7 @@ def writing(path: PathLike) -> Iterator[None]:
     with as_input_error(path):
         try:
             yield
-        except polars_errors() as error:
+        except polars_errors(OSError) as error:
             system = as_os_error(error)
             if system is not None:
                 raise system from None
