@@ -189,7 +189,7 @@ ALLOWED = {
     "panels": {"calibration", "canvas", "gaps"},
     "plots": {"calibration", "canvas", "convergence", "diagnostics", "gaps", "panels"},
     "paper": {
-        "callbacks", "canvas", "engines", "oracle", "preparing", "progress", "replacing",
+        "callbacks", "canvas", "engines", "files", "oracle", "preparing", "progress", "replacing",
         "samplers", "schedules", "server", "settings", "storage", "synthetic", "timing",
     },
     "demo": {

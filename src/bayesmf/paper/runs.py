@@ -23,6 +23,7 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
+from bayesmf.files import open_regular
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
@@ -75,8 +76,9 @@ class RunSpec:
 def kept(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     """A run that was made before."""
     try:
-        found: dict[str, Any] = json.loads((folder / f"{spec.key}.json").read_bytes())
-    except (OSError, ValueError):
+        with open_regular(folder / f"{spec.key}.json") as file:
+            found: dict[str, Any] = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
         return None
     return found
 
