@@ -50,6 +50,17 @@ def test_times_in_files_are_no_ratings(tmp_path):
             Ratings.of(tmp_path / "a.parquet")
 
 
+def test_lists_in_files_are_nothing(tmp_path):
+    """A struct was cast to a struct of numbers, which nobody looked at again."""
+    odd = [[{"a": 1}, {"a": 2}, {"a": 3}], [[1], [2], [3]], [b"1", b"2", b"3"]]
+    for values in odd:
+        for role in ("user", "rating", "timestamp"):
+            columns = {"user": [1, 2, 3], "item": [1, 2, 3], "rating": [1, 2, 3], role: values}
+            pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
+            with pytest.raises(InputError, match=f"The {role}.* column holds"):
+                Ratings.of(tmp_path / "a.parquet")
+
+
 def test_times_are_no_numbers_anywhere():
     times, three = np.array([1, 2, 3], "M8[s]"), np.arange(3)
     ids = IdMap([1, 2, 3])

@@ -12,7 +12,7 @@ import numpy as np
 from bayesmf.errors import InputError
 from bayesmf.foreign import cut, polars_errors, reason_of
 from bayesmf.ids import as_ids, canonical_ints
-from bayesmf.series import Place, first_true, row_place
+from bayesmf.series import Place, first_true, refuse_odd, row_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +49,8 @@ def make_table(
     place
         Says where a row is in error messages.
     """
+    for role, column in found.items():
+        refuse_odd(column, f"{role} id" if role in ("user", "item") else role, place)
     id_column = text_ids if text else _plain_ids
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:

@@ -58,7 +58,7 @@ def to_series(values: Any, what: str) -> pl.Series:
     import polars as pl
 
     if isinstance(values, pl.Series):
-        return _refuse_odd(values, what)
+        return refuse_odd(values, what)
     _refuse_no_column(values, what)
     values = _from_pandas(values, what)
     if isinstance(values, list | tuple):
@@ -75,7 +75,7 @@ def to_series(values: Any, what: str) -> pl.Series:
     except polars_errors(TypeError, ValueError, OverflowError):
         listed = values.tolist() if isinstance(values, np.ndarray) else values
         raise InputError(_explanation(listed, what)) from None
-    return _refuse_odd(made, what)
+    return refuse_odd(made, what)
 
 
 def first_true(mask: pl.Series) -> int:
@@ -103,19 +103,20 @@ def _refuse_no_column(values: Any, what: str) -> None:
         )
 
 
-def _refuse_odd(column: pl.Series, what: str) -> pl.Series:
-    """Refuse what polars holds but nobody can count with or tell apart: objects, lists, bytes."""
+def refuse_odd(column: pl.Series, what: str, place: Place = row_place) -> pl.Series:
+    """Refuse what is neither a number, text, a truth value nor a time: lists, bytes, objects."""
     import polars as pl
 
-    odd = (pl.Object, pl.List, pl.Array, pl.Struct, pl.Binary)
-    if column.dtype in odd and len(column):
-        row = first_true(column.is_not_null())
-        kind = type(column[row]).__name__ if column.dtype == pl.Object else str(column.dtype)
-        raise InputError(
-            f"The {what} column holds {cut(kind, 60)} values, as at {row_place(row)}; pass a column"
-            " of numbers or of text."
-        )
-    return column
+    kind = column.dtype
+    plain = kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Null)
+    if plain or kind.is_numeric() or kind.is_temporal() or not len(column):
+        return column
+    row = first_true(column.is_not_null())
+    told = type(column[row]).__name__ if kind == pl.Object else str(kind)
+    raise InputError(
+        f"The {what} column holds {cut(told, 60)} values, as at {place(row)}; pass a column of"
+        " numbers or of text."
+    )
 
 
 def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...]:
