@@ -45,12 +45,19 @@ def new_folder(target: Path) -> Iterator[Path]:
             sweep(target.parent)
             os.mkdir(temporary)
             # From here on, so that nothing can come between making and removing.
-            held.callback(remove_known, temporary, FILES)
+            held.callback(_clear, temporary)
             handle = _handle(temporary)
             if handle is not None:
                 held.callback(os.close, handle)
                 _lock(handle)
         yield temporary
+
+
+def _clear(temporary: Path) -> None:
+    """Remove what has that name now: what was not finished, or what was replaced."""
+    # Nobody sweeps meanwhile. Should somebody else not let us in, it is swept later.
+    with contextlib.suppress(InputError, OSError), one_writer(temporary.parent):
+        remove_known(temporary, FILES)
 
 
 def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
@@ -151,7 +158,7 @@ def sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             handle = _handle(path)
             if handle is None:
-                return
+                continue
             try:
                 # One that holds something else may be anybody's.
                 if _lock(handle) and foreign_name(path, FILES) is None:
@@ -165,12 +172,15 @@ def sweep(folder: Path) -> None:
 
 
 def _handle(folder: Path) -> int | None:
-    """A folder, open, where there are locks."""
+    """A folder, open, where there are locks and it may be opened."""
     try:
         import fcntl  # noqa: F401
     except ImportError:  # Windows
         return None
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except PermissionError:  # one may be allowed to write where one may not look
+        return None
 
 
 def _lock(handle: int) -> bool | None:

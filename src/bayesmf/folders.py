@@ -117,10 +117,13 @@ def foreign_name(path: Path, known: re.Pattern[str]) -> str | None:
     path : pathlib.Path
         The folder.
     known : re.Pattern
-        What names of ours look like, with slashes between those of folders and of what is in them.
+        What names of ours look like; that of a folder ends in a slash, and what is in it follows.
     """
     for name, entry in _walk(path):
-        mode = entry.stat(follow_symlinks=False).st_mode
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except FileNotFoundError:  # somebody who may has just removed it
+            continue
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or not known.fullmatch(name):
             return name
     return None
@@ -138,7 +141,9 @@ def remove_known(path: Path, known: re.Pattern[str], last: str = "") -> None:
     """
     if not is_real_folder(path):
         return
-    found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
+    found = []
+    with contextlib.suppress(OSError):
+        found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
     found.reverse()  # from the inside to the outside
     found.sort(key=lambda one: one[0] == last)
     for _, entry in found:
@@ -156,7 +161,8 @@ def _walk(path: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]
     with os.scandir(path) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
-        name = f"{inside}{entry.name}"
-        yield name, entry
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), f"{name}/")
+            yield f"{inside}{entry.name}/", entry
+            yield from _walk(Path(entry.path), f"{inside}{entry.name}/")
+        else:
+            yield f"{inside}{entry.name}", entry

@@ -31,7 +31,7 @@ STRETCH = 1 << 22
 KIND = "bayesmf-packing"
 # All that a packing writes into its folder.
 WRITTEN = re.compile(
-    r"users|items|result|value\.\d+"
+    r"users/|items/|result/|value\.\d+"
     r"|(?:users|items)/\d+\.(?:starts|other|value|time|rows|others|user|item)(?:\.turned)?"
     rf"|result/(?:{FILES.pattern})"
 )

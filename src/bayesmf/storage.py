@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
-from bayesmf.exchange import new_folder, one_writer, put_in_place
-from bayesmf.folders import Folder
+from bayesmf.exchange import FILES, new_folder, one_writer, put_in_place
+from bayesmf.folders import Folder, foreign_name
 from bayesmf.manifests import DIGEST as DIGEST
 from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
 from bayesmf.manifests import MANIFEST as MANIFEST
@@ -90,7 +90,7 @@ def write_folder(
     _check_arrays(arrays)
     plain_meta = _plain_json(meta, kind)
     target = real_place(path)
-    _refuse_foreign(path, target, kind)
+    refuse_foreign(path, target, kind)
     with (
         as_input_error(path),
         made_parents(target.parent, keep=True),
@@ -112,7 +112,7 @@ def check_writable(path: PathLike, room: int = 0) -> None:
         Bytes that it will take, about.
     """
     target = real_place(path)
-    _refuse_foreign(path, target, MODEL)
+    refuse_foreign(path, target, MODEL)
     with as_input_error(path), made_parents(target.parent, keep=False):
         with one_writer(target.parent):
             probe = temporary_name(target)
@@ -150,9 +150,20 @@ def _plain_json(meta: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     return plain
 
 
+def refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
+    """Refuse a place that may not be written to; asked before the work begins."""
+    check_output(target.parent)
+    with as_input_error(path):
+        try:
+            os.lstat(target)  # a name that cannot be one is told here
+        except FileNotFoundError:
+            return
+        with one_writer(target.parent):  # nobody replaces it while we look
+            _refuse_foreign(path, target, kind)
+
+
 def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
     """Refuse a target that exists and is not a folder of ours with nothing else in it."""
-    check_output(target.parent)
     with as_input_error(path):
         try:
             os.lstat(target)
@@ -169,6 +180,8 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
             f"{path} exists and is not a bayesmf {kind.noun} folder: "
             "choose another place or remove it."
         )
+    if (odd := foreign_name(target, FILES)) is not None:
+        known.discard(odd.removesuffix("/"))
     if extra := sorted(present - known):
         # Replacing the folder would delete what somebody put there.
         raise InputError(

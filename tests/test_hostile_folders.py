@@ -1,0 +1,387 @@
+"""Folders that somebody has damaged, forged or filled with other things: refused in a sentence.
+
+Forged ones have right digests (resigned.py), so that only a look at the numbers can refuse them.
+A test that fails here may end the whole run by a signal: kernels check nothing.
+"""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Ratings, Synthetic, pack
+from checkpointed import no_waiting_for_the_disk, run_kept, stopped
+from problems import planted
+from resigned import edit, put, resign, set_at
+
+N_USERS, N_ITEMS, N_RATINGS = 40, 30, 600
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    data = planted(N_USERS, N_ITEMS, N_RATINGS)
+    fitted = BayesianMF(3, sampler=Gibbs(epochs=12, burn_in=4), random_state=0).fit(data)
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    fitted.save(folder)
+    return folder
+
+
+@pytest.fixture
+def model(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def packed_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed")
+    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(folder / "ratings.csv")
+    pack(folder / "ratings.csv", folder / "packed")
+    return folder / "packed"
+
+
+@pytest.fixture
+def packed(packed_once, tmp_path):
+    return shutil.copytree(packed_once, tmp_path / "packed")
+
+
+def answers(folder, **how):
+    loaded = BayesianMF.load(folder, **how)
+    loaded.predict([1001, 1002], [5, 6])
+    loaded.recommend(1001, n=5)
+    return loaded
+
+
+def refused(act, folder, match=None):
+    with pytest.raises(InputError, match=match) as told:
+        act(folder)
+    assert "\n" not in str(told.value) and len(str(told.value)) < 1000
+
+
+# -- models -------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+FORGED = {
+    "seen far below": ("seen_items", lambda a: np.full_like(a, -50_000_000)),
+    "seen just below": ("seen_items", set_at(7, -1)),
+    "seen at the end": ("seen_items", set_at(-1, N_ITEMS)),
+    "starts not from 0": ("seen_starts", set_at(0, 1)),
+    "starts not to the end": ("seen_starts", set_at(-1, N_RATINGS - 1)),
+    "starts beyond": ("seen_starts", set_at(-1, 10**9)),
+    "starts fall": ("seen_starts", set_at(5, 3 * N_RATINGS)),
+    "starts fall below": ("seen_starts", set_at(5, -1)),
+    "seen as another type": ("seen_items", lambda a: a.astype(np.int64)),
+    "seen as a table": ("seen_items", lambda a: a.reshape(2, -1)),
+    "users not finite": ("users", set_at((0, 0, 0), NAN)),
+    "last item not finite": ("items", set_at((-1, -1, -1), INF)),
+    "means not finite": ("item_means", set_at((-1, -1, -1), -INF)),
+    "users turned": ("users", lambda a: np.ascontiguousarray(a.transpose(0, 2, 1))),
+    "users too few": ("users", lambda a: np.ascontiguousarray(a[:, :-1])),
+    "users in double precision": ("users", lambda a: a.astype(np.float64)),
+    "users without axes": ("users", lambda a: np.float32(1).reshape(())),
+    "tau zero": ("tau", set_at(0, 0.0)),
+    "tau negative": ("tau", set_at(-1, -1.0)),
+    "tau not finite": ("tau", set_at(0, INF)),
+    "no draws": ("tau", lambda a: a[:0]),
+    "mu not finite": ("user_mu", set_at((0, 0), NAN)),
+    "precisions that are none": ("item_lambda", lambda a: -a),
+    "chains negative": ("chain", set_at(0, -1)),
+    "chains fall": ("chain", set_at(0, 3)),
+    "ids fall": ("user_id_ids", set_at(0, 10**6)),
+    "ids too few": ("user_id_ids", lambda a: a[:-1]),
+    "history of counts that are none": ("history", set_at((0, 0), NAN)),
+    "history of other width": ("history", lambda a: a[:, :-1].copy()),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_forged_model_is_refused(model, what, verify):
+    name, change = FORGED[what]
+    edit(model, name, change)
+    refused(lambda folder: answers(folder, verify=verify), model, "fit again")
+
+
+def test_every_number_is_looked_at(model):
+    """Also those behind the first piece that is read, and in between."""
+    for at in range(0, N_RATINGS, 97):
+        again = shutil.copytree(model, model.parent / str(at))
+        edit(again, "seen_items", set_at(at, N_ITEMS))
+        refused(answers, again, "seen_items.npy holds numbers that are not from 0 to 29")
+
+
+META = {
+    "units of text": lambda m: m["meta"]["units"].update(center="3"),
+    "no scale": lambda m: m["meta"]["units"].update(scale=0),
+    "other factors": lambda m: m["meta"]["units"].update(n_factors=2),
+    "many factors": lambda m: m["meta"]["units"].update(n_factors=10**30),
+    "no report": lambda m: m["meta"].pop("report"),
+    "report of other ratings": lambda m: m["meta"]["report"].update(users=3),
+    "a list for a report": lambda m: m["meta"].update(report=[]),
+    "seed of text": lambda m: m["meta"]["report"].update(seed="0"),
+    "true for a number": lambda m: m["meta"]["report"].update(seconds=True),
+    "convergence of text": lambda m: m["meta"]["report"].update(convergence="yes"),
+    "verdict of numbers": lambda m: m["meta"]["report"]["convergence"].update(verdict=3),
+    "no such sampler": lambda m: m["meta"]["report"]["sampler"].update(rule="Metropolis"),
+    "sampler of text": lambda m: m["meta"]["report"]["sampler"].update(epochs="many"),
+    "sampler with more": lambda m: m["meta"]["report"]["sampler"].update(more=1),
+    "other params": lambda m: m["meta"]["params"].update(engine="ray"),
+    "params of lists": lambda m: m["meta"]["params"].update(prior=["gamma"]),
+    "history of numbers": lambda m: m["meta"].update(history=[1, 2]),
+    "history of lists": lambda m: m["meta"].update(history=[[]] * 13),
+    "infinite center": lambda m: m["meta"]["units"].update(center=INF),
+    "huge center": lambda m: m["meta"]["units"].update(center=10**400),
+    "entry of another type": lambda m: m["arrays"].update(tau=[]),
+    "shape of text": lambda m: m["arrays"]["tau"].update(shape=["8"]),
+}
+
+
+@pytest.mark.parametrize("what", META)
+def test_forged_meta_data_are_refused(model, what):
+    resign(model, META[what])
+    refused(answers, model)
+
+
+HEADERS = {
+    "void": b"{'descr': '|V0', 'fortran_order': False, 'shape': (-1,), }",
+    "negative": b"{'descr': '<f8', 'fortran_order': False, 'shape': (-8,), }",
+    "objects": b"{'descr': '|O', 'fortran_order': False, 'shape': (8,), }",
+    "structured": b"{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (8,), }",
+    "Fortran": b"{'descr': '<f8', 'fortran_order': True, 'shape': (8,), }",
+    "endless": b"{'descr': '<f8', 'fortran_order': False, 'shape': (%s), }" % (b"9, " * 60),
+    "huge": b"{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999999,), }",
+    "code": b"__import__('os').abort()",
+    "deep": b"(" * 5000,
+}
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_strange_headers_are_no_arrays(model, what):
+    text = HEADERS[what] + b"\n"
+    raw = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+    (model / "tau.npy").write_bytes(raw)
+    resign(model)
+    refused(answers, model, "tau.npy is not an array file")
+
+
+def test_arrays_may_be_read_into_memory(model, tmp_path):
+    """Then a file that is cut short under a server does not end it."""
+    expected = answers(model).predict([1001, 1005], [5, 9])
+    loaded = answers(model, mmap=False)
+    assert not isinstance(loaded.posterior_.draws.users, np.memmap)
+    for file in model.glob("*.npy"):
+        os.truncate(file, 10)
+    assert np.array_equal(loaded.predict([1001, 1005], [5, 9]), expected)
+    with pytest.raises(InputError, match="mmap must be True or False"):
+        BayesianMF.load(model, mmap=1)
+
+
+def save_over(folder):
+    data = planted(N_USERS, N_ITEMS, N_RATINGS)
+    BayesianMF(2, sampler=Gibbs(epochs=3, burn_in=1)).fit(data).save(folder)
+
+
+# -- what is in a folder ------------------------------------------------------------------------
+
+PLACES = {
+    "a pipe": lambda path, outside: os.mkfifo(path),
+    "a link": lambda path, outside: path.symlink_to(outside),
+    "a link to a device": lambda path, outside: path.symlink_to("/dev/zero"),
+    "a folder": lambda path, outside: path.mkdir(),
+    "a dead link": lambda path, outside: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("what", PLACES)
+@pytest.mark.parametrize("name", ["users.npy", "manifest.json", "manifest.sha256"])
+def test_regular_files_alone_are_read(model, tmp_path, what, name):
+    outside = tmp_path / "outside"
+    shutil.move(model / name, outside)
+    PLACES[what](model / name, outside)
+    refused(answers, model, "is not a regular file")
+    # Nor is anything written over, or removed with it.
+    refused(save_over, model)
+    assert outside.exists() and os.path.lexists(model / name)
+
+
+def test_a_giant_is_not_read(model):
+    os.truncate(model / "manifest.json", 1 << 40)
+    refused(answers, model, "larger than such a file can be")
+
+
+# -- packed ratings -----------------------------------------------------------------------------
+
+PACKED = {
+    "item below": ("by_user_other", set_at(3, -1)),
+    "item at the end": ("by_user_other", set_at(-1, 40)),
+    "user at the end": ("by_item_other", set_at(0, 60)),
+    "far away": ("by_item_other", lambda a: np.full_like(a, 2**31 - 1)),
+    "starts fall": ("by_user_starts", set_at(5, 10**6)),
+    "starts fall below": ("by_item_starts", set_at(5, -1)),
+    "code of no level": ("by_user_value", set_at(-1, 5)),
+    "codes as numbers": ("by_item_value", lambda a: a.astype(np.float32)),
+    "ids fall": ("user_id_ids", set_at(0, 10**6)),
+}
+
+
+@pytest.mark.parametrize("what", PACKED)
+def test_forged_ratings_are_refused_when_opened(packed, what):
+    name, change = PACKED[what]
+    edit(packed, name, change)
+    refused(PackedRatings.open, packed)
+
+
+def test_a_fit_verifies_what_was_not_verified(packed):
+    opened = PackedRatings.open(packed)
+    good = (packed / "by_user_value.npy").read_bytes()
+    raw = bytearray(good)
+    raw[200] = 1 if raw[200] != 1 else 2  # a rating that might be
+    (packed / "by_user_value.npy").write_bytes(raw)
+    again = PackedRatings.open(packed)
+    sampler = Gibbs(epochs=3, burn_in=1)
+    for ratings in (opened, again, str(packed)):
+        refused(BayesianMF(2, sampler=sampler).fit, ratings, "by_user_value.npy does not have the")
+    (packed / "by_user_value.npy").write_bytes(good)
+    BayesianMF(2, sampler=sampler).fit(again)
+
+
+def test_moments_far_above_the_spread(tmp_path):
+    rng = np.random.default_rng(0)
+    ratings = 4096.0 + np.round(rng.normal(size=3000), 1)
+    made = Ratings(np.arange(3000) % 70, np.arange(3000) // 70, ratings)
+    made.write(tmp_path / "a.parquet")
+    packed = pack(tmp_path / "a.parquet", tmp_path / "packed", chunk=700, stretch=900)
+    kept = made.rating.astype(np.float64)
+    assert packed.mean() == pytest.approx(kept.mean(), rel=1e-15)
+    assert packed.std() == pytest.approx(kept.std(), rel=1e-12)
+
+
+# -- the folder in which ratings are packed -----------------------------------------------------
+
+
+@pytest.fixture
+def to_pack(tmp_path):
+    path = tmp_path / "ratings.csv"
+    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(path)
+    return path
+
+
+def tree(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "file", "notes of others", "more", "inside"])
+def test_a_packing_touches_no_folder_but_its_own(to_pack, tmp_path, what):
+    mine, work = tmp_path / "mine", tmp_path / ".out.packing"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years")
+    if what == "link":
+        work.symlink_to(mine)
+    elif what == "file":
+        work.write_text("years")
+    else:
+        work.mkdir()
+        name = {"more": "result/thesis.txt", "inside": "users/thesis.txt"}.get(what, "thesis.txt")
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("years")
+        job = {"kind": "other" if what == "notes of others" else "bayesmf-packing"}
+        (work / "journal").write_text(json.dumps(job) + "\n")
+    before = tree(tmp_path)
+    refused(lambda path: pack(path, tmp_path / "out"), to_pack, r"\.out\.packing")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["lock", "journal", "journal.part", "users"])
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_links_and_pipes_among_its_files(to_pack, tmp_path, name, what):
+    work = tmp_path / ".out.packing"
+    work.mkdir()
+    (work / "journal").write_text('{"kind": "bayesmf-packing"}\n')
+    (work / name).unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(work / name)
+    else:
+        (work / name).symlink_to(tmp_path / "elsewhere")
+    refused(lambda path: pack(path, tmp_path / "out"), to_pack, r"\.out\.packing")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+class Killed(BaseException):
+    pass
+
+
+class KillAfter:
+    """Ends a packing after some of its steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self, done, total, stage):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+def test_damage_to_what_a_killed_packing_left(to_pack, tmp_path, caplog):
+    """Any bit of it: the result is the same, or all is done again, which is told."""
+    out, rng = tmp_path / "out", np.random.default_rng(0)
+    expected = tree(pack(to_pack, tmp_path / "good", chunk=200, stretch=300).path)
+    sound = 0
+    for k in range(20):
+        with pytest.raises(Killed):
+            pack(to_pack, out, chunk=200, stretch=300, progress=KillAfter(int(rng.integers(1, 13))))
+        work = tmp_path / ".out.packing"
+        files = sorted(path for path in work.rglob("*") if path.is_file() and path.name != "lock")
+        file = files[rng.integers(len(files))]
+        raw = bytearray(file.read_bytes())
+        raw[rng.integers(len(raw))] ^= 1 << rng.integers(8)
+        file.write_bytes(raw)
+        caplog.clear()
+        pack(to_pack, out, chunk=200, stretch=300)
+        assert tree(out) == expected, (k, file)
+        sound += "damaged" not in caplog.text
+        shutil.rmtree(out)
+    assert 0 < sound < 20
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+CHECKPOINTS = {
+    "users of another shape": ("users", lambda a: a[:-1].copy()),
+    "users not finite": ("users", set_at((0, 0), NAN)),
+    "precisions negative": ("user_lambda", lambda a: -a),
+    "another type": ("items", lambda a: a.astype(np.float64)),
+    "probes of other length": ("keeping_expected", lambda a: a[:-1].copy()),
+}
+PLAIN = {
+    "tau of zero": lambda c: c["chain"]["state"].update(tau="0x0p+0"),
+    "tau of text": lambda c: c["chain"]["state"].update(tau="much"),
+    "rounds of text": lambda c: c["chain"].update(t="3"),
+    "rounds of another": lambda c: c["chain"].update(t=10**6),
+    "room for everything": lambda c: c.update(room=10**12),
+    "batches elsewhere": lambda c: c.update(batches=[["../../run", "0" * 64, 1]]),
+    "batches of another form": lambda c: c.update(batches=[["draws"]]),
+    "no keeping": lambda c: c["chain"].update(keeping={}),
+    "a list of listeners": lambda c: c["chain"].update(listeners=[]),
+}
+
+
+@pytest.mark.parametrize("what", [*CHECKPOINTS, *PLAIN])
+def test_a_forged_checkpoint_is_refused(stopped, what):
+    for folder in stopped.glob("chain-0/round-*"):
+        if what in PLAIN:
+            resign(folder, lambda manifest: PLAIN[what](manifest["meta"]))
+        else:
+            edit(folder, *CHECKPOINTS[what])
+    refused(lambda folder: run_kept(folder, resume=True), stopped, "no checkpoint in .* is sound")
+
+
+@pytest.mark.parametrize("name", ["users", "tau", "chain"])
+def test_forged_draws_are_refused(stopped, name):
+    for folder in stopped.glob("chain-0/draws-*"):
+        put(folder, name, np.full_like(np.load(folder / f"{name}.npy"), -1)[..., :1])
+    refused(lambda folder: run_kept(folder, resume=True), stopped, "sound")
