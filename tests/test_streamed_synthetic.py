@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import polars as pl
@@ -160,7 +162,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
         yield
 
     monkeypatch.setattr("bayesmf.synthetic.make_parts", full)
-    with pytest.raises(InputError, match=r"train\.parquet cannot be written: No space left"):
+    with pytest.raises(InputError, match=r"train\.parquet cannot be written: the disk is full"):
         PLAN.write(tmp_path / "train.parquet", test=tmp_path / "test.parquet")
     assert contents(tmp_path) == set()
 
@@ -201,6 +203,92 @@ def test_bad_truths(tmp_path):
         truth._replace(**{name: value}).save(path)
         with pytest.raises(InputError, match="does not fit together"):
             Truth.load(path)
+
+
+def _resigned(path, changes, compression=zipfile.ZIP_STORED):
+    """Write the file anew, with sums that are right, and with some of its entries changed."""
+    with zipfile.ZipFile(path) as packed:
+        entries = {name: packed.read(name) for name in packed.namelist()} | changes
+    with zipfile.ZipFile(path, "w", compression) as packed:
+        for name, content in entries.items():
+            if content is not None:
+                packed.writestr(name, content)
+
+
+def _npy(header, numbers=b""):
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + numbers
+
+
+EVIL_HEADERS = [
+    "{'descr': '|V0', 'fortran_order': False, 'shape': (-1,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976, 3), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 3), }",
+    "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+    "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }",
+]
+
+
+@pytest.mark.parametrize("changes", [
+    *({"U.npy": _npy(header, bytes(12))} for header in EVIL_HEADERS),
+    {"U.npy": b""},
+    {"more.npy": b""},
+    {"b.npy": None},
+    {"../../a.npy": b"x"},
+], ids=str)  # fmt: skip
+def test_truths_made_to_harm(tmp_path, changes):
+    path = tmp_path / "truth.npz"
+    Synthetic(30, 20, 200, 3).truth().save(path)
+    _resigned(path, changes)
+    with pytest.raises(InputError, match="not a file of planted truth"):
+        Truth.load(path)
+
+
+def test_a_truth_is_not_unpacked(tmp_path):
+    """It was written as it is; packed, a small file may be larger than the memory."""
+    path = tmp_path / "truth.npz"
+    Synthetic(30, 20, 200, 3).truth().save(path)
+    _resigned(path, {}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(InputError, match="not a file of planted truth"):
+        Truth.load(path)
+    os.unlink(path)
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="a pipe or a device"):
+        Truth.load(path)
+
+
+@pytest.mark.parametrize("flips", range(40))
+def test_damaged_truths(tmp_path, flips):
+    path = tmp_path / "truth.npz"
+    Synthetic(8, 6, 20, 2).truth().save(path)
+    data, rng = bytearray(path.read_bytes()), np.random.default_rng(flips)
+    data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+    if flips % 4 == 0:
+        del data[rng.integers(len(data)) :]
+    path.write_bytes(data)
+    with contextlib.suppress(InputError):  # some bytes of a zip file mean nothing
+        Truth.load(path)
+
+
+@pytest.mark.parametrize("change", [
+    {"noise": -1.0}, {"noise": np.nan}, {"mean": np.inf}, {"factor": -0.5}, {"bias_user": np.nan},
+    {"seed": -1}, {"stars": 1}, {"bias_item": True}, {"U": np.full((30, 3), np.nan, np.float32)},
+    {"V": np.zeros((20, 3))},
+], ids=lambda change: next(iter(change)))  # fmt: skip
+def test_truths_that_cannot_be(tmp_path, change):
+    path = tmp_path / "truth.npz"
+    Synthetic(30, 20, 200, 3).truth()._replace(**change).save(path)
+    with pytest.raises(InputError, match="does not fit together"):
+        Truth.load(path)
+
+
+def test_no_pickle_is_written(tmp_path):
+    truth = Synthetic(30, 20, 200, 3).truth()
+    with pytest.raises(InputError, match="64 bits"):
+        truth._replace(seed=2**70).save(tmp_path / "truth.npz")
+    turned = truth._replace(U=np.asfortranarray(truth.U))
+    turned.save(tmp_path / "truth.npz")
+    np.testing.assert_array_equal(Truth.load(tmp_path / "truth.npz").U, truth.U)
 
 
 # -- memory ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
+from bayesmf.replacing import replacing
 
 # Okabe and Ito: told apart by every kind of colour vision.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -42,16 +42,10 @@ def drawing(width: float, height: float) -> Iterator[Any]:
 
 def save(figure: Any, path: Path) -> Path:
     """Write under another name first: whoever looks sees the old file or all of the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # Without a date, the same figure is the same file.
-        meta = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(part, format=path.suffix[1:], dpi=150, metadata=meta)
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        part.unlink(missing_ok=True)
+    # Without a date, the same figure is the same file.
+    meta = {"Date": None} if path.suffix == ".svg" else None
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=meta)
     return path
 
 

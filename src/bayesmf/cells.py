@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.foreign import cut, polars_errors, reason_of
 from bayesmf.ids import as_ids, canonical_ints
-from bayesmf.series import Place, first_true, row_place
+from bayesmf.series import Place, first_true, refuse_odd, row_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,8 +49,8 @@ def make_table(
     place
         Says where a row is in error messages.
     """
-    import polars as pl
-
+    for role, column in found.items():
+        refuse_odd(column, f"{role} id" if role in ("user", "item") else role, place)
     id_column = text_ids if text else _plain_ids
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:
@@ -59,15 +60,33 @@ def make_table(
             None if rating is None else ratings_column(rating, place),
             None if timestamp is None else timestamps_column(timestamp, place),
         )
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"The columns cannot be read as ratings: {reason}.") from None
+    except polars_errors() as error:
+        raise InputError(f"The columns cannot be read as ratings: {reason_of(error)}.") from None
 
 
 def _plain_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
     import polars as pl
 
+    if column.dtype.is_float():
+        _refuse_far_ids(column, what, place)
     return pl.Series(as_ids(column, what=f"{what} id", place=place))
+
+
+def _refuse_far_ids(column: pl.Series, what: str, place: Place) -> None:
+    """Refuse integers that a float cannot tell from the next ones: two ids would be one."""
+    import polars as pl
+
+    whole = float(2**24 if column.dtype == pl.Float32 else 2**53)
+    low, high = (float(x or 0.0) for x in (column.min(), column.max()))  # type: ignore[arg-type]
+    if -whole <= low <= high <= whole:
+        return
+    far = column.is_finite() & (column.abs() > whole)
+    if far.any():
+        row = first_true(far)
+        raise InputError(
+            f"{place(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot tell"
+            f" integers above {whole:.0f} apart: pass ids as integers or as text."
+        )
 
 
 def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
@@ -94,7 +113,7 @@ def _refuse_missing_words(texts: pl.Series, numbers: pl.Series, what: str, place
     words = texts.filter(odd).str.to_lowercase()
     if len(words) < len(texts) and words.is_in(MISSING).all():
         row = first_true(odd)
-        raise InputError(f"{place(row)}: the {what} id is missing ({texts[row]!r}).")
+        raise InputError(f"{place(row)}: the {what} id is missing ({_shown(texts[row])}).")
 
 
 def ratings_column(column: pl.Series, place: Place) -> pl.Series:
@@ -103,9 +122,10 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
 
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
-    if column.dtype.is_temporal():
+    if column.dtype.is_temporal() and len(column):
+        row = first_true(column.is_not_null())
         raise InputError(
-            f"{place(0)}: the rating {str(column[0])!r} is a time, not a number; is the rating"
+            f"{place(row)}: the rating {str(column[row])!r} is a time, not a number; is the rating"
             " in another column?"
         )
     numbers = _floats(column)
@@ -117,11 +137,11 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
             raise InputError(f"{place(row)}: the rating is missing.")
         if numbers[row] is not None and math.isfinite(numbers[row]):
             raise InputError(
-                f"{place(row)}: rating {column[row]!r} is too large to be kept in single precision;"
-                " divide all ratings by a number."
+                f"{place(row)}: rating {_shown(column[row])} is too large to be kept in single"
+                " precision; divide all ratings by a number."
             )
         raise InputError(
-            f"{place(row)}: rating {column[row]!r} is not a number that can be used;"
+            f"{place(row)}: rating {_shown(column[row])} is not a number that can be used;"
             f" ratings are finite numbers{_written(column[row])}."
         )
     _refuse_lost_digits(numbers)
@@ -140,6 +160,10 @@ def _refuse_lost_digits(numbers: pl.Series) -> None:
         )
 
 
+def _shown(value: object) -> str:
+    return cut(repr(value), 80)
+
+
 def _written(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+,\d{1,2}\s*", value):
         return f", written with a point: {value.strip().replace(',', '.')}"
@@ -152,6 +176,12 @@ def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
 
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
+    if column.dtype in (pl.Duration, pl.Time, pl.Boolean) and len(column):
+        row = first_true(column.is_not_null())
+        raise InputError(
+            f"{place(row)}: the timestamp {str(column[row])!r} says no moment; pass dates or"
+            " numbers of seconds, or leave timestamps out with columns={'timestamp': None}."
+        )
     if column.dtype.is_temporal():
         seconds = column.cast(pl.Datetime("us"), strict=False).dt.epoch("s")
     elif column.dtype == pl.String:
@@ -166,7 +196,7 @@ def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
                 " columns={'timestamp': None} (on the command line --columns timestamp=)."
             )
         raise InputError(
-            f"{place(row)}: timestamp {column[row]!r} is neither a number nor an ISO date"
+            f"{place(row)}: timestamp {_shown(column[row])} is neither a number nor an ISO date"
             " (2024-12-31 or 2024-12-31T23:59:59); leave timestamps out with"
             " columns={'timestamp': None} (on the command line --columns timestamp=)."
         )

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bayesmf.errors import InputError
 
 
@@ -41,6 +44,21 @@ def yes_or_no(name: str, value: Any) -> bool:
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise InputError(f"{name} must be True or False; got {shown(value)}")
+
+
+def number_array(name: str, value: Any) -> NDArray[Any]:
+    """Numbers as an array; neither dates, which NumPy takes for them, nor masked ones."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(f"{name} has masked values, which are missing: leave them out")
+    try:
+        found = np.asarray(value)
+        if found.dtype.kind in "OSU":
+            found = found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be numbers; got {shown(value)}") from None
+    if found.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be numbers; got {found.dtype}")
+    return found
 
 
 def shown(value: Any) -> str:

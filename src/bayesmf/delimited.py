@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
-from bayesmf.files import existing_file
+from bayesmf.files import Unreadable, existing_file, reading
 from bayesmf.layouts import Layout, locate
 from bayesmf.naming import NAMES, PAIR, TRIPLE, Columns, plain_name
 from bayesmf.series import Place, first_true
-from bayesmf.text import Unreadable, read_csv, read_lines
+from bayesmf.text import read_csv, read_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,8 +30,9 @@ def read_text(
         As for :func:`bayesmf.readers.read_table`.
     """
     path = existing_file(path)
-    layout, found = locate(path, columns, need)
-    table = read_laid_out(path, layout, found)
+    with reading(path):
+        layout, found = locate(path, columns, need)
+        table = read_laid_out(path, layout, found)
     if table is None:
         raise InputError(f"{path} has no ratings in it.")
     return table

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
 from bayesmf.tabular import Columns, Tabular
@@ -186,8 +187,8 @@ def mae(y: npt.ArrayLike, mean: npt.ArrayLike) -> float:
 
 def _errors(y: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     # float64 first: the difference of two float32 ratings would be rounded again.
-    rating = np.asarray(y, dtype=np.float64)
-    prediction = np.asarray(mean, dtype=np.float64)
+    rating = number_array("ratings", y).astype(np.float64, copy=False)
+    prediction = number_array("predictions", mean).astype(np.float64, copy=False)
     if rating.ndim != 1 or rating.shape != prediction.shape:
         raise InputError(
             f"The ratings {rating.shape} and their predictions {prediction.shape} do not match: "

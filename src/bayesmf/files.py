@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import difflib
 import gzip
 import json
 import os
 import re
+import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from bayesmf.errors import InputError
+from bayesmf.foreign import hushed, polars_errors, reason_of
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -32,11 +38,84 @@ _MAGIC_OTHER = (
 )
 _WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xff\xfe\0\0": "UTF-32"}
 _LOOKED_AT = 4096
+_MANIFEST_BYTES = 1 << 24
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
+    """Say in a sentence why a file could not be read, whoever found it out.
+
+    Parameters
+    ----------
+    path
+        The file, for the sentence.
+    kind
+        What it is read as.
+
+    Raises
+    ------
+    Unreadable
+        For whatever the system, polars (a panic included), a decompressor or csv raised.
+    """
+    try:
+        with hushed() if kind != "text" else contextlib.nullcontext():
+            yield
+    except InputError:
+        raise
+    except polars_errors(OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:
+        # A panic tells of the reader's code, where the cause is the file.
+        reason = reason_of(error) if isinstance(error, Exception) else "it is damaged"
+        if "utf-8" in reason.lower() or "utf8" in reason.lower():
+            raise InputError(
+                f"{path} is not UTF-8 text; convert it first, for example with"
+                " iconv -f LATIN1 -t UTF-8."
+            ) from None
+        raise Unreadable(path, kind, reason) from None
+
+
+class Unreadable(InputError):
+    """A file that cannot be read; ``reason`` is what was in the way."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be read as {kind}: {reason}.")
+        self.reason = reason
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to read it; nothing that makes a reader wait, or read without end."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    file = open(path, "rb", opener=opener)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(_no_file(path))
+    return file
+
+
+def _no_file(path: str | os.PathLike[str]) -> str:
+    return f"{path} is a pipe or a device, which cannot be read twice: write it to a file first."
+
+
+def polars_path(path: Path) -> Path | None:
+    """The path, where polars takes it for the name of one file; None where it must be opened.
+
+    It would take some names for patterns or for a home, and cannot say those that are not UTF-8.
+    """
+    name = str(path)
+    plain = name.isprintable() and not set("*?[") & set(name) and not name.startswith("~")
+    return path if plain else None
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
     """Check that there is a file with something in it."""
     path = Path(path)
+    with reading(path):
+        return _existing(path)
+
+
+def _existing(path: Path) -> Path:
     if not path.exists():
         raise InputError(missing_file(path, "file"))
     if path.is_dir():
@@ -44,9 +123,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read: you have no permission to.")
     if not path.is_file():
-        raise InputError(
-            f"{path} is a pipe or a device, which cannot be read twice: write it to a file first."
-        )
+        raise InputError(_no_file(path))
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty.")
     return path
@@ -55,8 +132,9 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
 def refuse_ours(folder: Path) -> None:
     """Say what a folder is that we have written ourselves."""
     try:
-        kind = json.loads((folder / "manifest.json").read_bytes())["format"]
-    except (OSError, ValueError, TypeError, KeyError):
+        with open_regular(folder / "manifest.json") as file:
+            kind = json.loads(file.read(_MANIFEST_BYTES))["format"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return
     if kind == "bayesmf-model":
         raise InputError(f"{folder} is a model, not ratings.")
@@ -72,11 +150,14 @@ def missing_file(path: Path, what: str) -> str:
     if re.match(r"(https?|ftp|s3|gs):/", str(path)):
         return f"{said}: addresses are not read; download it first."
     if path.parts[:1] == ("~",):
-        return f"{said}: '~' is not read as your home folder; write {path.expanduser()}."
+        return f"{said}: '~' is not read as your home folder; write {os.path.expanduser(path)}."
     parent = path.parent
     if not parent.is_dir():
         return f"{said}: there is no folder {parent}."
-    names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
+    try:
+        names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
+    except OSError:  # a folder whose list is not for everyone
+        return f"{said}."
     near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
     return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}."
 
@@ -91,12 +172,10 @@ def typed_kind(path: Path) -> str | None:
 
 def first_bytes(path: Path, count: int = 8) -> bytes:
     """Give the first bytes of a file, none where it cannot be read or is no plain file."""
-    if not path.is_file():
-        return b""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(count)
-    except OSError:
+    except (OSError, InputError):
         return b""
 
 

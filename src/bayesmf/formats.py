@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bayesmf.cells import Table, make_table
 from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
-from bayesmf.files import check_text, existing_file, missing_file, refuse_ours, typed_kind
+from bayesmf.files import check_text, existing_file, missing_file, reading, refuse_ours, typed_kind
 from bayesmf.naming import Columns
 from bayesmf.readers import read_typed
 from bayesmf.series import first_true
@@ -67,7 +67,9 @@ def check_format(path: Path, format: str) -> None:
     if format != "auto" and format not in FORMATS and format not in ALIASES:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
         raise InputError(f"format {format!r} is not known; the formats are {known}.")
-    if not path.exists():
+    with reading(path):
+        there = path.exists()
+    if not there:
         raise InputError(missing_file(path, "file or folder"))
 
 
@@ -139,7 +141,11 @@ def read_netflix(path: Path, columns: Columns | None = None) -> Table:
     """
     if columns:
         raise InputError("columns= cannot be used with the netflix format: its layout is fixed.")
-    existing_file(path)
+    with reading(existing_file(path)):
+        return _read_netflix(path)
+
+
+def _read_netflix(path: Path) -> Table:
     head = read_lines(path, _HEAD_LINES).fill_null("").to_list()
     data = (k for k, line in enumerate(head) if line.strip() and not _OPENING.fullmatch(line))
     skip = next(data, None)

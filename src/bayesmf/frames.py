@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.foreign import polars_errors, reason_of
 from bayesmf.naming import recognise
 
 _CHECKED = 200  # rows that are looked at for signs of another order
@@ -74,7 +75,8 @@ def _of_array(data: np.ndarray[Any, Any], need: Sequence[str]) -> Frame:
                 " 2 columns user, item."
             )
         raise InputError(wrong_shape(data.shape))
-    table = np.asarray(data)
+    # A masked array stays one, so that what is masked is missing.
+    table = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     return Frame(None, table.shape[1], lambda at: table[:, at], _texts(table[:_CHECKED].tolist()))
 
 
@@ -196,9 +198,8 @@ def _of_arrow(data: Any) -> Frame | None:
             data = data.collect()
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
             data = pl.DataFrame(data)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"The {type(data).__name__} cannot be read: {reason}.") from None
+    except polars_errors(TypeError, ValueError) as error:
+        raise InputError(f"The {type(data).__name__} cannot be read: {reason_of(error)}.") from None
     if not isinstance(data, pl.DataFrame):
         return None
     return Frame(data.columns, data.width, data.to_series, [])

@@ -64,7 +64,9 @@ def _flat(y: Any) -> Any:
     """A table of one column as a column."""
     if len(getattr(y, "shape", ())) != 2:
         return y
-    return y.iloc[:, 0] if hasattr(y, "iloc") else np.asarray(y)[:, 0]
+    if hasattr(y, "iloc"):
+        return y.iloc[:, 0]
+    return (y if isinstance(y, np.ma.MaskedArray) else np.asarray(y))[:, 0]
 
 
 def _is_table(y: Any) -> bool:

@@ -43,19 +43,24 @@ def as_folder(path: PathLike) -> Path:
 def refuse_tilde(path: Path) -> None:
     """Refuse what a shell would have read as the home folder, had it seen it."""
     if path.parts[:1] == ("~",) and not os.path.lexists("~"):
-        raise InputError(f"{path}: '~' is not read as your home folder; write {path.expanduser()}.")
+        raise InputError(
+            f"{path}: '~' is not read as your home folder; write {os.path.expanduser(path)}."
+        )
 
 
 def check_output(path: Path) -> None:
     """Refuse to write into a folder of ours: a file too many there, and it is refused."""
     refuse_tilde(path)
-    place = Path(os.path.realpath(path))
-    for folder in (place, *place.parents):
-        if all((folder / name).is_file() for name in _OURS):
-            raise InputError(
-                f"{path} is in {folder}, a model or packed ratings, which nothing else belongs "
-                "into: choose another place."
-            )
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r} is no name of a file: it holds a null character.")
+    with as_input_error(path):
+        place = Path(os.path.realpath(path))
+        for folder in (place, *place.parents):
+            if all((folder / name).is_file() for name in _OURS):
+                raise InputError(
+                    f"{path} is in {folder}, a model or packed ratings, which nothing else belongs "
+                    "into: choose another place."
+                )
 
 
 def temporary_name(target: Path) -> Path:

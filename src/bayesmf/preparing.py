@@ -48,8 +48,10 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     train = Ratings.of(ratings).compact()
     low, high = train.range()
     _refuse_equal(len(train), low, high)
+    std = float(np.std(train.rating, dtype=np.float64))
+    _refuse_rounded(low, high, std)
     center = _rounded(float(np.mean(train.rating, dtype=np.float64)))
-    scale = _scale(float(np.std(train.rating, dtype=np.float64)), standardize)
+    scale = _scale(std, standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
     data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
     coded = data.by_user.value.dtype == np.uint8
@@ -69,6 +71,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
 def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
     """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
     _refuse_equal(len(packed), packed.low, packed.high)
+    _refuse_rounded(packed.low, packed.high, packed.std())
     warn_of_odd_values(packed.low, packed.levels)
     center, scale = _rounded(packed.mean()), _scale(packed.std(), standardize)
     lists = packed.by_user, packed.by_item
@@ -93,6 +96,21 @@ def _refuse_equal(count: int, low: float, high: float) -> None:
         " clicks or purchases, rate them (by counts, by time spent), or use a library for implicit"
         " feedback, such as implicit"
     )
+
+
+def _refuse_rounded(low: float, high: float, std: float) -> None:
+    """Refuse ratings that differ by little more than what single precision rounds away.
+
+    An error of rounding is even between -e and e, so its variance is e^2 / 3; it may be a
+    thousandth of that of the ratings, which no error of a prediction shows.
+    """
+    error = 2.0**-24 * max(abs(low), abs(high))
+    if error**2 / 3 > 1e-3 * std**2:
+        raise InputError(
+            f"ratings from {low:.12g} to {high:.12g} differ by {std:.2g} (their standard"
+            f" deviation), and single precision, in which they are kept, rounds by up to"
+            f" {error:.2g}: subtract their mean first"
+        )
 
 
 def _as_rated(levels: NDArray[Any]) -> NDArray[np.float64]:

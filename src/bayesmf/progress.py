@@ -19,6 +19,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from bayesmf.wording import printable
+
 # What is over sooner needs no line. Tests, which cannot wait, set the variable.
 AFTER_SECONDS = 2.0
 AFTER_VARIABLE = "BAYESMF_PROGRESS_AFTER"
@@ -178,7 +180,7 @@ class Line:
         if clock is not None and clock.busy:
             return f"compiling ... {clock.seconds() - self._compiled:.0f} s"
         if not now.total:
-            return f"{escaped(now.what)} ... {time.monotonic() - self._since:.0f} s"
+            return f"{escaped(printable(now.what))} ... {time.monotonic() - self._since:.0f} s"
         return bar_format(now.what, now.pieces, width)
 
     def _take_down(self) -> None:
@@ -212,6 +214,7 @@ def bar_format(what: str, pieces: Sequence[str], width: int | None) -> str:
     width : int, optional
         Characters there are; None for as many as it takes.
     """
+    what = printable(what)
     room = 10**6 if width is None else width - len(what) - len(" || ") - LEAST_BAR
     kept: list[str] = []
     for piece in pieces:

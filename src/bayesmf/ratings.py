@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap
 from bayesmf.places import check_output
@@ -20,6 +21,7 @@ from bayesmf.repeats import (
     repeat_error,
     warn_of_repeats,
 )
+from bayesmf.replacing import replacing
 from bayesmf.splitting import Splitting
 from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
@@ -129,8 +131,9 @@ class Ratings(Splitting, Tabular):
         data
             Ratings (returned as they are), a path, a pandas or polars data frame, an
             Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
-            absent cells are not), a tuple of 3 or 4 columns, an array with 3 or 4 columns
-            or with named ones, a dict of columns, or a list of rows (tuples or dicts).
+            absent cells are not, a cell that is stored twice is the sum), a tuple of 3 or 4
+            columns, an array with 3 or 4 columns or with named ones, a dict of columns, or a
+            list of rows (tuples or dicts).
         format, columns, duplicates
             As for :meth:`read`.
         """
@@ -140,6 +143,9 @@ class Ratings(Splitting, Tabular):
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
         check_duplicates(duplicates)
+        if hasattr(data, "tocoo"):
+            # One cell, and one rating, however often it is stored: to SciPy it is their sum.
+            duplicates = "sum"
         table = table_of(data, columns)
         if table is None:
             raise InputError(
@@ -203,12 +209,13 @@ class Ratings(Splitting, Tabular):
             The attributes of the ratings; no pair of user and item may occur twice.
         """
         self = cls.__new__(cls)
-        self.user = np.ascontiguousarray(user, dtype=np.int32)
-        self.item = np.ascontiguousarray(item, dtype=np.int32)
-        self.rating = np.ascontiguousarray(rating, dtype=np.float32)
-        self.timestamp = (
-            None if timestamp is None else np.ascontiguousarray(timestamp, dtype=np.int64)
-        )
+        self.user = np.ascontiguousarray(number_array("user", user), dtype=np.int32)
+        self.item = np.ascontiguousarray(number_array("item", item), dtype=np.int32)
+        self.rating = np.ascontiguousarray(number_array("rating", rating), dtype=np.float32)
+        self.timestamp = None
+        if timestamp is not None:
+            times = number_array("timestamp", timestamp)
+            self.timestamp = np.ascontiguousarray(times, dtype=np.int64)
         self.user_ids, self.item_ids = user_ids, item_ids
         return self
 
@@ -316,18 +323,11 @@ class Ratings(Splitting, Tabular):
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
         check_output(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with part.open("wb") as file:
-                if suffix == ".csv":
-                    self.to_polars().write_csv(file)
-                else:
-                    self.to_polars().write_parquet(file)
-            os.replace(part, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            if suffix == ".csv":
+                self.to_polars().write_csv(file)
+            else:
+                self.to_polars().write_parquet(file)
 
     def _columns(self) -> Mapping[str, Any]:
         names = {"user": self.users, "item": self.items, "rating": self.rating}
@@ -370,7 +370,8 @@ class Ratings(Splitting, Tabular):
         last, value = last_of_repeats(key[order], self.rating[order], times, duplicates)
         last = order[last]
         self.rating[last] = value
-        warn_of_repeats(extra, len(key), duplicates)
+        if duplicates != "sum":
+            warn_of_repeats(extra, len(key), duplicates)
         keep = ~repeated
         keep[last] = True
         self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from bayesmf.cells import Table, make_table
 from bayesmf.delimited import read_text
 from bayesmf.errors import InputError
-from bayesmf.files import existing_file, typed_kind
+from bayesmf.files import existing_file, open_regular, reading, typed_kind
 from bayesmf.naming import PAIR, TRIPLE, Columns, find_columns
-from bayesmf.text import reason_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,15 +83,12 @@ def read_typed(
 
     path = existing_file(path)
     reader = pl.read_parquet if kind == "Parquet" else pl.read_ipc
-    try:
-        # Opened here: a name with * or [ in it is a name, not a pattern.
-        with path.open("rb") as file:
-            names = list(reader(file, n_rows=0).columns)
-            found = find_columns(names, len(names), columns, need, str(path))
-            file.seek(0)
-            frame = reader(file, columns=[names[at] for at in sorted(set(found.values()))])
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} cannot be read as {kind} data: {reason_of(error)}.") from None
+    # Opened here: a name with * or [ in it is a name, not a pattern, and need not be UTF-8.
+    with reading(path, f"{kind} data"), open_regular(path) as file:
+        names = list(reader(file, n_rows=0).columns)
+        found = find_columns(names, len(names), columns, need, str(path))
+        file.seek(0)
+        frame = reader(file, columns=[names[at] for at in sorted(set(found.values()))])
     if not frame.height:
         raise InputError(f"{path} has no ratings in it.")
     return make_table(

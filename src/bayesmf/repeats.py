@@ -39,8 +39,8 @@ def last_of_repeats(
     ----------
     key, rating, timestamp
         Of the repeated ratings: ratings with the same key are of one user and item.
-    duplicates : {"last", "mean"}
-        As for :class:`bayesmf.ratings.Ratings`.
+    duplicates : {"last", "mean", "sum"}
+        As for :class:`bayesmf.ratings.Ratings`; the sum is that of cells of a sparse matrix.
 
     Returns
     -------
@@ -55,7 +55,14 @@ def last_of_repeats(
         return last, rating[last]
     sizes = np.diff(starts, append=len(order))
     sums = np.add.reduceat(rating[order].astype(np.float64), starts)
-    return last, (sums / sizes).astype(np.float32)
+    if duplicates == "mean":
+        return last, (sums / sizes).astype(np.float32)
+    if np.any(np.abs(sums) > np.finfo(np.float32).max):
+        raise InputError(
+            "Cells of the sparse matrix that are stored several times have sums too large to be"
+            " kept in single precision; divide all ratings by a number."
+        )
+    return last, sums.astype(np.float32)
 
 
 def repeat_error(user: Any, item: Any) -> InputError:

@@ -10,12 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.foreign import cut, polars_errors
 
 if TYPE_CHECKING:
     import polars as pl
 
 Place = Callable[[int], str]
 """Says where a row is, for error messages: ``place(16)`` may be ``"a.csv line 17"``."""
+
+
+# Units of NumPy's dates that are longer than a microsecond.
+_WIDE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms")
 
 
 def row_place(row: int) -> str:
@@ -53,18 +58,24 @@ def to_series(values: Any, what: str) -> pl.Series:
     import polars as pl
 
     if isinstance(values, pl.Series):
-        return values
+        return refuse_odd(values, what)
     _refuse_no_column(values, what)
     values = _from_pandas(values, what)
+    if isinstance(values, list | tuple):
+        values = _unmasked(values)
     try:
         if isinstance(values, np.ndarray):
-            return _from_numpy(values, what)
-        if isinstance(values, list | tuple):
-            _refuse_mixed_truth(values, what)
-        return _from_values(values)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            made = _from_numpy(values, what)
+        else:
+            if isinstance(values, list | tuple):
+                _refuse_mixed_truth(values, what)
+            made = _from_values(values)
+    except InputError:
+        raise
+    except polars_errors(TypeError, ValueError, OverflowError):
         listed = values.tolist() if isinstance(values, np.ndarray) else values
         raise InputError(_explanation(listed, what)) from None
+    return refuse_odd(made, what)
 
 
 def first_true(mask: pl.Series) -> int:
@@ -74,7 +85,7 @@ def first_true(mask: pl.Series) -> int:
 
 def _refuse_no_column(values: Any, what: str) -> None:
     # polars would take a string for the name of an empty column, and a set has no order.
-    if values is None or isinstance(values, str | bytes | Set | Mapping):
+    if values is None or isinstance(values, str | bytes | bytearray | Set | Mapping):
         raise InputError(
             f"The {what} column is a {type(values).__name__}, not a column of values; pass a list,"
             " a NumPy array or a series."
@@ -90,6 +101,29 @@ def _refuse_no_column(values: Any, what: str) -> None:
             f"The {what} column is a table with {len(values.columns)} columns; pass one column"
             " of it."
         )
+
+
+def refuse_odd(column: pl.Series, what: str, place: Place = row_place) -> pl.Series:
+    """Refuse what is neither a number, text, a truth value nor a time: lists, bytes, objects."""
+    import polars as pl
+
+    kind = column.dtype
+    plain = kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Null)
+    if plain or kind.is_numeric() or kind.is_temporal() or not len(column):
+        return column
+    row = first_true(column.is_not_null())
+    told = type(column[row]).__name__ if kind == pl.Object else str(kind)
+    raise InputError(
+        f"The {what} column holds {cut(told, 60)} values, as at {place(row)}; pass a column of"
+        " numbers or of text."
+    )
+
+
+def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...]:
+    """Put None where NumPy's mark of a masked value stands, which is a zero to others."""
+    if type(np.ma.masked) in set(map(type, values)):
+        return [None if value is np.ma.masked else value for value in values]
+    return values
 
 
 def _refuse_mixed_truth(values: list[Any] | tuple[Any, ...], what: str) -> None:
@@ -122,17 +156,36 @@ def _from_pandas(values: Any, what: str) -> Any:
 def _from_numpy(values: NDArray[Any], what: str) -> pl.Series:
     import polars as pl
 
-    if isinstance(values, np.ma.MaskedArray) or values.dtype.kind in "OUT":
-        listed = values.tolist()  # None where a value is masked
+    if values.dtype.kind in "OUT":
+        listed = _unmasked(values.tolist())  # None where a value is masked
         _refuse_mixed_truth(listed, what)
         return _from_values(listed)
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")
-    elif values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        return _from_numpy(values.data, what).set(pl.Series(mask), None)
+    if values.dtype.kind == "c":
+        raise InputError(f"The {what} column holds complex numbers; pass real ones, as x.real.")
+    if values.dtype.kind in "mM":
+        return _from_times(values, what)
+    if values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
         values = values.astype(np.float64)
     elif not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     return pl.Series(np.ascontiguousarray(values))
+
+
+def _from_times(values: NDArray[Any], what: str) -> pl.Series:
+    """Dates in microseconds: polars knows few of NumPy's units."""
+    import polars as pl
+
+    if values.dtype.kind == "m":
+        raise InputError(f"The {what} column holds durations; pass numbers, or dates for times.")
+    made = values.astype("datetime64[us]")
+    wide = np.datetime_data(values.dtype)[0] in _WIDE_UNITS
+    # NumPy does not say so where a date does not fit.
+    if wide and np.any((made.astype(values.dtype) != values) & ~np.isnat(values)):
+        raise InputError(f"The {what} column holds dates that are too far away to be kept.")
+    return pl.Series(np.ascontiguousarray(made))
 
 
 def _from_values(values: Any) -> pl.Series:
@@ -175,5 +228,4 @@ def _kind(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else shown[:37] + "..."
+    return cut(repr(value), 40)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import gzip
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +14,17 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from bayesmf.cells import Table, make_table
 from bayesmf.delimited import read_laid_out
 from bayesmf.errors import InputError
-from bayesmf.files import existing_file, refuse_ours
+from bayesmf.files import (
+    existing_file,
+    first_bytes,
+    open_regular,
+    polars_path,
+    reading,
+    refuse_ours,
+)
 from bayesmf.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.layouts import Layout, locate
 from bayesmf.naming import TRIPLE, Columns, find_columns
-from bayesmf.text import reason_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -179,27 +183,26 @@ def read_chunks(
             yield table, Bookmark(k, offset, lines), done + int(share * sizes[k])
 
 
-def _scan(file: RatingFile) -> pl.LazyFrame:
+@contextlib.contextmanager
+def _scan(file: RatingFile) -> Iterator[pl.LazyFrame]:
     import polars as pl
 
     scan = pl.scan_parquet if file.format == "parquet" else pl.scan_ipc
-    # polars takes a name with * or [ in it for a pattern.
-    return scan(glob.escape(str(file.path)) if set("*?[") & set(str(file.path)) else file.path)
+    path = polars_path(file.path)
+    with contextlib.ExitStack() as opened:
+        with _reading(file):
+            frame = scan(opened.enter_context(open_regular(file.path)) if path is None else path)
+        yield frame
 
 
 def _columns_of(file: RatingFile) -> tuple[list[str], dict[str, int]]:
-    import polars as pl
-
-    try:
-        names = _scan(file).collect_schema().names()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(file, error) from None
+    with _reading(file), _scan(file) as frame:
+        names = frame.collect_schema().names()
     return names, find_columns(names, len(names), file.columns, TRIPLE, str(file.path))
 
 
-def _unreadable(file: RatingFile, error: Exception) -> InputError:
-    kind = file.format.capitalize()
-    return InputError(f"{file.path} cannot be read as {kind} data: {reason_of(error)}.")
+def _reading(file: RatingFile) -> contextlib.AbstractContextManager[None]:
+    return reading(file.path, f"{file.format.capitalize()} data")
 
 
 def _typed_chunks(
@@ -208,18 +211,19 @@ def _typed_chunks(
     import polars as pl
 
     names, found = _columns_of(file)
-    frame = _scan(file)
-    total = frame.select(pl.len()).collect().item()
-    wanted = frame.select(names[at] for at in found.values())
-    while offset < total:
-        try:
-            part = wanted.slice(offset, rows).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise _unreadable(file, error) from None
-        place = partial(_row_place, file.path, offset)
-        table = make_table({role: part[names[at]] for role, at in found.items()}, place=place)
-        offset += part.height
-        yield table, offset, 0, offset / total
+    with _scan(file) as frame:
+        with _reading(file):
+            total = frame.select(pl.len()).collect().item()
+            wanted = frame.select(names[at] for at in found.values())
+        while offset < total:
+            with _reading(file):
+                part = wanted.slice(offset, rows).collect()
+            place = partial(_row_place, file.path, offset)
+            table = make_table({role: part[names[at]] for role, at in found.items()}, place=place)
+            if not part.height:
+                raise InputError(f"{file.path} ends before the {total:,} rows it speaks of.")
+            offset += part.height
+            yield table, offset, 0, offset / total
 
 
 def _row_place(path: Path, offset: int, row: int) -> str:
@@ -269,18 +273,14 @@ def _text_chunks(
 @contextlib.contextmanager
 def _open_text(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Open the text of a file, and the file it comes from, which tells how much was read."""
-    with path.open("rb") as raw:
+    with reading(path), open_regular(path) as raw:
         packed = _head_bytes(path) == b"\x1f\x8b"
-        try:
-            yield (cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw), raw
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path} cannot be read as text: {reason_of(error)}.") from None
+        yield (cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw), raw
 
 
 def _head_bytes(path: Path) -> bytes:
     """Give the first bytes by which a compressed file is known: four of zstd, two of others."""
-    with path.open("rb") as stream:
-        head = stream.read(4)
+    head = first_bytes(path, 4)
     return head if head in _PACKERS else head[:2]
 
 

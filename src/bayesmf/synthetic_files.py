@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.replacing import replacing, writing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,40 +40,16 @@ def write_files(
     Files appear under their names only when all is complete. Memory is that of some chunks:
     polars takes frames for one file at a time, so what is held out waits in a nameless file.
     """
-    with _appearing(path) as unfinished:
+    with replacing(path) as file:
         if test is None:
-            _sink(_frames(parts, None, progress), unfinished, path)
+            _sink(_frames(parts, None, progress), file, path)
             return
-        with _appearing(test) as other, _scratch(test) as held:
-            _sink(_frames(parts, held, progress), unfinished, path)
+        with replacing(test) as other, tempfile.TemporaryFile(dir=test.parent) as held:
+            # Told here of the first file: the second would be blamed otherwise.
+            with writing(path):
+                _sink(_frames(parts, held, progress), file, path)
             held.seek(0)
             _sink(_held_frames(held), other, test)
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield unfinished
-        try:
-            os.replace(unfinished, path)
-        except OSError as error:
-            raise _unwritable(path, error) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _scratch(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        with tempfile.TemporaryFile(dir=path.parent) as file:
-            yield file
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written: {error.strerror or error}.")
 
 
 def _frames(
@@ -106,25 +81,18 @@ def _frame(ratings: Arrays) -> pl.DataFrame:
     return pl.DataFrame({"user": user + np.int32(1), "item": item + np.int32(1), "rating": rating})
 
 
-def _sink(frames: Iterator[pl.DataFrame], unfinished: Path, path: Path) -> None:
-    """Write frames to the file `unfinished`, which will be `path`."""
+def _sink(frames: Iterator[pl.DataFrame], file: BinaryIO, path: Path) -> None:
+    """Write frames to a file, which will be `path`."""
     suffix = path.suffix.lower()
-    try:
-        if suffix == ".parquet":
-            _write_parquet(frames, unfinished)
-        else:
-            _write_text(frames, unfinished, "," if suffix == ".csv" else "\t")
-    except OSError as error:
-        raise _unwritable(path, error) from None
+    if suffix == ".parquet":
+        # By its name, which all versions of polars take, unless it cannot be said in UTF-8.
+        _write_parquet(frames, file.name if file.name.isprintable() else file)
+        return
+    for k, frame in enumerate(frames):
+        frame.write_csv(file, include_header=k == 0, separator="," if suffix == ".csv" else "\t")
 
 
-def _write_text(frames: Iterator[pl.DataFrame], path: Path, separator: str) -> None:
-    with path.open("wb") as file:
-        for k, frame in enumerate(frames):
-            frame.write_csv(file, include_header=k == 0, separator=separator)
-
-
-def _write_parquet(frames: Iterator[pl.DataFrame], path: Path) -> None:
+def _write_parquet(frames: Iterator[pl.DataFrame], target: str | BinaryIO) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -140,7 +108,7 @@ def _write_parquet(frames: Iterator[pl.DataFrame], path: Path) -> None:
 
     schema = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32}
     try:
-        register_io_source(source, schema=schema).sink_parquet(path)
+        register_io_source(source, schema=schema).sink_parquet(target)
     except Exception:
         # Polars reports an error of its source in an exception of its own: a full disk must
         # stay what it is.

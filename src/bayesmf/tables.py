@@ -116,7 +116,10 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
         return data.user_ids.column(data.user), data.item_ids.column(data.item)
     if hasattr(data, "tocoo"):
         refuse_columns(columns, "a sparse matrix")
-        return _cells(data)[:2]
+        cells = data.tocoo(copy=True)
+        if len(cells.shape) == 2:
+            cells.sum_duplicates()  # a cell is one pair, however often it is stored
+        return _cells(cells)[:2]
     frame = _pairs_frame(data, "Pairs")
     table = make_table(_series(frame, _found_pairs(frame, columns)))
     return table.user, table.item
@@ -185,12 +188,21 @@ def _holds_ratings(data: Any) -> bool:
 
 
 def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
-    """Give rows, columns and values of a sparse matrix."""
+    """Give rows, columns and values of a sparse matrix, as they are stored."""
     import polars as pl
 
     if len(data.shape) != 2:
         raise InputError(f"A sparse array of ratings is users x items, not {data.shape}.")
     cells = data.tocoo()
+    for index, size in zip((cells.row, cells.col), data.shape, strict=True):
+        if len(index) and not 0 <= index.min() <= index.max() < size:
+            raise InputError(
+                f"The sparse matrix of shape {data.shape} has cells outside of it: its indices"
+                " are damaged."
+            )
+    if cells.dtype.kind == "b":  # true twice is true, and not two
+        cells = cells.copy()
+        cells.sum_duplicates()
     rows, cols = (np.asarray(part, dtype=np.int64) for part in (cells.row, cells.col))
     return pl.Series(rows), pl.Series(cols), np.asarray(cells.data)
 

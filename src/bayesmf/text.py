@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
+from bayesmf.files import open_regular, polars_path, reading
 
 if TYPE_CHECKING:
     import polars as pl
 
 # No text file has this control character: with it as separator a line is one field.
 _NEVER = "\x1f"
-
-
-def reason_of(error: Exception) -> str:
-    """Give the first line of what another library said."""
-    return str(error).partition("\n")[0].rstrip(".: ")
+# What the first lines of a table fit into.
+_HEAD_BYTES = 4 << 20
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ZLIB = (b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 
 
 def read_lines(path: Path, count: int | None = None, part: bytes | None = None) -> pl.Series:
     """Read the lines of a text file, or of a part of it, null for a blank one."""
+    if part is None and count is not None:
+        part = _head(path)
     return read_csv(path, _NEVER, None, count=count, part=part).to_series(0)
 
 
-class Unreadable(InputError):
-    """polars refused the file; ``reason`` is the first line of what it said."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path} cannot be read as text: {reason}.")
-        self.reason = reason
+def _head(path: Path) -> bytes | None:
+    """Give the first lines of a file: polars would unpack all of it; None where only it can."""
+    with reading(path), open_regular(path) as raw:
+        first = raw.read(4)
+        if first == _ZSTANDARD or first[:2] in _ZLIB:
+            return None
+        raw.seek(0)
+        stream = gzip.GzipFile(fileobj=raw) if first[:2] == _GZIP else raw
+        head = stream.read(_HEAD_BYTES)
+    if len(head) < _HEAD_BYTES:
+        return head
+    end = head.rfind(b"\n") + 1
+    if not end:
+        raise InputError(
+            f"{path} is no table of ratings: its first line is longer than"
+            f" {_HEAD_BYTES >> 20} million characters."
+        )
+    return head[:end]
 
 
 def read_csv(
@@ -62,17 +77,17 @@ def read_csv(
     """
     import polars as pl
 
-    source: Path | bytes = path
-    if part is not None:
-        source = part
-    elif not all(line.strip() for line in head):
-        # Versions of polars do not agree on whether skip_rows counts blank lines.
-        rest = read_lines(path).slice(len(head)).fill_null("")
-        source, head = "\n".join(rest.to_list()).encode(), ()
-    elif set("*?[") & set(str(path)):
-        # polars would take such a name for a pattern.
-        source = path.read_bytes()
-    try:
+    with reading(path):
+        source: Path | bytes | None = polars_path(path)
+        if part is not None:
+            source = part
+        elif not all(line.strip() for line in head):
+            # Versions of polars do not agree on whether skip_rows counts blank lines.
+            rest = read_lines(path).slice(len(head)).fill_null("")
+            source, head = "\n".join(rest.to_list()).encode(), ()
+        elif source is None:
+            with open_regular(path) as file:
+                source = file.read()
         return pl.read_csv(
             source,
             separator=separator,
@@ -83,11 +98,3 @@ def read_csv(
             infer_schema=False,
             schema_overrides=types,
         )
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = reason_of(error)
-        if "utf-8" in reason.lower() or "utf8" in reason.lower():
-            raise InputError(
-                f"{path} is not UTF-8 text; convert it first, for example with"
-                " iconv -f LATIN1 -t UTF-8."
-            ) from None
-        raise Unreadable(path, reason) from None

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.files import open_regular, reading
+from bayesmf.npy import NoArray, read_header
+from bayesmf.replacing import replacing
+
+ARRAYS = ("U", "V", "a", "b")
 
 
 class Truth(NamedTuple):
@@ -39,45 +46,83 @@ class Truth(NamedTuple):
         path = Path(path)
         if path.suffix.lower() != ".npz":
             raise InputError(f"{path}: the planted truth is written to an .npz file.")
-        told = {name: value for name, value in self._asdict().items() if name != "noise_floor"}
-        part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with part.open("wb") as file:
-                np.savez(file, **told)
-            os.replace(part, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            part.unlink(missing_ok=True)
+        told: dict[str, Any] = {
+            name: np.asarray(getattr(self, name), order="C") for name in _kept()
+        }
+        if any(value.dtype.hasobject for value in told.values()):
+            raise InputError(f"{path}: a truth is made of numbers, of at most 64 bits each.")
+        with replacing(path) as file:
+            np.savez(file, **told)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Truth:
         """Read what `save` wrote."""
         try:
-            # Opened here, as NumPy leaves a file open that it cannot read.
-            with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                found = {name: file[name] for name in cls._fields if name != "noise_floor"}
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
-        except (KeyError, ValueError, EOFError, TypeError, zipfile.BadZipFile):
+            with reading(path, "planted truth"), open_regular(path) as file:
+                found = _read(file)
+        except InputError:
+            raise
+        except _NOT_OURS:
             raise InputError(f"{path} is not a file of planted truth.") from None
-        arrays = {name: found.pop(name) for name in ("U", "V", "a", "b")}
-        _check(path, arrays, found)
-        scalars = {name: value.item() for name, value in found.items()}
-        floor = None if scalars["stars"] else scalars["noise"]
-        return cls(**arrays, noise_floor=floor, **scalars)
+        if not _fits(found):
+            raise InputError(f"{path} holds a planted truth that does not fit together.")
+        known: dict[str, Any] = {
+            name: value if name in ARRAYS else value.item() for name, value in found.items()
+        }
+        return cls(**known, noise_floor=None if known["stars"] else known["noise"])
 
 
-def _check(
-    path: str | os.PathLike[str], arrays: dict[str, np.ndarray], scalars: dict[str, np.ndarray]
-) -> None:
-    U, V, a, b = arrays.values()
-    numbers = all(x.dtype == np.float32 and np.isfinite(x).all() for x in arrays.values())
-    fits = U.ndim == V.ndim == 2 and U.shape[1] == V.shape[1]
-    fits = fits and a.shape == U.shape[:1] and b.shape == V.shape[:1]
-    kinds = {"stars": "b", "seed": "iu"}
-    fits = fits and all(
-        x.ndim == 0 and x.dtype.kind in kinds.get(name, "iuf") for name, x in scalars.items()
+# What a file that is something else, or was made to look like one of these, leads to.
+_NOT_OURS = (
+    KeyError, NoArray, NotImplementedError, RuntimeError, ValueError, struct.error,
+    zipfile.BadZipFile, zipfile.LargeZipFile,
+)  # fmt: skip
+
+
+def _kept() -> list[str]:
+    return [name for name in Truth._fields if name != "noise_floor"]
+
+
+def _read(file: BinaryIO) -> dict[str, np.ndarray]:
+    """The arrays of a file, none of which is larger than the file."""
+    with zipfile.ZipFile(file) as packed:
+        entries = {entry.filename: entry for entry in packed.infolist()}
+        wanted = {name: f"{name}.npy" for name in _kept()}
+        if sorted(entries) != sorted(wanted.values()) or len(packed.infolist()) != len(wanted):
+            raise KeyError
+        return {name: _read_array(packed, entries[entry]) for name, entry in wanted.items()}
+
+
+def _read_array(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    # As it was written: what is packed may unpack to more than there is memory.
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+        raise NoArray("it is packed")
+    with packed.open(entry) as stream:
+        header = read_header(stream)
+        if header.size != entry.file_size:
+            raise NoArray("it is not as long as it says")
+        # To the end, where zipfile compares its sum.
+        return np.frombuffer(stream.read(), header.dtype).reshape(header.shape).copy()
+
+
+def _fits(found: dict[str, np.ndarray]) -> bool:
+    """Whether shapes, types and values are those of a truth that can be."""
+    U, V, a, b = (found[name] for name in ARRAYS)
+    if not all(x.dtype == np.float32 and np.isfinite(x).all() for x in (U, V, a, b)):
+        return False
+    shapes = U.ndim == V.ndim == 2 and U.shape[1] == V.shape[1]
+    shapes = shapes and a.shape == U.shape[:1] and b.shape == V.shape[:1]
+    return shapes and all(
+        value.shape == () and _may_be(name, value)
+        for name, value in found.items()
+        if name not in ARRAYS
     )
-    if not (fits and numbers):
-        raise InputError(f"{path} holds a planted truth that does not fit together.")
+
+
+def _may_be(name: str, value: np.ndarray) -> bool:
+    if name == "stars":
+        return value.dtype == np.bool_
+    if value.dtype.kind not in ("iu" if name == "seed" else "iuf"):
+        return False
+    number: Any = value.item()
+    return math.isfinite(number) and (name == "mean" or number >= 0)

@@ -9,7 +9,6 @@ import os
 import shlex
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -17,8 +16,9 @@ from typing import NoReturn
 from bayesmf import __version__
 from bayesmf.checks import did_you_mean
 from bayesmf.cli.options import DEBUG, Parser
-from bayesmf.cli.output import note, told_as_notes
+from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
+from bayesmf.foreign import polars_errors, speak_apart
 from bayesmf.interruption import leaving, never_lost
 
 COMMANDS = {
@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     args = sys.argv[1:] if argv is None else list(argv)
     debug = DEBUG in args[: args.index("--") if "--" in args else None]
+    if argv is None and not debug:
+        speak_apart()
 
     def leave(error: BaseException) -> NoReturn:
         status = INTERRUPTED
@@ -63,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         if argv is None:  # all is done: a Ctrl-C from now on would only make it look as if not
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except (Exception, KeyboardInterrupt) as error:
+    except polars_errors(Exception, KeyboardInterrupt) as error:
         if debug and not isinstance(error, BrokenPipeError):
-            traceback.print_exc()
+            print_traceback(error)
         return _ended_by(error, args)
     return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
@@ -16,6 +15,7 @@ from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
 from bayesmf.errors import ConvergenceWarning, InputError
 from bayesmf.progress import Counter
+from bayesmf.replacing import replacing
 
 if TYPE_CHECKING:
     from bayesmf.ratings import Ratings
@@ -247,12 +247,5 @@ def _print_tables(found: Found, markdown: bool) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Under another name first: whoever looks sees the old file or all of the new one."""
-    target = path.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(text.encode())

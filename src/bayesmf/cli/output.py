@@ -9,15 +9,23 @@ import math
 import os
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import (
+    CallbackWarning,
+    ConvergenceWarning,
+    DataWarning,
+    InputError,
+    cut_long,
+)
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
+from bayesmf.replacing import check_replaceable, replacing, writing
 from bayesmf.wording import printable, short
 
 if TYPE_CHECKING:
@@ -33,7 +41,8 @@ OURS = (CallbackWarning, ConvergenceWarning, DataWarning)
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on one line; what is not a finite number is null."""
-    print(json.dumps(_plain(value), allow_nan=False))
+    # All but ASCII is escaped by json, and of that all but this one.
+    print(json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f"))
 
 
 def _plain(value: Any) -> Any:
@@ -139,9 +148,10 @@ def note(sentence: str, command: str = "") -> None:
 
     A command that ends it is cut as a shell takes it, so that it can be copied.
     """
-    text = f"bayesmf: {' '.join(sentence.split())}"
+    text = f"bayesmf: {cut_long(' '.join(sentence.split()))}"
     if is_terminal(sys.stderr):
         width = screen_width(sys.stderr)
+        command = printable(command)
         lines = wrapped(text, width) + (continued(f"  {command}", width) if command else [])
         text = "\n".join(lines)
     else:
@@ -212,51 +222,49 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}")
     check_output(path)
-    if path.exists() and not path.is_file():
-        # A rename onto a device would take the device away.
-        raise InputError(f"{path} is not a plain file: choose another name")
-    if any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
+    with writing(path):
+        same = any(path.exists() and other.exists() and path.samefile(other) for other in inputs)
+    if same:
         raise InputError(f"{path} is also read from: choose another name")
-    part = _part(path)
-    try:
-        part.open("xb").close()
-        part.unlink()
-    except OSError as error:
-        raise _unwritable(path, error) from None
+    check_replaceable(path)
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a CSV, JSON lines or Parquet file, which appears under its name only when complete."""
-    part = _part(path)
-    try:
-        with part.open("xb") as file:
-            if path.suffix.lower() == ".csv":
-                frame.write_csv(file)
-            elif path.suffix.lower() == ".jsonl":
-                frame.write_ndjson(file)
-            else:
-                frame.write_parquet(file)
-        os.replace(part, path.resolve())  # a link stays a link
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        if path.suffix.lower() == ".csv":
+            frame.write_csv(file)
+        elif path.suffix.lower() == ".jsonl":
+            frame.write_ndjson(file)
+        else:
+            frame.write_parquet(file)
+
+
+def print_traceback(error: BaseException) -> None:
+    """Show where an error comes from, to someone who asked for it."""
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        print(printable(line), file=sys.stderr)
 
 
 def print_csv(frame: pl.DataFrame) -> None:
     """Print CSV, by slices: the text of all of a long table would need room of its own.
 
-    It is UTF-8 whatever the terminal is, because ids must survive.
+    It is UTF-8 whatever the terminal is, because ids must survive; but what would steer a terminal
+    is shown to it as an escape.
     """
     sys.stdout.flush()
     for k, piece in enumerate(frame.iter_slices(_SLICE)):
+        if is_terminal(sys.stdout):
+            piece = _shown_ids(piece)
         sys.stdout.buffer.write(piece.write_csv(include_header=k == 0).encode())
 
 
-def _part(path: Path) -> Path:
-    target = path.resolve()
-    return target.with_name(f".{target.name}.{os.getpid()}.part")
+def _shown_ids(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
 
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written: {error.strerror or error}")
+    texts = [
+        pl.Series(column.name, [printable(text) for text in column.to_list()])
+        for column in frame
+        if column.dtype == pl.String
+    ]
+    return frame.with_columns(texts)

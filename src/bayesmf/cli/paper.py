@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
+from bayesmf.files import open_regular, reading
 from bayesmf.places import check_output
 from bayesmf.wording import count
 
@@ -129,8 +130,11 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
     path = settings.out / "tuned.json"
     if path.exists() and args.experiment != "search":
         try:
-            found: Tuned = json.loads(path.read_bytes())
-        except ValueError:
+            with reading(path), open_regular(path) as file:
+                found: Tuned = json.loads(file.read())
+        except InputError:
+            raise
+        except (ValueError, RecursionError):
             raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
         return replace(settings, tuned=found)
     _announce(

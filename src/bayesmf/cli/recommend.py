@@ -17,7 +17,9 @@ from bayesmf.cli.output import (
     write_frame,
 )
 from bayesmf.errors import InputError
+from bayesmf.files import open_regular, reading
 from bayesmf.naming import recognise
+from bayesmf.wording import printable
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
@@ -100,12 +102,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _read_ids(path: Path, known: IdMap) -> list[str]:
     """One id a line; a header is left out, a table refused."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text") from None
+    with reading(path), open_regular(path) as file:
+        lines = file.read().decode("utf-8-sig").splitlines()
     ids = [line.strip() for line in lines if line.strip()]
     if ids and ids[0] not in known and recognise(ids[:1], "user"):
         ids = ids[1:]
@@ -138,7 +136,8 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
 def _tell(answers: Answers, k: int) -> None:
     if k > 0:
         print()
-    print_text(f"user {answers.users[k]}{'' if answers.known[k] else ' (unknown: from the prior)'}")
+    unknown = "" if answers.known[k] else " (unknown: from the prior)"
+    print_text(f"user {printable(str(answers.users[k]))}{unknown}")
     items = answers.items(k)
     if items:
         print_table(("item", *NUMBERS), items)

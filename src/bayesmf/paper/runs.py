@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +23,11 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
+from bayesmf.files import open_regular
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
+from bayesmf.replacing import replacing
 from bayesmf.samplers import Auto, sampler_from
 from bayesmf.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run
@@ -75,8 +76,9 @@ class RunSpec:
 def kept(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     """A run that was made before."""
     try:
-        found: dict[str, Any] = json.loads((folder / f"{spec.key}.json").read_bytes())
-    except (OSError, ValueError):
+        with open_regular(folder / f"{spec.key}.json") as file:
+            found: dict[str, Any] = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
         return None
     return found
 
@@ -89,9 +91,8 @@ def perform(spec: RunSpec, study: Study, folder: Path) -> dict[str, Any]:
     with _quiet():
         record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{spec.key}.{os.getpid()}.part"
-    part.write_text(json.dumps(record))
-    os.replace(part, folder / f"{spec.key}.json")
+    with replacing(folder / f"{spec.key}.json") as file:
+        file.write(json.dumps(record).encode())
     return record
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from bayesmf.paper.experiments import Record, Settings, perform_all, spec
 from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import RunSpec, best_rmse
 from bayesmf.paper.studies import Study
+from bayesmf.replacing import replacing
 
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 PACES = (1.0, 2.0, 4.0, 8.0)  # times the default step, which is on the safe side
@@ -123,7 +123,5 @@ def _best_epoch(record: Record) -> float:
 
 def keep(found: Found, settings: Settings) -> None:
     """Write tuned.json."""
-    path = settings.out / "tuned.json"
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(part, path)
+    with replacing(settings.out / "tuned.json") as file:
+        file.write((json.dumps(found, indent=1) + "\n").encode())

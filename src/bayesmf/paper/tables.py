@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bayesmf.paper.runs import shown
+from bayesmf.replacing import replacing
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]
@@ -135,7 +135,6 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Under another name first."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text)
-    os.replace(part, path)
+    """All of it or nothing."""
+    with replacing(path) as file:
+        file.write(text.encode())

@@ -1,0 +1,112 @@
+"""Ids, names and messages that would steer a terminal: shown as escapes, kept as data."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from bayesmf import InputError, Ratings
+from bayesmf.cli.output import note, print_csv
+from bayesmf.progress import bar_format
+from bayesmf.wording import printable
+from cli_tools import QUICK, process, run
+from terminal import forked
+
+EVIL = "\x1b]0;pwn\x07\u202e\r\x9b2J"
+SHOWN = printable(EVIL)
+STEERS = ("\x1b]", "\x07", "\u202e", "\x9b")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("escapes")
+    rows = [(f"{EVIL}{k % 17}", f"i{EVIL}{k % 13}", k % 5 + 1) for k in range(200)]
+    frame = pl.DataFrame(rows, schema=["user", "item", "rating"], orient="row")
+    frame.write_parquet(folder / f"{EVIL}.parquet")
+    frame.head(3).write_parquet(folder / "few.parquet")
+    assert run("fit", folder / f"{EVIL}.parquet", "--out", folder / "model", *QUICK).status == 0
+    return folder
+
+
+@pytest.mark.parametrize("args", [
+    ("predict", "model", "few.parquet"),
+    ("recommend", "model", f"{EVIL}3", f"{EVIL} who", "-n", "3"),
+    ("predict", "model", "few.parquet", "--json"),
+    ("pack", f"{EVIL}.parquet", "--out", f"{EVIL}.parquet/a"),
+    ("fit", f"{EVIL}.parquet", f"--columns=user={EVIL}", "--out", "m"),
+    ("fit", f"{EVIL}.csv", "--out", "m"),
+    (EVIL,),
+], ids=lambda args: args[0])  # fmt: skip
+def test_nothing_steers_the_terminal(place, args):
+    found = forked(*args, columns=800, cwd=place, env={"BAYESMF_PROGRESS_AFTER": "0"})
+    assert not [mark for mark in STEERS if mark in found.raw]
+    assert "pwn" in found.raw
+
+
+def test_data_in_files_and_pipes_are_as_they_were(place):
+    ids = Ratings.of(place / "few.parquet").users.tolist()
+    ran = run("predict", place / "model", place / "few.parquet", "--out", place / "p.csv")
+    assert ran.status == 0
+    assert Ratings.of(place / "p.csv", columns={"rating": "mean"}).users.tolist() == ids
+    ran = process("predict", place / "model", place / "few.parquet", "--json")
+    assert [row["user"] for row in json.loads(ran.stdout)["predictions"]] == ids
+
+
+def test_csv_to_a_pipe_and_to_a_terminal(capsysbinary, monkeypatch):
+    frame = pl.DataFrame({"user": [EVIL, "a\nb"], "mean": [1.0, 2.0]})
+    print_csv(frame)
+    assert capsysbinary.readouterr().out == frame.write_csv().encode()
+    monkeypatch.setattr("bayesmf.cli.output.is_terminal", lambda stream: True)
+    print_csv(frame)
+    assert capsysbinary.readouterr().out.decode() == f"user,mean\n{SHOWN},1.0\na\\nb,2.0\n"
+
+
+def test_notes_lines_and_traces(capsys, monkeypatch, tmp_path):
+    note("x" * 10**6)
+    note(f"it is {EVIL}", command=f"bayesmf fit {EVIL}")
+    monkeypatch.setattr("bayesmf.cli.output.is_terminal", lambda stream: True)
+    note(f"it is {EVIL}", command=f"bayesmf fit {EVIL}")
+    monkeypatch.undo()
+    assert run("fit", tmp_path / EVIL, "--debug").err.count("Traceback") == 1
+    said = capsys.readouterr().err + run("fit", tmp_path / EVIL, "--debug").err
+    assert not [mark for mark in STEERS if mark in said]
+    assert len(said) < 10_000
+    assert bar_format(f"reading {EVIL}", (), 100).startswith(f"reading {SHOWN} |")
+
+
+def test_a_panic_of_polars_is_one_sentence(tmp_path):
+    """Rust prints where it was, and a trace, before Python hears of it."""
+    code = (
+        "import sys; from bayesmf.cli import main\n"
+        "import bayesmf.readers\n"
+        "def panics(*_, **__):\n"
+        "    import os; os.write(2, b'thread panicked at somewhere.rs')\n"
+        "    import polars; raise polars.exceptions.PanicException('oh')\n"
+        "import polars; polars.read_parquet = panics\n"
+        "sys.argv[0] = 'bayesmf'; sys.exit(main())\n"
+    )
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"user": [1]}).write_parquet(path)
+    args = [sys.executable, "-c", code, "fit", str(path), "--out", str(tmp_path / "model")]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == f"bayesmf: error: {path} cannot be read as Parquet data: it is damaged.\n"
+    debugged = subprocess.run([*args, "--debug"], capture_output=True, text=True, timeout=60)
+    assert "panicked" in debugged.stderr
+
+
+def test_an_unforeseen_panic_is_a_sentence(monkeypatch):
+    def panics(args):
+        raise pl.exceptions.PanicException(EVIL)
+
+    monkeypatch.setattr("bayesmf.cli._dispatch", panics)
+    ran = run("fit", "a")
+    assert ran.status == 1
+    assert "please report it" in ran.sentence
+
+
+def test_errors_keep_their_words():
+    """Only what is printed is escaped: a program may want the id."""
+    assert str(InputError(EVIL)) == EVIL
