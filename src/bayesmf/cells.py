@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.forks import polars_is_lost
 from bayesmf.ids import as_ids, canonical_ints
 from bayesmf.series import Place, first_true, row_place
+from bayesmf.unthreaded import checked_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,6 +52,9 @@ def make_table(
     """
     import polars as pl
 
+    if polars_is_lost():
+        made = {role: pl.Series(c) for role, c in checked_columns(found, place).items()}
+        return Table(made["user"], made["item"], made.get("rating"), made.get("timestamp"))
     id_column = text_ids if text else _plain_ids
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:

@@ -4,11 +4,12 @@ The compiler may reorder and fuse sums (FAST), which loops over ratings need to 
 What it makes of a function then depends on what surrounds it. numba compiles a function for itself
 and once more inside each function that calls it, and which of the copies runs depends on what the
 process compiled, or found in numba's cache, before. Copies that differ in a last bit would make a
-first run differ from a second. So what compiled code calls is one of two things:
+first run differ from a second. So what compiled code calls is one of three things:
 
 | | |
 |---|---|
 | PART | always becomes part of its caller, so there is no copy to call |
+| WITHIN | the same, for callers that must not reorder: it does not either |
 | APART | stays a function, for which every copy gives the same bits: nothing is reordered |
 
 tests/test_compiling.py holds all kernels to this.
@@ -35,6 +36,7 @@ _INSIDE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 EXACT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 ENTRY: dict[str, Any] = {**EXACT, "fastmath": FAST}
 PART: dict[str, Any] = {**ENTRY, **_INSIDE, "forceinline": True}
+WITHIN: dict[str, Any] = {**EXACT, **_INSIDE, "forceinline": True}
 APART: dict[str, Any] = {**EXACT, **_INSIDE}
 
 

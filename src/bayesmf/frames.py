@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.forks import check_polars
 from bayesmf.naming import recognise
 
 _CHECKED = 200  # rows that are looked at for signs of another order
@@ -193,6 +194,7 @@ def _of_arrow(data: Any) -> Frame | None:
         raise InputError("A polars Series is one column; pass a data frame.")
     try:
         if isinstance(data, pl.LazyFrame):
+            check_polars("collecting a lazy frame")
             data = data.collect()
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
             data = pl.DataFrame(data)
