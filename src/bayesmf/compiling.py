@@ -18,6 +18,7 @@ tests/test_compiling.py holds all kernels to this.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from typing import Any
 import numba
 from numba.core import event
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
 
 # nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -121,3 +123,19 @@ class CompileClock(event.Listener):
 
 CLOCK = CompileClock()
 event.register("numba:compile", CLOCK)
+
+
+def _fresh_clock() -> None:
+    """In the child of a fork: no thread is there that could open the clock's lock."""
+    CLOCK._lock = threading.Lock()
+    global_compiler_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for the end of what another thread compiles: the child, where that thread is not,
+    # would wait for ever to compile anything, or load it from the cache.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=_fresh_clock,
+    )
