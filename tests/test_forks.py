@@ -3,15 +3,18 @@
 All of it in processes of its own: this one must not be forked, nor end in a child.
 """
 
+import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from bayesmf import forks
 from bayesmf.errors import InputError
 
+ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not hasattr(forks.os, "fork"), reason="nobody forks here")
 
 PRELUDE = """
@@ -214,6 +217,18 @@ def test_no_lock_is_left_locked():
         assert forked(free) == 0
         drawn.close()
         """)
+
+
+def test_threads_and_processes_answer_from_one_model():
+    """The benchmark, for a moment; `python -m benchmarks.soak` runs it for a minute."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.soak", "--seconds", "2"],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["forked"] >= 4 and found["answers of forked processes"] > 10
+    assert found["answers"] - found["answers of forked processes"] > 10
 
 
 def test_threads_of_polars_are_told_by_their_names(tmp_path, monkeypatch):

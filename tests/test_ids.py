@@ -277,7 +277,15 @@ def test_integers_in_text_are_read_alike_few_or_many():
     largest = 2**63 - 1
     ids = IdMap([-(2**63), -3, 0, 12, 10**18, largest])
     asked = ["12", "-3", "0", "-0", "012", "+12", "", "-", "1_2", str(10**18), str(largest)]
-    asked += [str(largest + 1), str(-(2**63)), str(-(2**63) - 1), "9" * 19, "9" * 20, "1e3", "\u0661"]
+    asked += [
+        str(largest + 1),
+        str(-(2**63)),
+        str(-(2**63) - 1),
+        "9" * 19,
+        "9" * 20,
+        "1e3",
+        "\u0661",
+    ]
     few = ids.lookup(asked)
     assert few.tolist() == [ids.index(text) for text in asked]
     assert few.tolist()[:5] == [3, 1, 2, -1, -1] and few.tolist()[9:13] == [4, 5, -1, 0]
