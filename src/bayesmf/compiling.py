@@ -19,15 +19,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import event
-from numba.core.caching import IndexDataCacheFile
+from numba.core import config, event
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    InTreeCacheLocator,
+    NullCache,
+    UserProvidedCacheLocator,
+)
 from numba.core.compiler_lock import global_compiler_lock
+
+from bayesmf.errors import CacheWarning, warn
 
 # nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -47,7 +57,9 @@ class CacheFile(IndexDataCacheFile):
 
     numba numbers the versions, and two processes that compile two of them at the same time may
     choose the same number: the one would be loaded as the other. Here a version has a name of its
-    own. What an older bayesmf left behind may name a class that is gone, which is no error here.
+    own. Each file begins with a digest of its name and of the rest: what was cut short, changed,
+    put under another name or left by someone else is not run, but compiled anew. That is against
+    accidents. Who can write there can make us run what he likes, as who can write to our code.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -57,23 +69,156 @@ class CacheFile(IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index({**self._load_index(), key: name})
 
+    def load(self, key: Any) -> Any:
+        """The version, or None where there is none that can be used."""
+        name = self._load_index().get(key)
+        return None if name is None else self._load_data(name)
+
     def _load_index(self) -> dict[Any, str]:
+        found = self._read(self._index_name)
         try:
-            return dict(super()._load_index())
-        except (AttributeError, ImportError):
+            version, stamp, versions = found
+            return dict(versions) if (version, stamp) == self._made_for() else {}
+        except (TypeError, ValueError):  # nothing, or another thing
             return {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        self._write(self._index_name, (*self._made_for(), overloads))
+
+    def _load_data(self, name: str) -> Any:
+        return self._read(name)
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._write(name, data)
+
+    def _made_for(self) -> tuple[str, Any]:
+        return self._version, self._source_stamp
+
+    def _write(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(_seal(name, content))
+            file.write(content)
+
+    def _read(self, name: str) -> Any:
+        """What was written under a name; None where the file is not as it was written."""
+        try:
+            with open(self._data_path(name), "rb") as file:
+                content = file.read()
+        except OSError:
+            return None
+        size = len(_seal(name, b""))
+        if content[:size] != _seal(name, content[size:]):
+            return None
+        try:
+            return pickle.loads(content[size:])
+        except Exception:  # it may name a class that is gone since
+            return None
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    # The name alone: a cache may be moved, or mounted elsewhere.
+    return b"bayesmf\0" + hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+class _ReadOnly(InTreeCacheLocator):
+    """Where code was compiled before, beside the source, where nothing can be written now."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Ask for no more than the source."""
+        return cls(py_func, py_file) if os.path.exists(py_file) else None
+
+
+class _ReadOnlyChosen(UserProvidedCacheLocator):
+    """The same in the folder that NUMBA_CACHE_DIR names."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Ask for no more than that it is there."""
+        chosen: Any = config
+        if not chosen.CACHE_DIR or not os.path.exists(py_file):
+            return None
+        made = cls(py_func, py_file)
+        return made if os.path.isdir(made.get_cache_path()) else None
+
+
+class _Places(CompileResultCacheImpl):
+    """numba's places for compiled code, then those from which it can only be read."""
+
+    _locator_classes = (  # type: ignore[assignment]
+        *CompileResultCacheImpl._locator_classes, _ReadOnlyChosen, _ReadOnly,
+    )  # fmt: skip
+
+
+class Kept(FunctionCache):
+    """numba's cache of a function: nothing that is wrong with it stops us, or is run.
+
+    Where code cannot be saved, that is said once, and it is compiled at each start.
+    """
+
+    _impl_class = _Places
+    # Whether it has been said, in this process.
+    told = False
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file.__class__ = CacheFile
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A version that was compiled before, None where there is none that can be used."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save a version; if that is not possible, not even try again."""
+        if Kept.told:
+            return
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            _tell_unkept(f"{self._cache_path}: {getattr(error, 'strerror', None) or error}")
+
+
+class _Unkept(NullCache):
+    """For a function that has no place at all, as numba finds none for it."""
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Say so once."""
+        if not Kept.told:
+            _tell_unkept("there is no folder for it")
+
+
+def _tell_unkept(reason: str) -> None:
+    Kept.told = True
+    warn(
+        f"compiled code cannot be kept ({reason}), so each start compiles anew what it needs, for "
+        "up to a minute: let NUMBA_CACHE_DIR name a folder that can be written to and has room",
+        CacheWarning,
+    )
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """numba's decorator of that name."""
+    keep = options.pop("cache", False)
 
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**options)(function)
-        if options.get("cache"):
-            kernel._cache._cache_file.__class__ = CacheFile
+        # With NUMBA_DISABLE_JIT there is nothing to keep.
+        if keep and hasattr(kernel, "_cache"):
+            kernel._cache = _cache_of(function)
         return kernel
 
     return compiled
+
+
+def _cache_of(function: Callable[..., Any]) -> Kept | _Unkept:
+    try:
+        return Kept(function)
+    except (RuntimeError, OSError):  # no place, or the source is gone
+        return _Unkept()
 
 
 class CompileClock(event.Listener):

@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import (
+    CacheWarning,
+    CallbackWarning,
+    ConvergenceWarning,
+    DataWarning,
+    InputError,
+)
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.wording import printable, short
@@ -28,7 +34,7 @@ _SLICE = 100_000
 IN_FILES = 100
 # Characters that the first column of a table keeps on the narrowest terminal.
 LEAST_FIRST = 8
-OURS = (CallbackWarning, ConvergenceWarning, DataWarning)
+OURS = (CacheWarning, CallbackWarning, ConvergenceWarning, DataWarning)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
