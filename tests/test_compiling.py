@@ -246,7 +246,7 @@ def test_what_goes_wrong_in_saving_is_told_once(monkeypatch, error):
 
     monkeypatch.setattr(Kept, "told", False)
     monkeypatch.setattr(kernel._cache, "_save_overload", fail)
-    monkeypatch.setattr(kernel._cache, "_load_overload", fail)
+    monkeypatch.setattr(kernel._cache._cache_file, "load", fail)
     with pytest.warns(CacheWarning, match="space|odd") as caught:
         assert kernel(1) == 1 and kernel(1.5) == 1.5
     assert len(caught) == 1

@@ -165,10 +165,12 @@ class Kept(FunctionCache):
         super().__init__(function)
         self._cache_file.__class__ = CacheFile
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
         """A version that was compiled before, None where there is none that can be used."""
         try:
-            return super().load_overload(sig, target_context)
+            return super()._load_overload(sig, target_context)
+        except MemoryError:
+            raise
         except Exception:
             return None
 
@@ -178,6 +180,8 @@ class Kept(FunctionCache):
             return
         try:
             super().save_overload(sig, data)
+        except MemoryError:
+            raise
         except Exception as error:
             _tell_unkept(f"{self._cache_path}: {getattr(error, 'strerror', None) or error}")
 
