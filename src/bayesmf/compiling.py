@@ -17,12 +17,13 @@ tests/test_compiling.py holds all kernels to this.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
-import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -57,9 +58,10 @@ class CacheFile(IndexDataCacheFile):
 
     numba numbers the versions, and two processes that compile two of them at the same time may
     choose the same number: the one would be loaded as the other. Here a version has a name of its
-    own. Each file begins with a digest of its name and of the rest: what was cut short, changed,
-    put under another name or left by someone else is not run, but compiled anew. That is against
-    accidents. Who can write there can make us run what he likes, as who can write to our code.
+    own. Each file ends with a digest of its name and of the rest, which is compared before numba
+    looks at it: what was cut short, changed, put under another name or left by someone else is not
+    run, but compiled anew. That is against accidents. Who can write there can make us run what he
+    likes, as who can write to our code.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -69,56 +71,38 @@ class CacheFile(IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index({**self._load_index(), key: name})
 
-    def load(self, key: Any) -> Any:
-        """The version, or None where there is none that can be used."""
-        name = self._load_index().get(key)
-        return None if name is None else self._load_data(name)
-
     def _load_index(self) -> dict[Any, str]:
-        found = self._read(self._index_name)
+        if not self._is_sound(self._index_path):
+            return {}
         try:
-            version, stamp, versions = found
-            return dict(versions) if (version, stamp) == self._made_for() else {}
-        except (TypeError, ValueError):  # nothing, or another thing
+            return dict(super()._load_index())
+        except Exception:  # it may name a class that is gone since
             return {}
 
-    def _save_index(self, overloads: dict[Any, str]) -> None:
-        self._write(self._index_name, (*self._made_for(), overloads))
-
     def _load_data(self, name: str) -> Any:
-        return self._read(name)
+        return super()._load_data(name) if self._is_sound(self._data_path(name)) else None
 
-    def _save_data(self, name: str, data: Any) -> None:
-        self._write(name, data)
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            # What numba reads ends before that.
+            file.write(content.getvalue() + _seal(filepath, content.getvalue()))
 
-    def _made_for(self) -> tuple[str, Any]:
-        return self._version, self._source_stamp
-
-    def _write(self, name: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
-            file.write(_seal(name, content))
-            file.write(content)
-
-    def _read(self, name: str) -> Any:
-        """What was written under a name; None where the file is not as it was written."""
+    def _is_sound(self, path: str) -> bool:
         try:
-            with open(self._data_path(name), "rb") as file:
+            with open(path, "rb") as file:
                 content = file.read()
         except OSError:
-            return None
-        size = len(_seal(name, b""))
-        if content[:size] != _seal(name, content[size:]):
-            return None
-        try:
-            return pickle.loads(content[size:])
-        except Exception:  # it may name a class that is gone since
-            return None
+            return False
+        end = len(content) - hashlib.sha256().digest_size
+        return end >= 0 and content[end:] == _seal(path, content[:end])
 
 
-def _seal(name: str, content: bytes) -> bytes:
-    # The name alone: a cache may be moved, or mounted elsewhere.
-    return b"bayesmf\0" + hashlib.sha256(name.encode() + b"\0" + content).digest()
+def _seal(path: str, content: bytes) -> bytes:
+    # The file's own name alone: a cache may be moved, or mounted elsewhere.
+    return hashlib.sha256(os.path.basename(path).encode() + b"\0" + content).digest()
 
 
 class _ReadOnly(InTreeCacheLocator):
