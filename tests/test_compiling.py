@@ -1,7 +1,11 @@
 """Kernels give the same bits whatever else the process compiled: see bayesmf/compiling.py."""
 
+import contextlib
 import importlib
+import os
+import pickle
 import pkgutil
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +13,8 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bayesmf
-from bayesmf.compiling import CacheFile
+from bayesmf.compiling import EXACT, CacheFile, Kept, njit
+from bayesmf.errors import CacheWarning
 
 SKIPPED = ("bayesmf.__main__", "bayesmf.engines.ray")  # the one runs, the other needs an extra
 
@@ -100,6 +105,160 @@ def test_an_index_that_names_a_class_that_is_gone(tmp_path, monkeypatch):
     assert file.load("key") is None
     file.save("key", "code")
     assert file.load("key") == "code"
+
+
+def damage_of(content: bytes) -> dict[str, bytes]:
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 4
+    return {
+        "empty": b"", "cut": content[:-1], "half": content[: len(content) // 2],
+        "longer": content + b"x", "flipped": bytes(flipped), "garbage": b"\x80\x04garbage.",
+        "a bare pickle": pickle.dumps(print), "zeros": bytes(len(content)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_file_that_is_not_as_it_was_written_is_not_used(tmp_path, suffix):
+    make_file(tmp_path).save("key", "code")
+    (file,) = tmp_path.glob(f"*{suffix}")
+    for kind, content in damage_of(file.read_bytes()).items():
+        file.write_bytes(content)
+        assert make_file(tmp_path).load("key") is None, kind
+        make_file(tmp_path).save("key", "code")
+        assert make_file(tmp_path).load("key") == "code", kind
+
+
+def test_a_file_of_another_function_is_not_used(tmp_path):
+    one, two = make_file(tmp_path), CacheFile(str(tmp_path), "other", "stamp")
+    one.save("key", "code"), two.save("key", "other code")
+    mine, theirs = (next(tmp_path.glob(f"{name}*.nbc")) for name in ("kernel", "other"))
+    theirs.replace(mine)
+    assert make_file(tmp_path).load("key") is None
+    shutil.copy(tmp_path / "other.nbi", tmp_path / "kernel.nbi")
+    assert make_file(tmp_path).load("key") is None
+
+
+PROGRAM = """
+import ctypes, os, sys, warnings
+if os.geteuid() == 0:  # give up the right to write where nobody may
+    ids, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(ids, none) == 0
+sys.path.insert(0, SOURCE)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from bayesmf import small
+    found = small.double(4), small.double(4.5), small.triple(2)
+assert found == (8, 9.0, 6), found
+for one in caught:
+    print(type(one.message).__name__, one.message)
+print("compiled", small.CLOCK.seconds() > 0)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A copy of the package with two small kernels of its own."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("rights are others elsewhere")
+    package = tmp_path / "lib" / "bayesmf"
+    package.mkdir(parents=True)
+    for name in ("__init__", "errors", "compiling"):
+        shutil.copy(f"{bayesmf.__path__[0]}/{name}.py", package)
+    (package / "small.py").write_text(
+        "from bayesmf.compiling import CLOCK, EXACT, njit\n\n"
+        "@njit(**EXACT)\ndef double(x):\n    return 2 * x\n\n"
+        "@njit(**EXACT)\ndef triple(x):\n    return 3 * x\n"
+    )
+    yield tmp_path / "lib"
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o755)
+
+
+def start(installed, **environment):
+    """Run it, without a home to write to."""
+    home = installed.parent / "home"
+    home.mkdir(exist_ok=True)
+    home.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM.replace("SOURCE", repr(str(installed)))],
+        env={"HOME": str(home), "PATH": os.environ["PATH"], **environment}, cwd="/",
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def forbid(folder):
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+def test_an_installation_that_cannot_be_written_to_compiles_without_a_cache(installed):
+    forbid(installed)
+    told, compiled = start(installed)
+    assert told.startswith("CacheWarning compiled code cannot be kept")
+    assert "NUMBA_CACHE_DIR" in told and compiled == "compiled True"
+    folder = installed.parent / "cache"
+    folder.mkdir()
+    assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled True"]
+    forbid(folder)  # as in an image that was warmed when it was made
+    assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled False"]
+
+
+def test_a_cache_that_was_damaged_is_made_anew(installed):
+    folder = installed.parent / "cache"
+    folder.mkdir()
+    place = {"NUMBA_CACHE_DIR": str(folder)}
+    start(installed, **place)
+    for file in folder.rglob("*.nb?"):
+        content = bytearray(file.read_bytes())
+        content[-len(content) // 3] ^= 1
+        file.write_bytes(content)
+    assert start(installed, **place) == ["compiled True"]
+    assert start(installed, **place) == ["compiled False"]
+
+
+def test_a_full_cache_folder_is_told_once(tmp_path, installed):
+    """A small file system that is full, where one can be mounted."""
+    full = tmp_path / "full"
+    full.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=777", "tmpfs", str(full)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        with contextlib.suppress(OSError), (full / "fill").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        told, compiled = start(installed, NUMBA_CACHE_DIR=str(full))
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+    assert "CacheWarning" in told and "space" in told and compiled == "compiled True"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("odd")])
+def test_what_goes_wrong_in_saving_is_told_once(monkeypatch, error):
+    @njit(**EXACT)
+    def kernel(x):
+        return x
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Kept, "told", False)
+    monkeypatch.setattr(kernel._cache, "_save_overload", fail)
+    monkeypatch.setattr(kernel._cache._cache_file, "load", fail)
+    with pytest.warns(CacheWarning, match="space|odd") as caught:
+        assert kernel(1) == 1 and kernel(1.5) == 1.5
+    assert len(caught) == 1
+
+
+def test_a_function_without_a_place_is_compiled(monkeypatch):
+    namespace = {}
+    exec(compile("def kernel(x):\n    return x", "<nowhere>", "exec"), namespace)
+    monkeypatch.setattr(Kept, "told", False)
+    kernel = njit(**EXACT)(namespace["kernel"])
+    with pytest.warns(CacheWarning, match="no folder"):
+        assert kernel(3) == 3
 
 
 REHEARSED = """

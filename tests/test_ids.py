@@ -1,12 +1,14 @@
+import pickle
 import re
+import warnings
 
 import numpy as np
 import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
-from bayesmf.unknown import unknown_examples
+from bayesmf.ids import IdMap, column_of
+from bayesmf.unknown import unknown_examples, warn_of_twins
 
 
 def test_encode_integers_orders_ids():
@@ -218,3 +220,129 @@ def test_unknown_ids_are_told(known, values, found):
     assert (count, examples) == found[:2]
     assert re.search(found[2], hint)
     assert unknown_examples(IdMap(known), values, most=1)[1] == examples[:1]
+
+
+TEXTS = [
+    "",
+    "a",
+    "a\0",
+    "a\0b",
+    "ab",
+    "abcdefgh",
+    "abcdefgh\0",
+    "abcdefghi",
+    "é",
+    "日本",
+    "\U0001f600",
+]
+
+
+def test_strings_of_every_length_are_found(monkeypatch):
+    """By halving, and by the table: long prefixes, zero bytes, several bytes for a character."""
+    from bayesmf import strings
+
+    texts = sorted({*TEXTS, *(f"{'x' * (k % 40)}{k}" for k in range(3000))})
+    ids = IdMap(texts)
+    asked = [*texts[::-1], "abcdefg", "x" * 41, "a\0\0", "\ud83d", "é\ud83d", "日"]
+    right = [*range(len(texts) - 1, -1, -1), -1, -1, -1, -1, -1, -1]
+    assert ids.lookup(asked).tolist() == right
+    assert [ids.index(text) for text in asked] == right
+    assert ids.lookup(np.array(asked, object)).tolist() == right
+    assert list(ids) == texts and ids[len(texts) - 1] == texts[-1]
+    monkeypatch.setattr(strings, "_FEW", 10**9)
+    assert ids.lookup(asked).tolist() == right
+
+
+def test_order_is_that_of_polars():
+    texts = [*TEXTS, *(chr(k) for k in (0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000, 0x10FFFF))]
+    ids, codes = IdMap.encode(texts[::-1])
+    assert list(ids) == pl.Series(texts).sort().to_list() == sorted(texts)
+    again, same = IdMap._encode_plain(column_of(texts[::-1]))
+    assert again == ids and np.array_equal(same, codes)
+
+
+@pytest.mark.parametrize("n", [2, 600])
+@pytest.mark.parametrize(
+    "pair", [("b", "a"), ("a", "a"), ("a\0", "a"), ("x" * 30 + "b", "x" * 30 + "a"), ("ab", "a")]
+)
+def test_pairs_that_do_not_ascend_are_seen_among_many(pair, n):
+    from bayesmf.strings import Strings
+
+    before, behind = [f"A{k:05}" for k in range(n)], [f"é{k:05}" for k in range(n)]
+    assert Strings.of([*before, *sorted({*pair}), *behind]).ascending()
+    assert not Strings.of([*before, *pair, *behind]).ascending()
+
+
+def test_integers_in_text_are_read_alike_few_or_many():
+    largest = 2**63 - 1
+    ids = IdMap([-(2**63), -3, 0, 12, 10**18, largest])
+    asked = ["12", "-3", "0", "-0", "012", "+12", "", "-", "1_2", str(10**18), str(largest)]
+    asked += [
+        str(largest + 1),
+        str(-(2**63)),
+        str(-(2**63) - 1),
+        "9" * 19,
+        "9" * 20,
+        "1e3",
+        "\u0661",
+    ]
+    few = ids.lookup(asked)
+    assert few.tolist() == [ids.index(text) for text in asked]
+    assert few.tolist()[:5] == [3, 1, 2, -1, -1] and few.tolist()[9:13] == [4, 5, -1, 0]
+    assert ids.lookup(asked * 9).tolist() == few.tolist() * 9
+
+
+def test_half_of_a_character_is_unknown_and_no_id():
+    ids = IdMap(["a", "b"])
+    assert ids.lookup(["\ud800", "b"]).tolist() == [-1, 1]
+    assert "\ud800" not in ids and ids.index("\udfff") == -1
+    assert unknown_examples(ids, ["\ud800"])[0] == 1
+    with pytest.raises(InputError, match="surrogate"):
+        IdMap(["a", "\ud800"])
+
+
+@pytest.mark.parametrize(
+    "values", [[2**60 + 1, 1.0], [np.float64(5), 2**60 + 1], np.array([2**60 + 1, 1.0], object)]
+)
+def test_integers_beside_floats_keep_their_digits(values):
+    ids = IdMap([1, 5, 2**60, 2**60 + 1])
+    assert sorted(ids.lookup(values))[1] == 3
+
+
+@pytest.mark.parametrize("value", [2.0**63, -(2.0**63) * 1.1, np.inf, 2**63, 0.5])
+def test_numbers_that_are_no_ids_are_told_with_their_row(value):
+    for values in ([1, value], np.array([1.0, value]), (1.0, value)):
+        with pytest.raises(InputError, match="row 1"):
+            IdMap([1]).lookup(values)
+
+
+def test_a_map_is_looked_up_in_another():
+    ids = IdMap(["a", "b", "c"])
+    assert ids.lookup(IdMap(["b", "x"])).tolist() == [1, -1]
+    assert ids.take(np.array([0, 2])) == IdMap(["a", "c"])
+    assert IdMap([1, 2]).lookup(IdMap(["2"])).tolist() == [1]
+
+
+def test_a_copy_by_pickle_finds_the_same():
+    ids = IdMap([f"u{k:04}" for k in range(500)])
+    asked = [f"u{k:04}" for k in range(600)]
+    found = ids.lookup(asked)
+    assert np.array_equal(pickle.loads(pickle.dumps(ids)).lookup(asked), found)
+    assert pickle.loads(pickle.dumps(ids)) == ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["7", "007", "8", "x0"], "1 user .* '007' and '7'"),
+        (["1.0", "1", "01", "10"], "2 user .* '01' and '1'"),
+        (["-3.00", "-3", "00", "0"], "2 user .* '-3' and '-3.00'"),
+        (["0x0", "x0", "10", "1.5", "", "0", "0.10"], None),
+    ],
+)
+def test_ids_that_differ_in_zeros_alone_are_told(ids, told):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_twins("user", IdMap(sorted(ids)))
+    assert len(caught) == (told is not None)
+    assert told is None or re.search(told, str(caught[0].message))

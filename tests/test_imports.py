@@ -12,6 +12,7 @@ import bayesmf
 ROOT = Path(bayesmf.__file__).parent
 FREE = {
     "errors", "checks", "ids", "unknown", "ratings", "params", "keys", "compiling", "wording",
+    "forks",
 }  # fmt: skip
 # Who may import whom, beyond FREE. Readers of ratings are one family.
 ALLOWED = {
@@ -21,11 +22,16 @@ ALLOWED = {
     "compiling": set(),
     "keys": {"vectors"},
     "series": {"foreign"},
-    "ids": {"series"},
-    "unknown": set(),
+    "forks": set(),
+    "string_kernels": set(),
+    "strings": {"parallel", "string_kernels"},
+    "plain": {"series", "strings"},
+    "unthreaded": {"plain", "series", "strings"},
+    "ids": {"plain", "series", "strings"},
+    "unknown": {"strings"},
     "params": set(),
     "naming": set(),
-    "cells": {"foreign", "series"},
+    "cells": {"foreign", "series", "unthreaded"},
     "files": {"foreign"},
     "text": {"files"},
     "positions": {"cells", "naming"},
@@ -234,6 +240,7 @@ def test_kernels_import_numpy_and_numba_alone():
     for module in (
         "kernels",
         "answer_kernels",
+        "string_kernels",
         "user_kernels",
         "clock_kernels",
         "gibbs",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
         BayesMFError,
+        CacheWarning,
         CallbackWarning,
         ConvergenceWarning,
         DataWarning,
@@ -38,6 +39,7 @@ _HOMES = {
     "Auto": "samplers",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
+    "CacheWarning": "errors",
     "Calibration": "calibration",
     "CallbackWarning": "errors",
     "Checkpoint": "checkpoints",
@@ -83,6 +85,7 @@ __all__ = [
     "Auto",
     "BayesMFError",
     "BayesianMF",
+    "CacheWarning",
     "Calibration",
     "CallbackWarning",
     "Checkpoint",

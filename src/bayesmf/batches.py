@@ -8,7 +8,6 @@ visited in an order drawn anew for each pass (random reshuffling).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from bayesmf.dealing import (
     deal,
     take_block,
 )
+from bayesmf.forks import once
 from bayesmf.grid import Grid, stripes
 from bayesmf.keys import STREAM_BATCH, STREAM_LAYOUT, generator
 from bayesmf.row_lists import Origin, RowLists, code_ratings, sort_rows, transpose
@@ -63,7 +63,7 @@ class TrainingData:
     def n_users(self) -> int:
         return len(self.by_user.starts) - 1
 
-    @cached_property
+    @once
     def by_item(self) -> RowLists:
         """The same ratings item by item."""
         return self.turned or transpose(self.by_user, self.n_items)
@@ -72,7 +72,7 @@ class TrainingData:
         """Ratings of each user."""
         return self.by_user.counts()
 
-    @cached_property
+    @once
     def _item_counts(self) -> NDArray[np.int64]:
         if self.turned is not None:
             return self.turned.counts()
@@ -137,7 +137,7 @@ class Block:
         value = self.levels[self.value] if self.value.dtype == np.uint8 else self.value
         return np.repeat(self.run_user, np.diff(self.run_starts)), self.item, value
 
-    @cached_property
+    @once
     def _found(self) -> NDArray[np.int64]:
         sizes = len(self.user_rows), len(self.item_rows)
         out = np.zeros((2, sum(sizes)), np.int64)

@@ -11,8 +11,10 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.foreign import cut, polars_errors, reason_of
+from bayesmf.forks import polars_is_lost
 from bayesmf.ids import as_ids, canonical_ints
 from bayesmf.series import Place, first_true, refuse_odd, row_place
+from bayesmf.unthreaded import checked_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +51,11 @@ def make_table(
     place
         Says where a row is in error messages.
     """
+    import polars as pl
+
+    if polars_is_lost():
+        made = {role: pl.Series(c) for role, c in checked_columns(found, place).items()}
+        return Table(made["user"], made["item"], made.get("rating"), made.get("timestamp"))
     for role, column in found.items():
         refuse_odd(column, f"{role} id" if role in ("user", "item") else role, place)
     id_column = text_ids if text else _plain_ids

@@ -4,11 +4,12 @@ The compiler may reorder and fuse sums (FAST), which loops over ratings need to 
 What it makes of a function then depends on what surrounds it. numba compiles a function for itself
 and once more inside each function that calls it, and which of the copies runs depends on what the
 process compiled, or found in numba's cache, before. Copies that differ in a last bit would make a
-first run differ from a second. So what compiled code calls is one of two things:
+first run differ from a second. So what compiled code calls is one of three things:
 
 | | |
 |---|---|
 | PART | always becomes part of its caller, so there is no copy to call |
+| WITHIN | the same, for callers that must not reorder: it does not either |
 | APART | stays a function, for which every copy gives the same bits: nothing is reordered |
 
 tests/test_compiling.py holds all kernels to this.
@@ -16,15 +17,28 @@ tests/test_compiling.py holds all kernels to this.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from numba.core import event
-from numba.core.caching import IndexDataCacheFile
+from numba.core import config, event
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    InTreeCacheLocator,
+    NullCache,
+    UserProvidedCacheLocator,
+)
+from numba.core.compiler_lock import global_compiler_lock
+
+from bayesmf.errors import CacheWarning, warn
 
 # nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -35,6 +49,7 @@ _INSIDE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 EXACT: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 ENTRY: dict[str, Any] = {**EXACT, "fastmath": FAST}
 PART: dict[str, Any] = {**ENTRY, **_INSIDE, "forceinline": True}
+WITHIN: dict[str, Any] = {**EXACT, **_INSIDE, "forceinline": True}
 APART: dict[str, Any] = {**EXACT, **_INSIDE}
 
 
@@ -43,7 +58,10 @@ class CacheFile(IndexDataCacheFile):
 
     numba numbers the versions, and two processes that compile two of them at the same time may
     choose the same number: the one would be loaded as the other. Here a version has a name of its
-    own. What an older bayesmf left behind may name a class that is gone, which is no error here.
+    own. Each file ends with a digest of its name and of the rest, which is compared before numba
+    looks at it: what was cut short, changed, put under another name or left by someone else is not
+    run, but compiled anew. That is against accidents. Who can write there can make us run what he
+    likes, as who can write to our code.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -54,22 +72,141 @@ class CacheFile(IndexDataCacheFile):
         self._save_index({**self._load_index(), key: name})
 
     def _load_index(self) -> dict[Any, str]:
+        if not self._is_sound(self._index_path):
+            return {}
         try:
             return dict(super()._load_index())
-        except (AttributeError, ImportError):
+        except Exception:  # it may name a class that is gone since
             return {}
+
+    def _load_data(self, name: str) -> Any:
+        return super()._load_data(name) if self._is_sound(self._data_path(name)) else None
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            # What numba reads ends before that.
+            file.write(content.getvalue() + _seal(filepath, content.getvalue()))
+
+    def _is_sound(self, path: str) -> bool:
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError:
+            return False
+        end = len(content) - hashlib.sha256().digest_size
+        return end >= 0 and content[end:] == _seal(path, content[:end])
+
+
+def _seal(path: str, content: bytes) -> bytes:
+    # The file's own name alone: a cache may be moved, or mounted elsewhere.
+    return hashlib.sha256(os.path.basename(path).encode() + b"\0" + content).digest()
+
+
+class _ReadOnly(InTreeCacheLocator):
+    """Where code was compiled before, beside the source, where nothing can be written now."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Ask for no more than the source."""
+        return cls(py_func, py_file) if os.path.exists(py_file) else None
+
+
+class _ReadOnlyChosen(UserProvidedCacheLocator):
+    """The same in the folder that NUMBA_CACHE_DIR names."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Ask for no more than that it is there."""
+        chosen: Any = config
+        if not chosen.CACHE_DIR or not os.path.exists(py_file):
+            return None
+        made = cls(py_func, py_file)
+        return made if os.path.isdir(made.get_cache_path()) else None
+
+
+class _Places(CompileResultCacheImpl):
+    """numba's places for compiled code, then those from which it can only be read."""
+
+    _locator_classes = (  # type: ignore[assignment]
+        *CompileResultCacheImpl._locator_classes, _ReadOnlyChosen, _ReadOnly,
+    )  # fmt: skip
+
+
+class Kept(FunctionCache):
+    """numba's cache of a function: nothing that is wrong with it stops us, or is run.
+
+    Where code cannot be saved, that is said once, and it is compiled at each start.
+    """
+
+    _impl_class = _Places
+    # Whether it has been said, in this process.
+    told = False
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file.__class__ = CacheFile
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A version that was compiled before, None where there is none that can be used."""
+        try:
+            return super()._load_overload(sig, target_context)
+        except MemoryError:
+            raise
+        except Exception:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save a version; if that is not possible, not even try again."""
+        if Kept.told:
+            return
+        try:
+            super().save_overload(sig, data)
+        except MemoryError:
+            raise
+        except Exception as error:
+            _tell_unkept(f"{self._cache_path}: {getattr(error, 'strerror', None) or error}")
+
+
+class _Unkept(NullCache):
+    """For a function that has no place at all, as numba finds none for it."""
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Say so once."""
+        if not Kept.told:
+            _tell_unkept("there is no folder for it")
+
+
+def _tell_unkept(reason: str) -> None:
+    Kept.told = True
+    warn(
+        f"compiled code cannot be kept ({reason}), so each start compiles anew what it needs, for "
+        "up to a minute: let NUMBA_CACHE_DIR name a folder that can be written to and has room",
+        CacheWarning,
+    )
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """numba's decorator of that name."""
+    keep = options.pop("cache", False)
 
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**options)(function)
-        if options.get("cache"):
-            kernel._cache._cache_file.__class__ = CacheFile
+        # With NUMBA_DISABLE_JIT there is nothing to keep.
+        if keep and hasattr(kernel, "_cache"):
+            kernel._cache = _cache_of(function)
         return kernel
 
     return compiled
+
+
+def _cache_of(function: Callable[..., Any]) -> Kept | _Unkept:
+    try:
+        return Kept(function)
+    except (RuntimeError, OSError):  # no place, or the source is gone
+        return _Unkept()
 
 
 class CompileClock(event.Listener):
@@ -119,3 +256,19 @@ class CompileClock(event.Listener):
 
 CLOCK = CompileClock()
 event.register("numba:compile", CLOCK)
+
+
+def _fresh_clock() -> None:
+    """In the child of a fork: no thread is there that could open the clock's lock."""
+    CLOCK._lock = threading.Lock()
+    global_compiler_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for the end of what another thread compiles: the child, where that thread is not,
+    # would wait for ever to compile anything, or load it from the cache.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=_fresh_clock,
+    )

@@ -51,6 +51,10 @@ class DataWarning(UserWarning):
     """Something about the data makes answers worth less than they look; the message says what."""
 
 
+class CacheWarning(UserWarning):
+    """Compiled code cannot be kept, so that every start takes longer; the message says why."""
+
+
 class CallbackWarning(UserWarning):
     """A callback failed; the fit went on without it."""
 

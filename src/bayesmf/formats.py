@@ -12,6 +12,7 @@ from bayesmf.cells import Table, make_table
 from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
 from bayesmf.files import check_text, existing_file, missing_file, reading, refuse_ours, typed_kind
+from bayesmf.forks import check_polars
 from bayesmf.naming import Columns
 from bayesmf.readers import read_typed
 from bayesmf.series import first_true
@@ -64,6 +65,7 @@ def read_ratings(
 
 def check_format(path: Path, format: str) -> None:
     """Refuse a format that is not known, and a path where nothing is."""
+    check_polars(f"reading {path}")
     if format != "auto" and format not in FORMATS and format not in ALIASES:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
         raise InputError(f"format {format!r} is not known; the formats are {known}.")

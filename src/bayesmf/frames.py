@@ -10,6 +10,7 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.foreign import polars_errors, reason_of
+from bayesmf.forks import check_polars
 from bayesmf.naming import recognise
 
 _CHECKED = 200  # rows that are looked at for signs of another order
@@ -195,6 +196,7 @@ def _of_arrow(data: Any) -> Frame | None:
         raise InputError("A polars Series is one column; pass a data frame.")
     try:
         if isinstance(data, pl.LazyFrame):
+            check_polars("collecting a lazy frame")
             data = data.collect()
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
             data = pl.DataFrame(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +10,10 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import shown
 from bayesmf.errors import InputError
+from bayesmf.forks import polars_is_lost
+from bayesmf.plain import id_column
 from bayesmf.series import Place, first_true, row_place, to_series
+from bayesmf.strings import Strings, as_integer
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,30 +39,54 @@ class IdMap:
         What the ids are.
     """
 
-    ids: NDArray[Any]
     kind: Literal["int", "str"]
 
     def __init__(self, ids: Any) -> None:
-        self._take(as_ids(ids))
+        column = id_column(ids)
+        if isinstance(column, Strings) and not column.is_text():
+            raise InputError("An id holds half of a surrogate pair, which is no text.")
+        self._take(column)
 
-    def _take(self, column: NDArray[np.int64] | pl.Series) -> None:
+    def _take(self, column: NDArray[np.int64] | Strings) -> None:
+        self._ids: NDArray[Any] | None = None
+        self._strings: Strings | None = None
         if isinstance(column, np.ndarray):
-            self.kind, self.ids, self._strings = "int", column, None
+            self.kind, self._ids = "int", column
             ascending = bool(np.all(column[1:] > column[:-1]))
         else:
-            # rechunk: one contiguous block makes every later lookup quicker
-            self.kind, self._strings = "str", column.rechunk()
-            self.ids = np.array(column.to_list(), dtype=object)
-            ascending = bool((column.slice(1) > column.slice(0, max(len(column) - 1, 0))).all())
+            self.kind, self._strings = "str", column.packed()
+            ascending = self._strings.ascending()
         if not ascending:
             raise InputError(
                 "The ids of an IdMap must ascend without repeats; use IdMap.encode for a column."
             )
 
+    @property
+    def ids(self) -> NDArray[Any]:
+        """All ids; Python's own strings are made when they are first asked for."""
+        found = self._ids
+        if found is None:
+            assert self._strings is not None
+            found = np.empty(len(self._strings), dtype=object)
+            found[:] = self._strings.to_list()
+            self._ids = found
+        return found
+
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._column)
+
+    @property
+    def _column(self) -> NDArray[np.int64] | Strings:
+        if self._strings is not None:
+            return self._strings
+        assert self._ids is not None
+        return self._ids
 
     def __getitem__(self, key: Any) -> Any:
+        if self._strings is not None and isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"row {key} of {len(self)} ids")
+            return self._strings[key]
         found = self.ids[key]
         return int(found) if isinstance(found, np.integer) else found
 
@@ -77,6 +103,9 @@ class IdMap:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
             return NotImplemented
+        mine, theirs = self._column, other._column
+        if isinstance(mine, Strings) and isinstance(theirs, Strings):
+            return mine.blob == theirs.blob and np.array_equal(mine.ends, theirs.ends)
         return self.kind == other.kind and np.array_equal(self.ids, other.ids)
 
     __hash__ = None  # type: ignore[assignment]
@@ -101,8 +130,19 @@ class IdMap:
         tuple of IdMap and numpy.ndarray
             The map, its ids in ascending order, and the ``int32`` row numbers.
         """
+        if polars_is_lost():
+            return cls._encode_plain(id_column(values, what=what))
         ids, codes = encode_ids(as_ids(values, what=what))
         return cls(ids), codes
+
+    @classmethod
+    def _encode_plain(cls, column: NDArray[np.int64] | Strings) -> tuple[IdMap, NDArray[np.int32]]:
+        """As `encode`, slower."""
+        if isinstance(column, np.ndarray):
+            unique, codes = np.unique(column, return_inverse=True)
+            return cls(unique), codes.astype(np.int32)
+        ids = cls(sorted(set(column.to_list())))
+        return ids, ids.lookup(column).astype(np.int32)
 
     def lookup(self, values: Any) -> NDArray[np.int64]:
         """Find the row numbers of ids.
@@ -110,44 +150,49 @@ class IdMap:
         Parameters
         ----------
         values
-            Ids: NumPy array, list, polars, pandas or Arrow column.  Strings are matched
-            to integer ids when they are their decimal text, and the other way round.
+            Ids: NumPy array, list, polars, pandas or Arrow column, or another map.  Strings are
+            matched to integer ids when they are their decimal text, and the other way round.
 
         Returns
         -------
         numpy.ndarray
             Row numbers (``int64``), -1 for an unknown id.
         """
-        column = as_ids(values)
+        column = column_of(values)
         if self._strings is not None:
-            strings = _texts(column) if isinstance(column, np.ndarray) else column
-            return _positions(strings, self._strings)
+            if isinstance(column, np.ndarray):
+                column = Strings.of(list(map(str, column.tolist())))
+            return self._strings.rows_of(column)
         if isinstance(column, np.ndarray):
             return self._lookup_ints(column)
-        numbers = canonical_ints(column)
-        known = numbers.is_not_null().to_numpy()
-        rows = self._lookup_ints(numbers.fill_null(0).to_numpy())
-        return np.where(known, rows, np.int64(-1))
+        numbers, known = column.integers()
+        return np.where(known, self._lookup_ints(numbers), np.int64(-1))
 
     def index(self, id: Any) -> int:
         """Find the row number of one id, -1 when it is unknown."""
         value = _scalar(id)
-        if self.kind == "str":
-            value = str(value)
-        elif isinstance(value, str):
-            if not _is_canonical(value):
-                return -1
-            value = int(value)
-        at = int(np.searchsorted(self.ids, value)) if _fits(value) else len(self)
-        return at if at < len(self) and self.ids[at] == value else -1
+        if self._strings is not None:
+            return self._strings.row(str(value))
+        number = as_integer(value) if isinstance(value, str) else value
+        if number is None or not -(2**63) <= number < 2**63:
+            return -1
+        at = int(np.searchsorted(self.ids, number))
+        return at if at < len(self) and self.ids[at] == number else -1
 
     def column(self, rows: NDArray[Any]) -> pl.Series:
         """Give the ids of rows as a polars series (Int64 or String)."""
         import polars as pl
 
         if self._strings is not None:
-            return self._strings.gather(rows)
+            return pl.Series(self._strings.to_list(), dtype=pl.String).gather(rows)
         return pl.Series(self.ids[rows])
+
+    def take(self, rows: NDArray[Any]) -> IdMap:
+        """The map of some rows, which must ascend."""
+        made = IdMap.__new__(IdMap)
+        column = self._column
+        made._take(column.take(rows) if isinstance(column, Strings) else column[rows])
+        return made
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Give the map as plain arrays, for saving without pickle.
@@ -158,34 +203,30 @@ class IdMap:
             ``{"ids": int64}``, or ``{"bytes": uint8, "offsets": int64}`` for strings:
             the UTF-8 text of id ``k`` is ``bytes[offsets[k]:offsets[k + 1]]``.
         """
-        if self.kind == "int":
+        if self._strings is None:
             return {"ids": self.ids}
-        texts = [text.encode() for text in self.ids]
-        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum([len(text) for text in texts], out=offsets[1:])
-        return {"bytes": np.frombuffer(b"".join(texts), dtype=np.uint8), "offsets": offsets}
+        ends = self._strings.ends
+        text = np.frombuffer(self._strings.blob, dtype=np.uint8)
+        return {"bytes": text, "offsets": np.append(np.int64(0), ends)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
         """Rebuild a map from what :meth:`to_arrays` gave."""
+        made = cls.__new__(cls)
         if "ids" in arrays:
-            # Known to be integers: a model is loaded without waiting for polars.
-            made = cls.__new__(cls)
             made._take(np.array(arrays["ids"], dtype=np.int64).reshape(-1))
             return made
         if not {"bytes", "offsets"} <= set(arrays):
             raise InputError("The arrays of an IdMap are 'ids', or 'bytes' and 'offsets'.")
         blob = np.asarray(arrays["bytes"], dtype=np.uint8).tobytes()
-        offsets = np.asarray(arrays["offsets"], dtype=np.int64)
-        whole = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(blob)
-        if not whole or np.any(np.diff(offsets) < 0):
-            raise InputError("The saved ids are damaged: their offsets do not fit their text.")
-        ends = offsets.tolist()
-        try:
-            texts = [blob[a:b].decode() for a, b in pairwise(ends)]
-        except UnicodeDecodeError:
-            raise InputError("The saved ids are damaged: their text is not UTF-8.") from None
-        return cls(np.array(texts, dtype=object) if texts else np.array([], dtype=str))
+        strings = Strings.cut(blob, np.array(arrays["offsets"], dtype=np.int64).reshape(-1))
+        if strings is None:
+            raise InputError(
+                "The saved ids are damaged: their offsets do not fit their text, or it is not"
+                " UTF-8."
+            )
+        made._take(strings)
+        return made
 
     def _lookup_ints(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if not len(self):
@@ -194,6 +235,22 @@ class IdMap:
         at[at == len(self)] = 0
         at[self.ids[at] != values] = -1
         return at
+
+
+def count_distinct(values: NDArray[np.int64]) -> int:
+    """How many different numbers there are."""
+    if polars_is_lost():
+        return len(np.unique(values))
+    import polars as pl
+
+    return int(pl.Series(values).n_unique())
+
+
+def column_of(values: Any) -> NDArray[np.int64] | Strings:
+    """The ids of a column, or of a map, as integers or strings."""
+    if isinstance(values, IdMap):
+        return values._column
+    return values if isinstance(values, Strings) else id_column(values)
 
 
 def as_ids(
@@ -298,12 +355,6 @@ def _positions(values: pl.Series, among: pl.Series) -> NDArray[np.int64]:
     return values.replace_strict(among, rows, default=-1, return_dtype=pl.Int64).to_numpy()
 
 
-def _texts(values: NDArray[np.int64]) -> pl.Series:
-    import polars as pl
-
-    return pl.Series(values).cast(pl.String)
-
-
 def _scalar(id: Any) -> int | str:
     if isinstance(id, str):
         return str(id)
@@ -312,14 +363,3 @@ def _scalar(id: Any) -> int | str:
     if isinstance(id, (float, np.floating)) and float(id).is_integer():
         return int(id)
     raise InputError(f"{shown(id)} is not an id; ids are integers or strings.")
-
-
-def _is_canonical(text: str) -> bool:
-    try:
-        return str(int(text)) == text
-    except ValueError:
-        return False
-
-
-def _fits(value: int | str) -> bool:
-    return isinstance(value, str) or -(2**63) <= value < 2**63

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, Event, Plan
+from bayesmf.forks import once
 from bayesmf.kernels import predict_pairs
 from bayesmf.keys import STREAM_PROBE, generator
 from bayesmf.phases import ChainState
@@ -32,7 +32,7 @@ class Pairs:
     item: NDArray[np.int32]
     rated: NDArray[np.bool_]
 
-    @cached_property
+    @once
     def unseen(self) -> NDArray[np.int64]:
         """Positions of the pairs with a row nobody has seen."""
         return np.flatnonzero((self.user < 0) | (self.item < 0))

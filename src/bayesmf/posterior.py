@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from bayesmf.answer_kernels import predict_components, sum_expected
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
+from bayesmf.forks import once
 from bayesmf.mixture import mixture_moments, mixture_quantile
 from bayesmf.moments import FEWEST, Moments, rows_of
 from bayesmf.parallel import Pool, parts
@@ -72,7 +72,7 @@ class Posterior:
         for chunk in self.chunks(user, item):
             yield chunk, self.clip(chunk.mu.mean(0, dtype=np.float64))
 
-    @cached_property
+    @once
     def unseen(self) -> tuple[Prior, Prior]:
         """Means and covariances of rows nobody has seen, of users and items, for all draws."""
         draws = self.draws

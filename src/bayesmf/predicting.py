@@ -11,6 +11,7 @@ from bayesmf.checks import yes_or_no
 from bayesmf.fitted import Fitted
 from bayesmf.posterior import Posterior, check_level
 from bayesmf.questions import Asked
+from bayesmf.ratings import Ratings
 from bayesmf.results import Predictions
 from bayesmf.tables import Columns, pairs_of, refuse_columns
 
@@ -26,6 +27,9 @@ class Predicting(Fitted):
     ) -> tuple[Asked, Posterior]:
         """The pairs that are asked for, and who answers; one user may go with many items."""
         found = self._fitted()
+        if items is None and isinstance(users, Ratings):
+            refuse_columns(columns, "ratings")
+            return Asked.of_ratings(users, found.user_ids, found.item_ids), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:

@@ -171,8 +171,8 @@ def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray
 def prepare_validation(known: Ratings, made: Prepared) -> Validation:
     """The pairs of a validation set, in the chain's units; rows nobody has seen are -1."""
     center, scale = made.center, made.scale
-    user = made.user_ids.lookup(known.user_ids.ids)[known.user].astype(np.int32)
-    item = made.item_ids.lookup(known.item_ids.ids)[known.item].astype(np.int32)
+    user = made.user_ids.lookup(known.user_ids)[known.user].astype(np.int32)
+    item = made.item_ids.lookup(known.item_ids)[known.item].astype(np.int32)
     if not ((user >= 0) & (item >= 0)).any():
         raise InputError(
             "no validation rating has both a user and an item of the training ratings: nothing "

@@ -190,6 +190,16 @@ class Line:
                 self._bar = None
 
 
+def _fresh_locks() -> None:
+    """In the child of a fork: who may have held a lock is not there to give it back."""
+    for line in _OPEN:
+        line._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fresh_locks)
+
+
 @contextmanager
 def set_aside() -> Iterator[None]:
     """Print something else on stderr meanwhile: no line is in the way, or drawn across it."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import DataWarning, InputError, warn
+from bayesmf.forks import once
 from bayesmf.ids import IdMap
 from bayesmf.learning import training_ratings
 from bayesmf.packed import PackedRatings
@@ -25,19 +26,20 @@ Index = NDArray[np.int64]
 class Asked:
     """Pairs of user and item by row number, -1 where an id was not learnt from.
 
-    `single` tells a question about one user and one item, which gets plain numbers.
+    `given` tells the ids as they were given, when asked; `single` a question about one user and one
+    item, which gets plain numbers.
     """
 
     user: Index
     item: Index
-    given: tuple[Any, Any]
+    given: tuple[Callable[[], Any], Callable[[], Any]]
     maps: tuple[IdMap, IdMap]
     single: bool
 
     @classmethod
     def of(cls, users: Any, items: Any, user_map: IdMap, item_map: IdMap) -> Self:
         """From ids: equally many, or one of them a single id."""
-        one_user, one_item = _is_single(users), _is_single(items)
+        one_user, one_item = is_single(users), is_single(items)
         user_values, item_values = (
             ([users] if one_user else users),
             ([items] if one_item else items),
@@ -50,18 +52,26 @@ class Asked:
             )
         n = max(len(user), len(item)) if len(user) and len(item) else 0
         rows = np.resize(user, n), np.resize(item, n)
-        given, maps = (user_values, item_values), (user_map, item_map)
-        return cls(*rows, given, maps, one_user and one_item)
+        given = (lambda: user_values), (lambda: item_values)
+        return cls(*rows, given, (user_map, item_map), one_user and one_item)
 
-    @cached_property
+    @classmethod
+    def of_ratings(cls, ratings: Ratings, user_map: IdMap, item_map: IdMap) -> Self:
+        """The pairs of ratings, whose ids are looked up once each."""
+        user = user_map.lookup(ratings.user_ids)[ratings.user]
+        item = item_map.lookup(ratings.item_ids)[ratings.item]
+        given = (lambda: ratings.users), (lambda: ratings.items)
+        return cls(user, item, given, (user_map, item_map), False)
+
+    @once
     def user_ids(self) -> NDArray[Any]:
         """Ids of the users as they were given."""
-        return np.resize(_array(self.given[0]), len(self.user))
+        return np.resize(_array(self.given[0]()), len(self.user))
 
-    @cached_property
+    @once
     def item_ids(self) -> NDArray[Any]:
         """Ids of the items as they were given."""
-        return np.resize(_array(self.given[1]), len(self.item))
+        return np.resize(_array(self.given[1]()), len(self.item))
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -110,11 +120,11 @@ class HeldOut:
     @classmethod
     def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: Seen) -> Self:
         """Look up where the ratings' ids are in the model."""
-        user = maps[0].lookup(ratings.user_ids.ids)[ratings.user]
-        item = maps[1].lookup(ratings.item_ids.ids)[ratings.item]
+        user = maps[0].lookup(ratings.user_ids)[ratings.user]
+        item = maps[1].lookup(ratings.item_ids)[ratings.item]
         return cls(ratings, user, item, maps, seen)
 
-    @cached_property
+    @once
     def counts(self) -> dict[str, Any]:
         """How many ratings have an id that was not learnt from, and how many were learnt from."""
         return {
@@ -177,7 +187,10 @@ def _examples(given: Any) -> str:
     return "; ".join([*told, *hints[:1]])
 
 
-def _is_single(ids: Any) -> bool:
+def is_single(ids: Any) -> bool:
+    """Whether this is one id, and no column of them."""
+    if isinstance(ids, list | tuple | range):  # without a look at all that is in it
+        return False
     return isinstance(ids, str) or np.ndim(ids) == 0
 
 

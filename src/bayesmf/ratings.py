@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.checks import number_array
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
+from bayesmf.forks import check_polars
+from bayesmf.ids import IdMap, count_distinct
 from bayesmf.places import check_output
 from bayesmf.repeats import (
     check_duplicates,
@@ -323,6 +324,7 @@ class Ratings(Splitting, Tabular):
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
         check_output(path)
+        check_polars(f"writing {path}")
         with replacing(path) as file:
             if suffix == ".csv":
                 self.to_polars().write_csv(file)
@@ -354,10 +356,8 @@ class Ratings(Splitting, Tabular):
             raise InputError(f"This needs {count} ratings or more; there are {len(self)}.")
 
     def _drop_duplicates(self, duplicates: str) -> None:
-        import polars as pl
-
         key = self.user.astype(np.int64) * self.n_items + self.item
-        extra = len(key) - pl.Series(key).n_unique()
+        extra = len(key) - count_distinct(key)
         if not extra:
             return
         ordered = np.sort(key)
@@ -386,4 +386,4 @@ class Ratings(Splitting, Tabular):
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
     kept, new = np.unique(rows, return_inverse=True)
-    return IdMap(ids.ids[kept]), new.astype(np.int32)
+    return ids.take(kept), new.astype(np.int32)

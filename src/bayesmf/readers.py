@@ -10,6 +10,7 @@ from bayesmf.cells import Table, make_table
 from bayesmf.delimited import read_text
 from bayesmf.errors import InputError
 from bayesmf.files import existing_file, open_regular, reading, typed_kind
+from bayesmf.forks import check_polars
 from bayesmf.naming import PAIR, TRIPLE, Columns, find_columns
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def read_table(
     Table
         The columns; ``timestamp`` is None where the file has none.
     """
+    check_polars(f"reading {path}")
     path = existing_file(path)
     kind = typed_kind(path)
     if kind is not None:

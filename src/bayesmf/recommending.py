@@ -13,7 +13,7 @@ from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.posterior import check_level
-from bayesmf.questions import warn_of_unknown_users
+from bayesmf.questions import is_single, warn_of_unknown_users
 from bayesmf.ranking import Question, Recommendations, draw_picks, rank_users
 from bayesmf.results import Recommendation, RecommendationList
 
@@ -143,8 +143,11 @@ class Recommending(Fitted):
         (3, 5)
         """
         fitted = self._fitted()
-        users = fitted.user_ids.ids if users is None else _as_many(users)
-        rows = fitted.user_ids.lookup(users)
+        if users is None:
+            users, rows = fitted.user_ids.ids, np.arange(len(fitted.user_ids))
+        else:
+            users = _as_many(users)
+            rows = fitted.user_ids.lookup(users)
         warn_of_unknown_users(users, rows, fitted.user_ids)
         question = Question(n, policy, exclude_seen, level)
         with self._counting("recommending", len(rows), "users", progress) as done:
@@ -172,4 +175,4 @@ class Recommending(Fitted):
 
 
 def _as_many(users: Any) -> Any:
-    return [users] if isinstance(users, str) or np.ndim(users) == 0 else users
+    return [users] if is_single(users) else users

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from bayesmf.answer_kernels import find_rated
 from bayesmf.batches import TrainingData
+from bayesmf.forks import once
 from bayesmf.params import readonly
 
 
@@ -40,7 +40,7 @@ class Seen:
         find_rated(*pairs, marks, out)
         return out
 
-    @cached_property
+    @once
     def _n_items(self) -> int:
         return int(self.items.max(initial=-1)) + 1
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.forks import check_polars
 from bayesmf.replacing import replacing, writing
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _SUFFIXES = (".csv", ".tsv", ".parquet")
 
 def check_paths(path: Path, test: Path | None) -> None:
     """Refuse names that cannot be meant."""
+    check_polars(f"writing {path}")
     for each in (path, *([] if test is None else [test])):
         if each.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{each}: ratings are written to .csv, .tsv or .parquet files.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.forks import check_polars
 from bayesmf.wording import short
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Tabular:
             If pyarrow is not installed.
         """
         _needed("pyarrow")
+        check_polars("to_arrow()")
         return self.to_polars().to_arrow()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

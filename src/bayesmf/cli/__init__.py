@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import io
 import os
 import shlex
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 from bayesmf import __version__
 from bayesmf.checks import did_you_mean
+from bayesmf.cli.limits import check_limits
 from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
@@ -99,8 +101,14 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
     if isinstance(error, KeyboardInterrupt):
         note("interrupted")
         return INTERRUPTED
-    if isinstance(error, MemoryError):
+    if _lacks_memory(error):
         return _fail("there is not enough memory: use fewer factors, draws or ratings", 1)
+    if _lacks_threads(error):
+        return _fail(
+            "the system gives no more threads: raise the limit on processes (ulimit -u), or use "
+            "fewer with --workers 1 and POLARS_MAX_THREADS=1",
+            1,
+        )
     if isinstance(error, OSError):
         _drop_output()
         about = f"{error.filename}: " if error.filename else ""
@@ -112,6 +120,21 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
     )
 
 
+def _lacks_memory(error: BaseException) -> bool:
+    if isinstance(error, ImportError):  # a library that found no room
+        return any(said in str(error) for said in ("map segment", "allocate memory"))
+    no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or no_room
+
+
+def _lacks_threads(error: BaseException) -> bool:
+    """Python has no class of its own for that, nor has polars."""
+    if not isinstance(error, RuntimeError) and type(error).__name__ != "PanicException":
+        return False
+    said = ("start new thread", "spawn thread", "ThreadPoolBuildError", "temporarily unavailable")
+    return any(text in str(error) for text in said)
+
+
 def _again(args: list[str]) -> str:
     """The command line that goes on from a checkpoint."""
     if "--resume" not in args:
@@ -121,7 +144,11 @@ def _again(args: list[str]) -> str:
 
 
 def _fail(sentence: str, status: int) -> int:
-    note(f"error: {sentence}")
+    try:
+        note(f"error: {sentence}")
+    except MemoryError:  # not even for that
+        with contextlib.suppress(OSError):
+            os.write(2, b"bayesmf: error: there is not enough memory\n")
     return status
 
 
@@ -139,6 +166,7 @@ def _dispatch(args: list[str]) -> None:
     if not args or args[0] not in COMMANDS:
         _about([arg for arg in args if arg != DEBUG])
         return
+    check_limits()
     # Only the command that was asked for is imported: a command line should answer at once.
     command = import_module(f"bayesmf.cli.{args[0]}")
     # Intermixed: users of `recommend` may stand before and behind its options.

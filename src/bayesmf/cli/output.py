@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import (
+    CacheWarning,
     CallbackWarning,
     ConvergenceWarning,
     DataWarning,
@@ -36,7 +37,7 @@ _SLICE = 100_000
 IN_FILES = 100
 # Characters that the first column of a table keeps on the narrowest terminal.
 LEAST_FIRST = 8
-OURS = (CallbackWarning, ConvergenceWarning, DataWarning)
+OURS = (CacheWarning, CallbackWarning, ConvergenceWarning, DataWarning)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
