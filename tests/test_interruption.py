@@ -11,7 +11,7 @@ from bayesmf import Checkpoint, Gibbs, Interrupted, storage
 from bayesmf.callbacks import History
 from bayesmf.compiling import CLOCK
 from bayesmf.engines.local import Serial
-from bayesmf.interruption import at_once, deferred, leaving
+from bayesmf.interruption import Ended, at_once, deferred, leaving
 from bayesmf.server import run
 from checkpointed import (
     DATA,
@@ -163,7 +163,7 @@ def test_a_program_leaves_at_once(compiling):
     left = []
     with leaving(left.append), suppress(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-    assert [type(error) for error in left] == [KeyboardInterrupt]
+    assert [type(error) for error in left] == [Ended]
     with leaving(left.append), at_once(), suppress(Interrupted):
         signal.raise_signal(signal.SIGTERM)
     assert left[1].signum == signal.SIGTERM
