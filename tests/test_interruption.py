@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from bayesmf import Checkpoint, Gibbs, Interrupted, storage
+from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings, storage
 from bayesmf.callbacks import History
 from bayesmf.compiling import CLOCK
 from bayesmf.engines.local import Serial
@@ -21,6 +21,7 @@ from checkpointed import (
     run_kept,
     settings_of,
 )  # fmt: skip
+from cli_tools import run as command
 from dying import facts
 
 
@@ -111,6 +112,28 @@ def test_signals_that_were_ignored_stay_so(tmp_path, reference):
         assert facts(report, history) == reference
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("signum", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")]
+)
+def test_a_command_with_nothing_to_go_on_from_clears_up_and_says_so(signum, said, monkeypatch):
+    cleared = []
+
+    def read(*args, **more):
+        try:
+            os.kill(os.getpid(), signum)
+        finally:
+            cleared.append(True)
+
+    monkeypatch.setattr(Ratings, "read", read)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # and not the end of all tests
+    try:
+        ran = command("fit", "r.csv", "--out", "m")
+        assert (ran.status, ran.out, ran.err) == (128 + signum, "", f"bayesmf: {said}\n")
+        assert cleared
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # -- while it compiles ----------------------------------------------------------------------------
