@@ -182,7 +182,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if sys.platform != "linux":
         parser.error("needs Linux: processes are found and stopped there by /proc")
     if importlib.util.find_spec("ray") is None:
-        parser.error("needs Ray, which is not installed: pip install 'bayesmf[ray]'")
+        parser.error("needs Ray, which is not installed: pip install ray")
     return args
 
 

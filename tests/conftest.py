@@ -16,6 +16,7 @@ LONG = (
     "test_answers.py",
     "test_ray.py",
     "test_ray_faults.py",
+    "test_ray_signals.py",
     "test_momentum.py",
     "test_cli.py",
     "test_kernels.py",

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from bayesmf import Checkpoint, Gibbs, Interrupted, storage
+from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings, storage
 from bayesmf.callbacks import History
 from bayesmf.compiling import CLOCK
 from bayesmf.engines.local import Serial
-from bayesmf.interruption import at_once, deferred, leaving
+from bayesmf.interruption import Ended, at_once, deferred, leaving
 from bayesmf.server import run
 from checkpointed import (
     DATA,
@@ -21,6 +21,7 @@ from checkpointed import (
     run_kept,
     settings_of,
 )  # fmt: skip
+from cli_tools import run as command
 from dying import facts
 
 
@@ -113,6 +114,28 @@ def test_signals_that_were_ignored_stay_so(tmp_path, reference):
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize(
+    ("signum", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")]
+)
+def test_a_command_with_nothing_to_go_on_from_clears_up_and_says_so(signum, said, monkeypatch):
+    cleared = []
+
+    def read(*args, **more):
+        try:
+            os.kill(os.getpid(), signum)
+        finally:
+            cleared.append(True)
+
+    monkeypatch.setattr(Ratings, "read", read)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # and not the end of all tests
+    try:
+        ran = command("fit", "r.csv", "--out", "m")
+        assert (ran.status, ran.out, ran.err) == (128 + signum, "", f"bayesmf: {said}\n")
+        assert cleared
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 # -- while it compiles ----------------------------------------------------------------------------
 
 
@@ -163,7 +186,7 @@ def test_a_program_leaves_at_once(compiling):
     left = []
     with leaving(left.append), suppress(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-    assert [type(error) for error in left] == [KeyboardInterrupt]
+    assert [type(error) for error in left] == [Ended]
     with leaving(left.append), at_once(), suppress(Interrupted):
         signal.raise_signal(signal.SIGTERM)
     assert left[1].signum == signal.SIGTERM

@@ -192,5 +192,5 @@ def test_a_picture_that_cannot_be_written(tmp_path, calibration):
 def test_without_matplotlib(monkeypatch):
     plots.check_matplotlib()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r'pip install "bayesmf\[plots\]"'):
+    with pytest.raises(InputError, match=r"pip install matplotlib"):
         plots.check_matplotlib()

@@ -57,7 +57,7 @@ def check_matplotlib() -> None:
         if (error.name or "").split(".")[0] != "matplotlib":
             raise
         raise InputError(
-            'matplotlib is not installed, and plots need it: pip install "bayesmf[plots]"'
+            "matplotlib is not installed, and plots need it: pip install matplotlib"
         ) from None
 
 

@@ -26,7 +26,7 @@ from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
 from bayesmf.synthetic import Synthetic, Truth
 
-NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install 'bayesmf[plots]' brings it"
+NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
 BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal
 LEVEL = 0.9  # of the intervals around recommendations
 # What is not known about an item is averaged over this many users, the same for all items.

@@ -352,9 +352,7 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
             warnings.simplefilter("ignore")
             import arviz
     except ImportError:
-        raise InputError(
-            "ArviZ is not installed: install it by pip install 'bayesmf[arviz]'."
-        ) from None
+        raise InputError("ArviZ is not installed: pip install arviz") from None
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
         return arviz.from_dict(posterior=posterior)
     return arviz.from_dict({"posterior": posterior})

@@ -28,6 +28,14 @@ Meaning = Callable[[int], BaseException | None]
 _LEAVE: list[Callable[[BaseException], NoReturn]] = []
 
 
+class Ended(KeyboardInterrupt):
+    """A program that a signal has ended, with nothing to go on from."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        super().__init__()
+
+
 class Interruption:
     """Whether a signal has come, and which."""
 
@@ -57,10 +65,13 @@ def at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaving(leave: Callable[[BaseException], NoReturn]) -> Iterator[None]:
-    """End a program by Ctrl-C; while it compiles, `leave` is called instead of raising."""
+    """End a program by Ctrl-C or SIGTERM, so that it can clear up after itself.
+
+    While it compiles, `leave` is called instead of raising.
+    """
     _LEAVE.append(leave)
     try:
-        with _handled_by(lambda signum: KeyboardInterrupt(), (signal.SIGINT,)):
+        with _handled_by(Ended):
             yield
     finally:
         _LEAVE.pop()

@@ -16,7 +16,7 @@ from bayesmf import snapshots
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import ChainFolder, Checkpoint, opened
-from bayesmf.errors import InputError, Interrupted
+from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.identity import identity
 from bayesmf.interruption import Interruption, awaited
 from bayesmf.monitor import Monitor, Validation
@@ -141,5 +141,9 @@ def saving(
     checkpoint = Checkpoint.of(checkpoint)
     with opened(checkpoint, identity(data, settings, validation)) as folders, awaited() as asked:
         made = Saving(checkpoint, folders, asked)
-        yield made
+        try:
+            yield made
+        except EngineError:
+            made.end_if_asked()  # whoever ended the machines has asked this process to end as well
+            raise
         made.end_if_asked()

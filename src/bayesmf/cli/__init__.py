@@ -99,8 +99,9 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
         note(f"{error.stopped}; go on with:", command=_again(args))
         return 128 + error.signum
     if isinstance(error, KeyboardInterrupt):
-        note("interrupted")
-        return INTERRUPTED
+        signum = signal.Signals(getattr(error, "signum", signal.SIGINT))
+        note("interrupted" if signum == signal.SIGINT else f"stopped by {signum.name}")
+        return 128 + signum
     if _lacks_memory(error):
         return _fail("there is not enough memory: use fewer factors, draws or ratings", 1)
     if _lacks_threads(error):

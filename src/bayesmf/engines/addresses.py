@@ -42,3 +42,12 @@ def first_line(error: BaseException) -> str:
     """The beginning of what an error says."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+def wants_token(error: BaseException | None) -> bool:
+    """Whether a cluster was there and refused: Ray tells it in one of the causes, as a text."""
+    while error is not None:
+        if any("AuthenticationError" in text for text in (type(error).__name__, str(error))):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

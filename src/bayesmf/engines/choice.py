@@ -42,6 +42,6 @@ def _on_ray(cluster: Cluster) -> Engine:
         if error.name != "ray":
             raise
         raise InputError(
-            "engine 'ray' needs Ray, which is not installed: pip install 'bayesmf[ray]'"
+            "engine 'ray' needs Ray, which is not installed: pip install ray"
         ) from None
     return Ray(cluster)

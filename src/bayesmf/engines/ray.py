@@ -20,20 +20,19 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import numpy as np
 import ray
-from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bayesmf.engines.addresses import first_line, knock
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
+from bayesmf.engines.joining import check_servers, connect, disconnect, room
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.protocol import Handle, Work
 from bayesmf.engines.slots import Call, Pending, Shared, Slot, bare
 from bayesmf.engines.store import store_bytes
 from bayesmf.engines.transport import contiguous, unpacked
-from bayesmf.errors import EngineError, InputError
+from bayesmf.errors import EngineError
 from bayesmf.worker import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
@@ -97,7 +96,7 @@ class Ray:
         self._slots, self._shared, self._running = [], {}, False
         if self._own_ray:
             self._own_ray = False
-            ray.shutdown()
+            disconnect()
 
     def seconds(self) -> float:
         return self._ledger.clock()
@@ -113,6 +112,7 @@ class Ray:
     # -- tasks ----------------------------------------------------------------------------------
 
     def submit(self, task: Task) -> Pending:
+        check_servers()
         pending = Pending(task, self._share(task))
         self._send(pending)
         return pending
@@ -203,6 +203,7 @@ class Ray:
     def _until(self, enough: Callable[[], bool]) -> None:
         """Collect results and look after workers until something is true."""
         while not enough():
+            check_servers()
             self._flush()
             refs = {call.ref: (slot, call) for slot in self._slots for call in slot.running}
             hellos = [slot.hello for slot in self._slots if not slot.ready]
@@ -356,56 +357,3 @@ def _end_process(about: About) -> None:
 
     node = NodeAffinitySchedulingStrategy(about.node, soft=False)
     ray.remote(end).options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(about.pid)
-
-
-def connect(cluster: Cluster, store: int | None = None) -> bool:
-    """Join a cluster, or start one on this machine; whether it was started here."""
-    if ray.is_initialized():
-        return False
-    quiet: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
-    if cluster.address is not None:
-        try:
-            knock(cluster.address, ray.util.get_node_ip_address())
-            ray.init(address=cluster.address, **quiet)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"no Ray cluster answers at {cluster.address!r} ({first_line(error)}): start one "
-                "with `ray start --head`, or leave the address out"
-            ) from None
-        return True
-    n = cluster.n_workers
-    # As on systems where Ray's servers listen to their own machine alone: nobody else is to reach
-    # a cluster that was not asked for.
-    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        ray.init(
-            address="local",  # whatever other clusters this machine runs
-            num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
-            resources={name: need * (n or 1) for name, need in cluster.resources.items()},
-            include_dashboard=False,
-            object_store_memory=store,
-            _system_config={} if store is None else {"preallocate_plasma_memory": True},
-            **quiet,
-        )
-    except Exception as error:
-        raise EngineError(
-            f"Ray could not be started on this machine ({first_line(error)}): check that HOME and "
-            "the temporary folder can be written to"
-        ) from None
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-    return True
-
-
-def room(cluster: Cluster) -> int:
-    """Workers for which the cluster has room now."""
-    have = ray.cluster_resources()
-    needs = {"CPU": cluster.cpus_per_worker, **cluster.resources}
-    n = min(int(have.get(name, 0.0) / need) for name, need in needs.items() if need > 0)
-    if n < 1:
-        asked = ", ".join(f"{need:g} {name}" for name, need in needs.items())
-        raise InputError(
-            f"the cluster has no room for a worker, which needs {asked}: lower cpus_per_worker or "
-            "resources, or add nodes"
-        )
-    return n

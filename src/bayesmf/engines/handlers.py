@@ -1,0 +1,81 @@
+"""The handlers of signals stay as they are while Ray comes and goes.
+
+Ray sets its own for SIGTERM, which end the process without a word: by way of Python at the start of
+`ray.init`, and below Python, where nobody sees it, at its end. `ray.shutdown` then takes away what
+stands below, though Python still believes in its own. So whoever had a handler, this package or
+its user, would have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+# SIGBREAK is what Ray takes for SIGTERM on Windows.
+NAMES = ("SIGINT", "SIGTERM", "SIGBREAK")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+AGAIN = 0.01  # seconds in which a handler may be missing
+
+Handlers = dict[signal.Signals, Any]
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Handlers that anyone sets meanwhile are not heeded, and ours are set anew at the end."""
+    ours, real = _now(), signal.signal
+    if not ours:
+        yield
+        return
+
+    def others_only(signum: Any, handler: Any) -> Any:
+        return ours[signum] if signum in ours else real(signum, handler)
+
+    signal.signal = others_only  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        signal.signal = real
+        _set(ours)
+
+
+def kept_during(call: Callable[[], object]) -> None:
+    """The same for a call that takes handlers away, and then lasts a second or two.
+
+    It is made in another thread, while this one sets them again and again. What comes meanwhile is
+    handled when the call has ended: half an end would leave processes behind.
+    """
+    ours = _now()
+    if not ours:
+        call()
+        return
+    come: list[int] = []
+    noting = dict.fromkeys(ours, lambda signum, frame: come.append(signum))
+    try:
+        _set(noting)
+        with ThreadPoolExecutor(1) as pool:
+            called = pool.submit(call)
+            while not called.done():
+                wait([called], AGAIN)
+                _set(noting)
+    finally:
+        _set(ours)
+    for signum in come:
+        signal.raise_signal(signum)
+    called.result()
+
+
+def _now() -> Handlers:
+    """Those of Python; none in another thread than the main one, where none can be set."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    found = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    return {signum: handler for signum, handler in found.items() if handler is not None}
+
+
+def _set(handlers: Handlers) -> None:
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)

@@ -1,0 +1,128 @@
+"""A Ray cluster is joined, or started on this machine, and the handlers of signals stay ours."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import ray
+from ray._private import ray_constants, services
+from ray._private import worker as ray_worker
+from ray.exceptions import RayError
+
+from bayesmf.engines.addresses import first_line, knock, wants_token
+from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.handlers import kept, kept_during
+from bayesmf.errors import EngineError, InputError
+
+QUIET: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
+
+
+def connect(cluster: Cluster, store: int | None = None) -> bool:
+    """Join a cluster, or start one on this machine; whether it is this call that did."""
+    if ray.is_initialized():
+        return False
+    try:
+        with kept():
+            if cluster.address is None:
+                _start(cluster, store)
+            else:
+                _join(cluster.address)
+    except BaseException:
+        disconnect()  # from what there is by then
+        raise
+    return True
+
+
+def disconnect() -> None:
+    """Leave a cluster, and end it if it was started here."""
+    kept_during(ray.shutdown)
+
+
+def _join(address: str) -> None:
+    try:
+        knock(address, ray.util.get_node_ip_address())
+        ray.init(address=address, **QUIET)
+    except (OSError, ValueError, RuntimeError, RayError) as error:
+        if wants_token(error):
+            raise InputError(
+                f"the Ray cluster at {address!r} wants a token, and this process has none or "
+                "another: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the "
+                "token, as on its nodes"
+            ) from None
+        raise InputError(
+            f"no Ray cluster answers at {address!r} ({first_line(error)}): start one "
+            "with `ray start --head`, or leave the address out"
+        ) from None
+
+
+def _start(cluster: Cluster, store: int | None) -> None:
+    """A cluster of this machine alone."""
+    n = cluster.n_workers
+    with contextlib.ExitStack() as stack:
+        # As on systems where Ray's servers listen to their own machine alone: nobody else is to
+        # reach a cluster that was not asked for.
+        stack.enter_context(_instead(ray_constants, "ENABLE_RAY_CLUSTER", False))
+        if sys.platform == "linux":  # elsewhere Ray finds what it has to end by its group
+            # A signal for the group of this process (`timeout` sends one) is no signal for them:
+            # the round that is under way still needs them.
+            apart = functools.partial(services.ConsolePopen, start_new_session=True)
+            stack.enter_context(_instead(services, "ConsolePopen", apart))
+        try:
+            ray.init(
+                address="local",  # whatever other clusters this machine runs
+                num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
+                resources={name: need * (n or 1) for name, need in cluster.resources.items()},
+                include_dashboard=False,
+                object_store_memory=store,
+                _system_config={} if store is None else {"preallocate_plasma_memory": True},
+                **QUIET,
+            )
+        except Exception as error:
+            raise EngineError(
+                f"Ray could not be started on this machine ({first_line(error)}): check that HOME "
+                "and the temporary folder can be written to"
+            ) from None
+
+
+@contextlib.contextmanager
+def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """One of Ray's inner names means something else meanwhile."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def check_servers() -> None:
+    """Whether those that were started here are still there.
+
+    Without them Ray ends whoever asks it for anything, at once or after a minute, without a word.
+    """
+    node: Any = ray_worker._global_node
+    ended = {name for name, _ in node.dead_processes()} if node is not None else set()
+    if lost := " and ".join(name for name in ("gcs_server", "raylet") if name in ended):
+        raise EngineError(
+            f"Ray's {lost} on this machine has ended: look at the memory, then go on from the last "
+            "checkpoint (--resume)"
+        )
+
+
+def room(cluster: Cluster) -> int:
+    """Workers for which the cluster has room now."""
+    have = ray.cluster_resources()
+    needs = {"CPU": cluster.cpus_per_worker, **cluster.resources}
+    n = min(int(have.get(name, 0.0) / need) for name, need in needs.items() if need > 0)
+    if n < 1:
+        asked = ", ".join(f"{need:g} {name}" for name, need in needs.items())
+        raise InputError(
+            f"the cluster has no room for a worker, which needs {asked}: lower cpus_per_worker or "
+            "resources, or add nodes"
+        )
+    return n
