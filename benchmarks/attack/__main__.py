@@ -94,7 +94,7 @@ def run(args: Any, scratch: Path) -> int:
 def environment(args: Any, scratch: Path) -> tuple[dict[str, str], list[str]]:
     """Of workers: modes of numba, and caches of their own where compiled code differs."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
-    env["PYTHONFAULTHANDLER"] = "0"
+    env["PYTHONFAULTHANDLER"] = "1"  # a crash tells where it was
     options = []
     if args.boundscheck:
         place = Path(tempfile.gettempdir()) / f"bayesmf-boundscheck-{os.getuid()}"

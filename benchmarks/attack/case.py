@@ -101,7 +101,9 @@ class Case:
         """Report what should not be."""
         assert of in CLASSES
         text = " ".join(text.split())
-        self.findings.append((of, text if len(text) < 400 else f"{text[:200]} ... {text[-150:]}"))
+        found = of, text if len(text) < 400 else f"{text[:200]} ... {text[-150:]}"
+        if found not in self.findings:
+            self.findings.append(found)
 
     def copy(self, name: str, to: str | None = None) -> Path:
         """A file or a folder of the material, in the working folder."""

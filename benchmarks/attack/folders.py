@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -126,9 +128,9 @@ def put(case: Case, kind: str) -> Path:
         case.copy(f"{kind}/{name}", name)
     shutil.copystat(case.material.folder / kind / "ratings.csv", case.work / "ratings.csv")
     journal = case.work / ".packed.packing/journal"
-    there = str((case.material.folder / kind / "ratings.csv").resolve()).encode()
-    here = str((case.work / "ratings.csv").resolve()).encode()
-    journal.write_bytes(journal.read_bytes().replace(there, here))
+    # The job is named by the place of its file, which is another here.
+    here = json.dumps(str((case.work / "ratings.csv").resolve())).encode()
+    journal.write_bytes(re.sub(rb'"[^"]*/ratings\.csv"', lambda _: here, journal.read_bytes()))
     return case.work / ".packed.packing"
 
 

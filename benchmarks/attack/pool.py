@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -81,7 +82,6 @@ class Pool:
     ) -> None:  # fmt: skip
         self._make = lambda k: Worker(material, scratch / f"worker-{k}", options, env)
         self._jobs, self._limit = jobs, limit
-        self._stderr = scratch
 
     def run(self, seeds: list[str]) -> Iterator[dict[str, Any]]:
         """The judgement of every attack, in the order in which they end."""
@@ -136,7 +136,7 @@ class Pool:
         worker, k = key.data
         selector.unregister(key.fileobj)
         status = worker.end()
-        said = _tail(worker.scratch / "stderr") or _tail(worker.log)
+        said = _told(worker.scratch / "stderr") or _told(worker.log)
         if worker.seed is None:
             raise SystemExit(f"attack: a worker did not start: {said}")
         what = signal.Signals(-status).name if status < 0 else f"status {status}"
@@ -159,11 +159,15 @@ class Pool:
             self._start(selector, k)
 
 
-def _tail(file: Path) -> str:
+def _told(file: Path) -> str:
+    """The last that a process said; of what Python says of a crash, where it was in our code."""
     try:
-        return file.read_bytes()[-400:].decode(errors="replace")
+        text = file.read_bytes()[-20_000:].decode(errors="replace")
     except OSError:
         return ""
+    text = text.partition("Extension modules:")[0]
+    frames = re.findall(r'File ".*?/bayesmf/([^"]+)", line (\d+)', text)
+    return " < ".join(f"{name}:{line}" for name, line in frames[:4]) or text[-300:]
 
 
 def _finding(seed: str, of: str, text: str) -> dict[str, Any]:

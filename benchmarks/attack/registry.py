@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from benchmarks.attack.case import Case
 
-MODULES = ("folders",)
+MODULES = ("text", "folders", "resigned")
 
 
 class Attack(NamedTuple):
