@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from benchmarks.attack.case import Case
 
-MODULES = ("text", "folders", "resigned")
+# Of a hundred attacks: those that need a process of their own take seconds, the others milliseconds.
+SHARES = {
+    "text": 30, "binary": 9, "typed": 14, "arguments": 9, "folders": 13, "resigned": 19, "forks": 1,
+    "threads": 1.5, "kills": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
+}  # fmt: skip
+MODULES = ("text", "binary", "typed", "arguments", "folders", "resigned", "sharing", "processes")
 
 
 class Attack(NamedTuple):
@@ -28,7 +33,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(kind: str, weight: float = 1.0, quick: bool = True) -> Callable[..., Callable[..., None]]:
-    """Register a function as an attack; those of more weight come more often."""
+    """Register a function as an attack; of its kind, those of more weight come more often."""
 
     def register(run: Callable[[Case], None]) -> Callable[[Case], None]:
         name = f"{kind}.{run.__name__}"
@@ -52,7 +57,11 @@ def chosen(n: int, seed: int, kinds: Sequence[str] | None, quick: bool) -> list[
         if (not kinds or a.kind in kinds or a.name in kinds) and (a.quick or not quick)
     ]  # fmt: skip
     rng = random.Random(f"attacks {seed}")
-    names = rng.choices([a.name for a in of], [a.weight for a in of], k=n)
+    total: dict[str, float] = dict.fromkeys(SHARES, 0.0)
+    for a in of:
+        total[a.kind] += a.weight
+    weights = [SHARES[a.kind] * a.weight / total[a.kind] for a in of]
+    names = rng.choices([a.name for a in of], weights, k=n)
     return [f"{name}:{seed * 1_000_000 + k}" for k, name in enumerate(names)]
 
 
