@@ -72,8 +72,10 @@ def run(args: Any, scratch: Path) -> int:
     if not (material / "answers.npz").exists():
         tell("making what attacks begin from")
         make_material(material, env, options)
-    seeds = [args.only] if args.only else registry.chosen(args.n, args.seed, args.kinds, args.quick)
-    pool = Pool(material, scratch, args.jobs, options, env, args.limit)
+    quick = args.quick or args.plain  # commands of their own would be compiled
+    seeds = [args.only] if args.only else registry.chosen(args.n, args.seed, args.kinds, quick)
+    limit = args.limit * (6 if args.plain or args.boundscheck else 1)
+    pool = Pool(material, scratch, args.jobs, options, env, limit)
     done: list[dict[str, Any]] = []
     started = time.monotonic()
     for found in pool.run(seeds):
@@ -100,7 +102,6 @@ def environment(args: Any, scratch: Path) -> tuple[dict[str, str], list[str]]:
         place = Path(tempfile.gettempdir()) / f"bayesmf-boundscheck-{os.getuid()}"
         env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(place)}
     if args.plain:
-        env["NUMBA_DISABLE_JIT"] = "1"
         options.append("--plain")
     return env, options
 

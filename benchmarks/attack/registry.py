@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 # Of a hundred attacks: those that need a process of their own take seconds, the others milliseconds.
 SHARES = {
     "text": 30, "binary": 9, "typed": 14, "arguments": 9, "folders": 13, "resigned": 19, "forks": 1,
-    "threads": 1.5, "kills": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
+    "threads": 1.5, "kernels": 1, "kills": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
 }  # fmt: skip
-MODULES = ("text", "binary", "typed", "arguments", "folders", "resigned", "sharing", "processes")
+MODULES = ("text", "binary", "typed", "arguments", "folders", "resigned", "sharing", "processes", "kernels")
 
 
 class Attack(NamedTuple):

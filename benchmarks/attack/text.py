@@ -145,7 +145,7 @@ def whole(case: Case, raw: bytearray) -> bytearray:
     case.say(f"the whole file: {how}")
     text = raw.decode()
     if how in ("utf-16", "utf-16-le", "utf-32", "latin-1"):
-        return bytearray((text + "é,1,1\n").encode(how))
+        return bytearray((text + "é,1,1\n").encode(how, "replace"))
     made = {
         "crlf": text.replace("\n", "\r\n"), "cr": text.replace("\n", "\r"), "bom": "\ufeff" + text,
         "bom2": "\ufeff\ufeff" + text, "upper": text.upper(), "semicolons": text.replace(",", ";"),
