@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.attack.material import Material, answers, draws_of, estimator
+from benchmarks.attack.material import FIT, Material, answers, draws_of
 from benchmarks.attack.shims import PreloadShim, PythonShim, Shim, compiled
 
 # Where a name could not be removed, its file is still there, and nobody can do better; a folder is
@@ -89,10 +89,16 @@ def _packed(material: Material, place: Path) -> Any:
     return {file.name: file.read_bytes() for file in place.iterdir()}
 
 
-def _pack(material: Material, work: Path, _: Any) -> None:
-    from bayesmf import pack
+def _pack(chunk: int) -> Callable[[Material, Path, Any], None]:
+    """Ratings packed by chunks of so many; once they are there, packed over themselves."""
 
-    pack(work / "ratings.csv", work / "packed", chunk=300, stretch=400)
+    def run(material: Material, work: Path, _: Any) -> None:
+        from bayesmf import pack
+
+        there = os.path.lexists(work / "packed")
+        pack(work / "ratings.csv", work / "packed", chunk=chunk, stretch=chunk, overwrite=there)
+
+    return run
 
 
 def _begun(material: Material, work: Path) -> None:
@@ -106,14 +112,20 @@ def _begun(material: Material, work: Path) -> None:
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        pack(work / "ratings.csv", work / "packed", chunk=300, stretch=400, progress=stop)
+        pack(work / "ratings.csv", work / "packed", chunk=300, stretch=300, progress=stop)
+
+
+def _short() -> Any:
+    """A run with few checkpoints: each is some fifty calls."""
+    from bayesmf import BayesianMF, Gibbs
+
+    return BayesianMF(sampler=Gibbs(epochs=4, burn_in=1, n_chains=1), **FIT)
 
 
 def _fit_kept(material: Material, work: Path, ratings: Any) -> None:
     from bayesmf import Checkpoint
 
-    kept = Checkpoint(work / "kept", every=0, resume=True)
-    estimator().fit(ratings, checkpoint=kept)
+    _short().fit(ratings, checkpoint=Checkpoint(work / "kept", every=0, resume=True))
 
 
 def _resumed(material: Material, work: Path) -> Any:
@@ -126,7 +138,7 @@ def _resumed(material: Material, work: Path) -> Any:
         if (work / "kept").exists():
             shutil.copytree(work / "kept", place)
         kept = Checkpoint(place, every=3600, resume=True)
-        return draws_of(estimator().fit(ratings, checkpoint=kept)).tobytes()
+        return draws_of(_short().fit(ratings, checkpoint=kept)).tobytes()
 
 
 def _ratings(material: Material, work: Path) -> Any:
@@ -151,7 +163,7 @@ def _predict(suffix: str) -> Writer:
 def _copied(material: Material, work: Path) -> Any:
     shutil.copytree(material.folder / "model", work / "model")
     shutil.copyfile(material.folder / "ratings.csv", work / "ratings.csv")
-    return estimator().fit(material.folder / "plain.csv")
+    return _model(material, "model_str")
 
 
 def _fit(material: Material, work: Path, _: Any) -> None:
@@ -170,10 +182,10 @@ WRITERS: dict[str, Writer] = {
     ),
     "pack": Writer(
         lambda material, work: shutil.copyfile(material.folder / "ratings.csv", work / "ratings.csv"),
-        _pack, lambda material, work: _packed(material, work / "packed"), (".packed.packing",),
+        _pack(1000), lambda material, work: _packed(material, work / "packed"), (".packed.packing",),
     ),
     "pack on": Writer(
-        _begun, _pack, lambda material, work: _packed(material, work / "packed"), (".packed.packing",)
+        _begun, _pack(300), lambda material, work: _packed(material, work / "packed"), (".packed.packing",)
     ),
     "checkpoint": Writer(_ratings, _fit_kept, _resumed, ("kept",)),
     "predict csv": _predict("csv"),

@@ -1,0 +1,76 @@
+"""I/O that fails at every call in turn: the old state or the new one is there, never less."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        from benchmarks.attack.material import make
+
+        yield make(tmp_path_factory.mktemp("failing") / "material")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """No test of these pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def all_calls(name, material, box, full, stride=1, first=1):
+    """Findings of every k, or of one in so many; how many calls there were."""
+    from benchmarks.attack.failing import attempt
+    from benchmarks.attack.shims import PythonShim
+
+    shim, findings, k = PythonShim(box), [], first
+    while True:
+        found = attempt(name, k, full, shim, material, box)
+        findings += [f"k={k} ({found.failed}): {text}" for text in found.findings]
+        if not found.failed:
+            return findings, k
+        k += stride
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["once", "full"])
+@pytest.mark.parametrize("name", ["save", "save over", "predict csv", "predict parquet"])
+def test_a_file_or_a_model_is_the_old_or_the_new_one(name, full, material, tmp_path):
+    # Half of the calls fail once, the other half for good; `python -m benchmarks.attack --failing`
+    # has all of both.
+    stride = 2 if name.startswith("save") else 1
+    findings, calls = all_calls(name, material, tmp_path / "box", full, stride, 1 + full)
+    assert calls > (40 if name.startswith("save") else 4)
+    assert not findings
+
+
+@pytest.mark.parametrize(("name", "first"), [("pack", 1), ("pack on", 3), ("checkpoint", 5)])
+def test_a_long_job_goes_on(name, first, material, tmp_path):
+    findings, calls = all_calls(name, material, tmp_path / "box", False, stride=11, first=first)
+    assert calls > 90
+    assert not findings
+
+
+def test_the_shim_sees_what_fails(material, tmp_path):
+    """A writer that is not careful is found out: else nothing above would mean anything."""
+    from benchmarks.attack import failing
+
+    def careless(material, work, given):
+        (work / "out").write_text("half")
+        (work / "out").write_text("half of it, and the rest")
+
+    def state(material, work):
+        return (work / "out").read_text() if (work / "out").exists() else None
+
+    failing.WRITERS["careless"] = failing.Writer(lambda *_: None, careless, state)
+    try:
+        findings, calls = all_calls("careless", material, tmp_path / "box", False)
+    finally:
+        del failing.WRITERS["careless"]
+    assert calls == 5  # two times open and write, and one more
+    assert any("OSError" in text for text in findings)
+    assert any("neither the old nor the new" in text or "half" in text for text in findings)
