@@ -40,9 +40,8 @@ def all_calls(name, material, box, full, stride=1, first=1):
 @pytest.mark.parametrize("full", [False, True], ids=["once", "full"])
 @pytest.mark.parametrize("name", ["save", "save over", "predict csv", "predict parquet"])
 def test_a_file_or_a_model_is_the_old_or_the_new_one(name, full, material, tmp_path):
-    # Half of the calls fail once, the other half for good; `python -m benchmarks.attack --failing`
-    # has all of both.
-    stride = 2 if name.startswith("save") else 1
+    # Some calls fail once, others for good; all of both by `python -m benchmarks.attack --failing`.
+    stride = {"save": 2, "save over": 4}.get(name, 1)
     findings, calls = all_calls(name, material, tmp_path / "box", full, stride, 1 + full)
     assert calls > (40 if name.startswith("save") else 4)
     assert not findings
@@ -50,14 +49,14 @@ def test_a_file_or_a_model_is_the_old_or_the_new_one(name, full, material, tmp_p
 
 @pytest.mark.parametrize(("name", "first"), [("pack", 1), ("pack on", 3), ("checkpoint", 5)])
 def test_a_long_job_goes_on(name, first, material, tmp_path):
-    findings, calls = all_calls(name, material, tmp_path / "box", False, stride=11, first=first)
+    findings, calls = all_calls(name, material, tmp_path / "box", False, stride=25, first=first)
     assert calls > 90
     assert not findings
 
 
 def test_the_shim_sees_what_fails(material, tmp_path):
     """A writer that is not careful is found out: else nothing above would mean anything."""
-    from benchmarks.attack import failing
+    from benchmarks.attack.writers import WRITERS, Writer
 
     def careless(material, work, given):
         (work / "out").write_text("half")
@@ -66,11 +65,11 @@ def test_the_shim_sees_what_fails(material, tmp_path):
     def state(material, work):
         return (work / "out").read_text() if (work / "out").exists() else None
 
-    failing.WRITERS["careless"] = failing.Writer(lambda *_: None, careless, state)
+    WRITERS["careless"] = Writer(lambda *_: None, careless, state)
     try:
         findings, calls = all_calls("careless", material, tmp_path / "box", False)
     finally:
-        del failing.WRITERS["careless"]
+        del WRITERS["careless"]
     assert calls == 5  # two times open and write, and one more
     assert any("OSError" in text for text in findings)
     assert any("neither the old nor the new" in text or "half" in text for text in findings)

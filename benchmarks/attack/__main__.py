@@ -28,7 +28,9 @@ def parser() -> Parser:
     out = Parser("attack", __doc__)
     out.add_argument("--n", type=int, default=1000, help="how many attacks (1000)")
     out.add_argument("--seed", type=int, default=0, help="which attacks (0)")
-    out.add_argument("--kinds", nargs="+", metavar="KIND", help="only these kinds, or attacks by name")
+    out.add_argument(
+        "--kinds", nargs="+", metavar="KIND", help="only these kinds, or attacks by name"
+    )
     out.add_argument("--only", metavar="SEED", help="repeat one attack, as a finding names it")
     out.add_argument("--quick", action="store_true", help="none that needs a process of its own")
     out.add_argument("--jobs", type=int, default=2, help="workers side by side (2)")
@@ -84,7 +86,11 @@ def run(args: Any, scratch: Path) -> int:
             tell()
             print(f"{of:<14} {found['seed']}  {text}", flush=True)
         if args.only:
-            print("\n".join([*found["said"], f"answered {found['answered']}, refused {found['refused']}"]))
+            print(
+                "\n".join(
+                    [*found["said"], f"answered {found['answered']}, refused {found['refused']}"]
+                )
+            )
         n, seconds = len(done), time.monotonic() - started
         bad = sum(bool(one["findings"]) for one in done)
         tell(f"{n:,} of {len(seeds):,} attacks, {bad} with findings, {n / seconds:.0f} a second")
@@ -143,7 +149,9 @@ def show(args: Any, done: list[dict[str, Any]], seconds: float) -> None:
     columns = ("attacks", "refused", "answered", *CLASSES)
     if args.json:
         found = [one for one in done if one["findings"]]
-        print(json.dumps({"seed": args.seed, "seconds": seconds, "counts": rows, "findings": found}))
+        print(
+            json.dumps({"seed": args.seed, "seconds": seconds, "counts": rows, "findings": found})
+        )
         return
     if args.report == "docs-table":
         print(f"| kind | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")

@@ -55,22 +55,38 @@ def _read(case: Case, file: Any, name: str) -> None:
 
 COLUMNS: dict[str, Any] = {
     "ints": lambda n: list(range(n)), "floats": lambda n: [k + 0.5 for k in range(n)],
-    "strings": lambda n: [f"a{k}" for k in range(n)], "bools": lambda n: [k % 2 == 0 for k in range(n)],
+    "strings": lambda n: [f"a{k}" for k in range(n)],
+    "bools": lambda n: [k % 2 == 0 for k in range(n)],
     "dates": lambda n: [datetime.date(2024, 1, 1 + k % 28) for k in range(n)],
     "times": lambda n: [datetime.datetime(2024, 1, 1 + k % 28, 3) for k in range(n)],
     "clock": lambda n: [datetime.time(k % 24, 5) for k in range(n)],
     "spans": lambda n: [datetime.timedelta(seconds=k) for k in range(n)],
-    "bytes": lambda n: [bytes([k % 256]) for k in range(n)], "lists": lambda n: [[k] for k in range(n)],
+    "bytes": lambda n: [bytes([k % 256]) for k in range(n)],
+    "lists": lambda n: [[k] for k in range(n)],
     "structs": lambda n: [{"a": k} for k in range(n)], "nulls": lambda n: [None] * n,
     "some nulls": lambda n: [None if k == 3 else k for k in range(n)],
     "nan": lambda n: [float("nan") if k == 3 else k / 2 for k in range(n)],
-    "huge": lambda n: [10**18 + k for k in range(n)], "close": lambda n: [1e8 + k % 3 - 1 for k in range(n)],
+    "huge": lambda n: [10**18 + k for k in range(n)],
+    "close": lambda n: [1e8 + k % 3 - 1 for k in range(n)],
     "numbers as text": lambda n: [str(k) for k in range(n)],
 }  # fmt: skip
 # What no reader may take for ratings.
-NO_RATINGS = ("dates", "times", "clock", "spans", "bytes", "lists", "structs", "nulls", "some nulls", "nan",
+NO_RATINGS = ("dates", "times", "clock", "spans", "bytes", "lists", "structs", "nulls",
+    "some nulls", "nan",
               "strings", "close")  # fmt: skip
-NO_IDS = ("lists", "structs", "nulls", "some nulls", "nan", "bytes", "floats", "dates", "times", "clock", "spans")
+NO_IDS = (
+    "lists",
+    "structs",
+    "nulls",
+    "some nulls",
+    "nan",
+    "bytes",
+    "floats",
+    "dates",
+    "times",
+    "clock",
+    "spans",
+)
 
 
 @attack("binary", 3)
@@ -82,10 +98,15 @@ def kinds(case: Case) -> None:
 
     roles = ("user", "item", "rating", *(("timestamp",) if case.rng.random() < 0.5 else ()))
     sane = {"user": "ints", "item": "strings", "rating": "floats", "timestamp": "ints"}
-    chosen = {role: case.rng.choice(list(COLUMNS)) if case.rng.random() < 0.4 else sane[role] for role in roles}
+    chosen = {
+        role: case.rng.choice(list(COLUMNS)) if case.rng.random() < 0.4 else sane[role]
+        for role in roles
+    }
     n = case.rng.choice((0, 1, 2, 30))
     case.say(f"{n} rows of {chosen}")
-    frame = pl.DataFrame({role: pl.Series(COLUMNS[of](n), strict=False) for role, of in chosen.items()})
+    frame = pl.DataFrame(
+        {role: pl.Series(COLUMNS[of](n), strict=False) for role, of in chosen.items()}
+    )
     frame = _cast(case, frame)
     suffix = case.rng.choice(("parquet", "arrow", "pyarrow", "feather"))
     file = case.work / f"a.{'parquet' if suffix == 'pyarrow' else suffix}"

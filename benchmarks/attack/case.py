@@ -1,12 +1,13 @@
 """The ground of one attack: its folder, what it may touch, and how what happens is judged.
 
-    BOX/work/       where inputs are put and outputs go; the working folder
-    BOX/tmp/        TMPDIR, where nothing may be left
-    BOX/outside/    what no command has any business with
+BOX/work/       where inputs are put and outputs go; the working folder
+BOX/tmp/        TMPDIR, where nothing may be left
+BOX/outside/    what no command has any business with
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -57,16 +58,15 @@ class Streams:
             os.ftruncate(file.fileno(), 0)
             os.lseek(file.fileno(), 0, os.SEEK_SET)
             os.dup2(file.fileno(), fd)
-        sys.stdout = open(1, "w", closefd=False, encoding="utf-8", newline="\n")  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        how = {"closefd": False, "encoding": "utf-8", "newline": "\n"}
+        sys.stdout = open(1, "w", **how)  # noqa: SIM115
+        sys.stderr = open(2, "w", errors="backslashreplace", **how)  # noqa: SIM115
 
     def read(self) -> tuple[str, str]:
         """What was printed since."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-            except (OSError, ValueError):
-                pass
         found = []
         for file in self._files:
             size = os.fstat(file.fileno()).st_size
@@ -210,7 +210,9 @@ class Case:
         after = fingerprint(self.outside)
         for name in sorted(set(self._before) | set(after)):
             if self._before.get(name) != after.get(name):
-                what = "gone" if name not in after else "new" if name not in self._before else "other"
+                what = (
+                    "gone" if name not in after else "new" if name not in self._before else "other"
+                )
                 self.find("files touched", f"outside/{name} is {what}")
         if not self.untidy:
             left = [p for p in self.work.rglob("*") if _OURS_LEFT.search(p.name)]

@@ -101,7 +101,9 @@ def add_file(case: Case, folder: Path) -> None:
     """Put something into a folder that is not of it."""
     inside = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     place = case.rng.choice(sorted(inside))
-    name = case.rng.choice(("x.npy", ".hidden", "manifest.json~", "users.npy.bak", "draws", "a b\n"))
+    name = case.rng.choice(
+        ("x.npy", ".hidden", "manifest.json~", "users.npy.bak", "draws", "a b\n")
+    )
     how = case.rng.choice(("file", "folder", "link", "fifo"))
     case.say(f"{how} {name!r} is added to {place.relative_to(case.work)}")
     path = place / name
@@ -246,7 +248,9 @@ def work_places(case: Case) -> None:
         _hurt_work(case, work, how)
     before = sorted(str(p) for p in work.rglob("*")) if how == "folder" else None
     try:
-        case.call(lambda: pack(case.work / "ratings.csv", case.work / "packed", chunk=120, stretch=150))
+        case.call(
+            lambda: pack(case.work / "ratings.csv", case.work / "packed", chunk=120, stretch=150)
+        )
     finally:
         if before is not None and sorted(str(p) for p in work.rglob("*"))[: len(before)] != before:
             case.find("files touched", "a folder that is not pack's was emptied")

@@ -46,12 +46,15 @@ def samplers(case: Case) -> None:
         rules += [
             SGLD(epochs=2, burn_in=1, grid=grid, batch_size=case.rng.choice((1, 7, 100))),
             SGLD(epochs=2, burn_in=1, minibatch="replacement", batch_size=5),
-            SGD(epochs=2), RowClock(epochs=2, burn_in=1), SGHMC(epochs=2, burn_in=1), SGNHT(epochs=2, burn_in=1),
+            SGD(epochs=2), RowClock(epochs=2, burn_in=1), SGHMC(epochs=2, burn_in=1),
+            SGNHT(epochs=2, burn_in=1),
         ]  # fmt: skip
         width = case.rng.choice((1, 2, 3, 7, 8, 9, 16, 17))
     rule, data = case.rng.choice(rules), shaped(case)
     case.say(f"{len(data[0])} ratings, {width} factors, {prior}, {rule}")
-    model = BayesianMF(width, sampler=rule, prior=prior, random_state=1, engine="serial", progress=False)
+    model = BayesianMF(
+        width, sampler=rule, prior=prior, random_state=1, engine="serial", progress=False
+    )
     case.call(lambda: model.fit(data))
     found = case.call(lambda: answers(model))
     if not np.isfinite(found).all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import shutil
@@ -148,10 +149,8 @@ def _work_folder(folder: Path) -> None:
             if left[0] == 0:
                 raise Stop
 
-        try:
+        with contextlib.suppress(Stop):
             pack(place / "ratings.csv", place / "packed", chunk=120, stretch=150, progress=stop)
-        except Stop:
-            pass
 
 
 def _checkpoint(folder: Path, ratings: Any) -> None:
@@ -167,10 +166,8 @@ def _checkpoint(folder: Path, ratings: Any) -> None:
 
     model = estimator()
     model.callbacks = [stop]
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         model.fit(ratings, checkpoint=Checkpoint(folder / "checkpoint", every=0, keep=2))
-    except KeyboardInterrupt:
-        pass
 
 
 def _truth(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,7 +25,9 @@ LIMIT, SLOW_LIMIT = 20.0, 120.0
 class Worker:
     """A process that runs one attack at a time."""
 
-    def __init__(self, material: Path, scratch: Path, options: list[str], env: dict[str, str]) -> None:
+    def __init__(
+        self, material: Path, scratch: Path, options: list[str], env: dict[str, str]
+    ) -> None:
         self.scratch = scratch
         shutil.rmtree(scratch, ignore_errors=True)
         command = [sys.executable, "-m", "benchmarks.attack.worker", str(material), str(scratch)]
@@ -66,10 +69,8 @@ class Worker:
         status = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None and not stream.closed:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         return status
 
 
@@ -108,7 +109,7 @@ class Pool:
         first = min(key.data[0].due for key in keys)
         ready = {key.fd for key, _ in selector.select(max(0.0, first - time.monotonic()) + 0.01)}
         for key in keys:
-            worker, k = key.data
+            worker, _ = key.data
             if key.fd in ready:
                 lines = worker.lines()
                 if lines is None:

@@ -20,7 +20,18 @@ from benchmarks.attack.case import Case, Ran, Refused
 from benchmarks.attack.material import draws_of
 from benchmarks.attack.registry import attack
 
-QUICK = ("--sampler", "gibbs", "--factors", "3", "--chains", "2", "--seed", "5", "--engine", "serial")
+QUICK = (
+    "--sampler",
+    "gibbs",
+    "--factors",
+    "3",
+    "--chains",
+    "2",
+    "--seed",
+    "5",
+    "--engine",
+    "serial",
+)
 PATIENCE = 60.0
 
 
@@ -33,7 +44,8 @@ def process(
     out, err = case.box / "out.txt", case.box / "err.txt"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         started = subprocess.Popen(
-            [sys.executable, "-m", "bayesmf", *map(str, argv)], preexec_fn=before, start_new_session=True,
+            [sys.executable, "-m", "bayesmf", *map(str, argv)], preexec_fn=before,
+            start_new_session=True,
             env={**os.environ, "PYTHONFAULTHANDLER": "", **(env or {})},
             **{"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr, **streams},
         )  # fmt: skip
@@ -161,7 +173,8 @@ def small_disk(case: Case, size: int) -> Iterator[Path]:
     place = case.box / "small"
     place.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes=2000", "attack", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes=2000", "attack", str(place)],
+        capture_output=True,
     )
     mounted = done.returncode == 0
     case.say(f"{size} bytes of room, {'a tmpfs' if mounted else 'a limit'}")
@@ -195,12 +208,17 @@ def writing(case: Case) -> None:
         fit = ("fit", source, *QUICK, "--epochs", "5")
         lines: dict[str, tuple[Any, ...]] = {
             "fit": (*fit, "--out", out), "over": (*fit, "--out", out),
-            "checkpoint": (*fit, "--out", case.work / "model", "--checkpoint", out, "--checkpoint-every", "0"),
+            "checkpoint": (*fit, "--out", case.work / "model", "--checkpoint", out,
+                "--checkpoint-every", "0"),
             "pack": ("pack", source, "--out", out),
-            "csv": ("predict", case.material.folder / "model", pairs, "--out", out.with_suffix(".csv")),
-            "parquet": ("predict", case.material.folder / "model", pairs, "--out", out.with_suffix(".parquet")),
-            "held": (*fit, "--out", case.work / "model", "--holdout", "0.5", "--save-holdout", out.with_suffix(".csv")),
-            "synth": ("synth", "--users", "99", "--items", "50", "--ratings", "3000", "--out", out.with_suffix(".csv"),
+            "csv": ("predict", case.material.folder / "model", pairs, "--out",
+                out.with_suffix(".csv")),
+            "parquet": ("predict", case.material.folder / "model", pairs, "--out",
+                out.with_suffix(".parquet")),
+            "held": (*fit, "--out", case.work / "model", "--holdout", "0.5", "--save-holdout",
+                out.with_suffix(".csv")),
+            "synth": ("synth", "--users", "99", "--items", "50", "--ratings", "3000", "--out",
+                out.with_suffix(".csv"),
                       "--truth", out.with_suffix(".npz")),
         }  # fmt: skip
         ran = case.cli(*lines[what])
@@ -219,10 +237,16 @@ def mapped(case: Case) -> None:
     """No room in TMPDIR for draws that are mapped, which is where SIGBUS comes from."""
     source = case.work / "wide.csv"
     rng = np.random.default_rng(1)
-    rows = zip(np.repeat(np.arange(6000), 2), rng.integers(0, 300, 12000), rng.integers(1, 6, 12000), strict=True)
+    rows = zip(
+        np.repeat(np.arange(6000), 2),
+        rng.integers(0, 300, 12000),
+        rng.integers(1, 6, 12000),
+        strict=True,
+    )
     source.write_text("".join(f"{u},{i},{r}\n" for u, i, r in rows))
     with small_disk(case, case.rng.choice((4096, 1 << 20, 20 << 20, 60 << 20))) as place:
-        line = ("fit", source, "--out", case.work / "model", "--sampler", "gibbs", "--joint", "4", "--factors", "32",
+        line = ("fit", source, "--out", case.work / "model", "--sampler", "gibbs", "--joint", "4",
+            "--factors", "32",
                 "--epochs", "90", "--burn-in", "5", "--chains", "1", "--seed", "1")  # fmt: skip
         ran = process(case, line, env={"TMPDIR": str(place)})
         case.judge(ran)
@@ -253,17 +277,20 @@ def limited(case: Case) -> None:
     source, pairs = case.copy("ratings.csv"), case.copy("pairs.csv")
     kind, low, high = case.rng.choice(
         ((resource.RLIMIT_AS, 200 << 20, 3000 << 20), (resource.RLIMIT_AS, 600 << 20, 3000 << 20),
-         (resource.RLIMIT_NOFILE, 5, 60), (resource.RLIMIT_FSIZE, 0, 100_000), (resource.RLIMIT_STACK, 2 << 20, 9 << 20),
+         (resource.RLIMIT_NOFILE, 5, 60), (resource.RLIMIT_FSIZE, 0, 100_000),
+         (resource.RLIMIT_STACK, 2 << 20, 9 << 20),
          (resource.RLIMIT_DATA, 200 << 20, 2000 << 20))
     )  # fmt: skip
     limit = case.rng.randrange(low, high)
-    names = {resource.RLIMIT_AS: "memory", resource.RLIMIT_NOFILE: "files", resource.RLIMIT_FSIZE: "file size",
+    names = {resource.RLIMIT_AS: "memory", resource.RLIMIT_NOFILE: "files",
+        resource.RLIMIT_FSIZE: "file size",
              resource.RLIMIT_STACK: "stack", resource.RLIMIT_DATA: "data"}  # fmt: skip
     case.say(f"{names[kind]} limited to {limit:,}")
     line = case.rng.choice(
         (("fit", source, "--out", case.work / "model", *QUICK, "--epochs", "5"),
          ("predict", case.material.folder / "model", pairs, "--out", case.work / "out.csv"),
-         ("pack", source, "--out", case.work / "packed"), ("recommend", case.material.folder / "model", 1))
+         ("pack", source, "--out", case.work / "packed"), ("recommend",
+             case.material.folder / "model", 1))
     )  # fmt: skip
     ran = process(case, line, before=lambda: resource.setrlimit(kind, (limit, limit)))
     if ran.status != 0 and before_us(ran):
@@ -277,10 +304,14 @@ def before_us(ran: Ran) -> bool:
 
     Importing may fail in any way, and Rust and OpenBLAS end the process where they get no memory.
     """
-    told = ("memory allocation of", "OpenBLAS", "cannot allocate memory in static TLS", "init_import_site",
-            "error while loading shared libraries", "failed to map segment", "Fatal Python error: init",
-            "can't start new thread", "libgcc_s", "std::bad_alloc", "LLVM ERROR: out of memory", "ImportError",
-            "Too many open files: 'src", "encodings", "thread panicked while processing panic")  # fmt: skip
+    told = ("memory allocation of", "OpenBLAS", "cannot allocate memory in static TLS",
+        "init_import_site",
+            "error while loading shared libraries", "failed to map segment",
+            "Fatal Python error: init",
+            "can't start new thread", "libgcc_s", "std::bad_alloc", "LLVM ERROR: out of memory",
+            "ImportError",
+            "Too many open files: 'src", "encodings",
+            "thread panicked while processing panic")  # fmt: skip
     return any(word in ran.err for word in told) or (ran.status == -signal.SIGSEGV and not ran.err)
 
 
@@ -293,11 +324,15 @@ def closed(case: Case) -> None:
     pairs, model = case.copy("pairs.csv"), case.material.folder / "model"
     source = case.copy("ratings.csv")
     line = case.rng.choice(
-        (("predict", model, pairs), ("predict", model, pairs, "--json"), ("recommend", model, "--all"),
+        (("predict", model, pairs), ("predict", model, pairs, "--json"), ("recommend", model,
+            "--all"),
          ("diagnose", model), ("evaluate", model, source), ("-h",), ("--version",),
-         ("fit", source, "--out", case.work / "out", *QUICK, "--epochs", "4"), ("predict", model, "nowhere"))
+         ("fit", source, "--out", case.work / "out", *QUICK, "--epochs", "4"), ("predict", model,
+             "nowhere"))
     )  # fmt: skip
-    how = case.rng.choice(("closed", "full", "broken", "all closed", "stderr closed", "stderr full", "read only"))
+    how = case.rng.choice(
+        ("closed", "full", "broken", "all closed", "stderr closed", "stderr full", "read only")
+    )
     case.say(how)
     fds = {"closed": (1,), "all closed": (0, 1, 2), "stderr closed": (2,)}.get(how, ())
 
@@ -321,7 +356,9 @@ def closed(case: Case) -> None:
     case.judge_text(ran.err)
     good = (0, 1, 2, 141)
     if ran.status < 0 or ran.status not in good:
-        case.find("signals" if ran.status < 0 else "messages", f"status {ran.status}: {ran.err[-200:]}")
+        case.find(
+            "signals" if ran.status < 0 else "messages", f"status {ran.status}: {ran.err[-200:]}"
+        )
     if how == "full" and ran.status == 0:
         case.find("other answers", f"output was lost and the status is 0: {'; '.join(case.said)}")
     case.answered, case.refused = ran.status == 0, ran.status != 0
@@ -337,7 +374,8 @@ def at_a_prompt(case: Case) -> None:
     started = time.monotonic()
     case.say("three times SIGINT")
     with (case.box / "err.txt").open("wb") as err:
-        run = subprocess.Popen([sys.executable, "-m", "bayesmf", *map(str, line)], stdout=subprocess.DEVNULL,
+        run = subprocess.Popen([sys.executable, "-m", "bayesmf", *map(str, line)],
+            stdout=subprocess.DEVNULL,
                                stderr=err, start_new_session=True)  # fmt: skip
     time.sleep(case.rng.uniform(0.3, 2.0))
     for _ in range(3):

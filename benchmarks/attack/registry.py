@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from benchmarks.attack.case import Case
 
-# Of a hundred attacks: those that need a process of their own take seconds, the others milliseconds.
+# Of about a hundred: those that need a process of their own take seconds, others milliseconds.
 SHARES = {
     "text": 30, "binary": 9, "typed": 14, "arguments": 9, "folders": 13, "resigned": 19, "forks": 1,
     "threads": 1.5, "kernels": 1, "kills": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
 }  # fmt: skip
-MODULES = ("text", "binary", "typed", "arguments", "folders", "resigned", "sharing", "processes", "kernels")
+MODULES = (
+    "text",
+    "binary",
+    "typed",
+    "arguments",
+    "folders",
+    "resigned",
+    "sharing",
+    "processes",
+    "kernels",
+)
 
 
 class Attack(NamedTuple):
@@ -32,7 +42,9 @@ class Attack(NamedTuple):
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(kind: str, weight: float = 1.0, quick: bool = True) -> Callable[..., Callable[..., None]]:
+def attack(
+    kind: str, weight: float = 1.0, quick: bool = True
+) -> Callable[..., Callable[..., None]]:
     """Register a function as an attack; of its kind, those of more weight come more often."""
 
     def register(run: Callable[[Case], None]) -> Callable[[Case], None]:

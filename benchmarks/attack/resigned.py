@@ -20,7 +20,8 @@ from benchmarks.attack.material import sign, sign_manifest
 from benchmarks.attack.registry import attack
 
 ODD: tuple[Any, ...] = (
-    None, True, -1, 0, 1.5, 10**30, -(10**30), 1 << 63, float("nan"), float("inf"), 1e308, "", "3", "x" * 5000,
+    None, True, -1, 0, 1.5, 10**30, -(10**30), 1 << 63, float("nan"), float("inf"), 1e308, "",
+    "3", "x" * 5000,
     [], {}, [[]], [1, 2], {"a": 1}, "\x1b[31m", "../../x", "nan", "0x1p-1080",
 )  # fmt: skip
 
@@ -85,12 +86,14 @@ def wrong_values(case: Case, name: str, array: np.ndarray) -> np.ndarray | None:
     if not len(flat):
         return None
     value: Any
-    if name.endswith("starts") or name.endswith("offsets"):
+    if name.endswith(("starts", "offsets")):
         how = case.rng.choice(("first", "fall", "end", "huge", "negative", "shift"))
         if how == "first":
             flat[0] = case.rng.choice((1, -1, -50_000_000, 2**40))
         elif how == "fall":
-            flat[case.rng.randrange(1, len(flat) - 1)] = flat[-1] + case.rng.choice((1, 1000, 2**40))
+            flat[case.rng.randrange(1, len(flat) - 1)] = flat[-1] + case.rng.choice(
+                (1, 1000, 2**40)
+            )
         elif how == "end":
             flat[-1] += case.rng.choice((1, -1, 1000, 2**40, -(2**40)))
         elif how == "shift":
@@ -98,8 +101,10 @@ def wrong_values(case: Case, name: str, array: np.ndarray) -> np.ndarray | None:
         else:
             flat[case.rng.randrange(1, len(flat))] = 2**62 if how == "huge" else -(2**40)
         case.say(f"{name}: {how}")
-    elif name.endswith("items") and array.dtype.kind == "i" or name.endswith("_other"):
-        value = case.rng.choice((-1, -2, -1000, -50_000_000, -(2**31), 25, 40, 41, 10**6, 2**31 - 1))
+    elif (name.endswith("items") and array.dtype.kind == "i") or name.endswith("_other"):
+        value = case.rng.choice(
+            (-1, -2, -1000, -50_000_000, -(2**31), 25, 40, 41, 10**6, 2**31 - 1)
+        )
         if value in (25, 40, 41):
             value = 25 if name in ("seen_items", "by_user_other") else 40
         if case.rng.random() < 0.3:
@@ -151,19 +156,26 @@ def forms(case: Case) -> None:
     name = case.rng.choice(sorted(file.stem for file in folder.glob("*.npy")))
     array = np.load(folder / f"{name}.npy")
     how = case.rng.choice(
-        ("dtype", "dtype", "swapped", "row less", "row more", "turned", "flat", "deeper", "empty", "scalar",
+        ("dtype", "dtype", "swapped", "row less", "row more", "turned", "flat", "deeper", "empty",
+            "scalar",
          "fortran", "strings", "complex", "bool", "times")
     )  # fmt: skip
-    dtypes = [d for d in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u4", "u8") if np.dtype(d) != array.dtype]
+    dtypes = [
+        d
+        for d in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u4", "u8")
+        if np.dtype(d) != array.dtype
+    ]
     chosen = case.rng.choice(dtypes)
     case.say(f"{name}: {how} {chosen if how == 'dtype' else ''}")
     first = array[:1] if array.ndim else array.reshape(1)
     with np.errstate(all="ignore"):
         made: np.ndarray = {
-            "dtype": lambda: array.astype(chosen), "swapped": lambda: array.astype(array.dtype.newbyteorder(">")),
+            "dtype": lambda: array.astype(chosen),
+            "swapped": lambda: array.astype(array.dtype.newbyteorder(">")),
             "row less": lambda: array[:-1], "row more": lambda: np.concatenate([array, first]),
             "turned": lambda: np.ascontiguousarray(array.T), "flat": lambda: array.reshape(-1),
-            "deeper": lambda: array[None], "empty": lambda: array[:0], "scalar": lambda: array.reshape(-1)[0],
+            "deeper": lambda: array[None], "empty": lambda: array[:0],
+            "scalar": lambda: array.reshape(-1)[0],
             "fortran": lambda: np.asfortranarray(array), "strings": lambda: array.astype("U8"),
             "complex": lambda: array.astype(complex), "bool": lambda: array.astype(bool),
             "times": lambda: array.astype("i8").astype("M8[s]"),
@@ -230,7 +242,13 @@ def heads(case: Case) -> None:
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths to everything in plain JSON."""
     found = [path] if path else []
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    pairs = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in pairs:
         found += places(value, (*path, key))
     return found
@@ -283,10 +301,13 @@ def manifests(case: Case) -> None:
     """A manifest that is another document altogether."""
     kind, folder = chosen_folder(case)
     text = case.rng.choice(
-        ("", "null", "[]", "{}", "3", '"x"', "{" * 9000, "[" * 200_000, '{"format": "bayesmf-model"}', "NaN",
+        ("", "null", "[]", "{}", "3", '"x"', "{" * 9000, "[" * 200_000,
+            '{"format": "bayesmf-model"}', "NaN",
          '{"format": "bayesmf-model", "format_version": 1, "meta": {}, "arrays": {}}',
-         '{"format": "bayesmf-ratings", "format_version": 1, "arrays": {}}', "\ufeff{}", "\ud800".encode(errors="surrogatepass").decode(errors="replace"),
-         '{"format": ["bayesmf-model"], "format_version": 1}', '{"format": "bayesmf-model", "format_version": 1e999}',
+         '{"format": "bayesmf-ratings", "format_version": 1, "arrays": {}}', "\ufeff{}",
+         "\ud800".encode(errors="surrogatepass").decode(errors="replace"),
+         '{"format": ["bayesmf-model"], "format_version": 1}',
+         '{"format": "bayesmf-model", "format_version": 1e999}',
          "9" * 5000, '{"format_version": ' + "9" * 5000 + "}")
     )  # fmt: skip
     case.say(f"the manifest is {text[:80]!r}")
@@ -312,7 +333,8 @@ def commands(case: Case) -> None:
     case.cli(*case.rng.choice(
         (("diagnose", folder), ("diagnose", folder, "--json"), ("predict", folder, pairs),
          ("recommend", folder, 1), ("evaluate", folder, case.material.folder / "ratings.csv"),
-         ("fit", case.material.folder / "plain.csv", "--out", folder, "--epochs", 2, "--sampler", "gibbs"))
+         ("fit", case.material.folder / "plain.csv", "--out", folder, "--epochs", 2, "--sampler",
+             "gibbs"))
     ))  # fmt: skip
 
 
@@ -337,7 +359,9 @@ def truth(case: Case) -> None:
     elif how == "strings":
         found[name] = array.astype("U5")
     elif how == "huge":
-        found[name] = np.array(1e308) if array.ndim == 0 else np.full(array.shape, 3e38, array.dtype)
+        found[name] = (
+            np.array(1e308) if array.ndim == 0 else np.full(array.shape, 3e38, array.dtype)
+        )
     else:
         found[name] = np.array([print], dtype=object)
     np.savez(case.work / "truth.npz", **found)  # pickles what is no plain array

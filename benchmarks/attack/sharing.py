@@ -53,7 +53,10 @@ def in_child(case: Case, ask: Callable[[], Any]) -> Any:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         hung = time.monotonic() >= due
-        case.find("hangs" if hung else "signals", f"a forked process {'hung' if hung else f'ended by signal {-code}'}")
+        case.find(
+            "hangs" if hung else "signals",
+            f"a forked process {'hung' if hung else f'ended by signal {-code}'}",
+        )
         return None
     kind, value = pickle.loads(raw) if raw else ("error", "it said nothing")
     if kind == "error":
@@ -88,7 +91,9 @@ def answering(case: Case) -> None:
     for _ in range(case.rng.choice((1, 1, 2))):
         found = in_child(case, lambda: answers(model))
         if found is not None and not np.array_equal(found, case.material.answers[name]):
-            case.find("other answers", f"a forked process answers otherwise: {'; '.join(case.said)}")
+            case.find(
+                "other answers", f"a forked process answers otherwise: {'; '.join(case.said)}"
+            )
 
 
 @attack("forks")
@@ -169,6 +174,8 @@ def replaced(case: Case) -> None:
             thread.join()
     for one in found:
         if isinstance(one, BaseException):
-            case.find("other answers", f"a reader beside a writer fails: {type(one).__name__}: {one}")
+            case.find(
+                "other answers", f"a reader beside a writer fails: {type(one).__name__}: {one}"
+            )
         elif not np.array_equal(one, case.material.answers["model"]):
             case.find("other answers", "a reader beside a writer has another answer")

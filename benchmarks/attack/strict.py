@@ -16,6 +16,7 @@ WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 ID = re.compile(r"[A-Za-z0-9_.]+( [A-Za-z0-9_.]+)*")
 OPENING = re.compile(r"\d{1,9}:")
 DATED = re.compile(r"(\d{1,9}),(\d(?:\.\d)?),(\d{4})-(\d\d)-(\d\d)")
+LARGEST = float(np.finfo(np.float32).max)
 MISSING = ("nan", "na", "null", "none")
 
 Found = dict[tuple[str, str], np.float32]
@@ -78,7 +79,7 @@ def _values(rows: list[list[str]]) -> Found:
         if odd:
             unclear = True
             continue
-        if not np.isfinite(np.float32(float(rating))):
+        if not abs(float(rating)) <= LARGEST:
             raise Wrong(f"a rating of {rating}")
         when = int(time[0]) if time else 0
         if (user, item) not in out or when >= out[user, item][0]:
@@ -91,8 +92,7 @@ def _values(rows: list[list[str]]) -> Found:
 def _single(found: dict[tuple[str, str], float]) -> Found:
     values = np.array(list(found.values()))
     spread = values.max() - values.min()
-    with np.errstate(over="ignore"):
-        lost = np.abs(values - values.astype(np.float32)).max()
+    lost = np.abs(values - values.astype(np.float32)).max()
     if spread > 0 and lost > 0.01 * spread:
         raise Wrong("ratings that single precision cannot tell apart")
     return {pair: np.float32(rating) for pair, rating in found.items()}

@@ -14,15 +14,22 @@ from benchmarks.attack.case import Case, Refused
 from benchmarks.attack.registry import attack
 from benchmarks.attack.text import as_found
 
-DTYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g", "?", "c8", "c16", "O", "U8", "S8",
+DTYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g", "?", "c8", "c16",
+    "O", "U8", "S8",
           "M8[s]", "M8[ns]", "M8[D]", "m8[s]", "m8[D]", ">i4", ">f8", "V8")  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 3, 2.5, float("nan"), float("inf"), 2**63, -(2**63), 2**64, 10**30, "", " ", "7", "007",
-    "a", "\x1b[31m", "\ud800", "a\0b", b"7", 1j, [], [1], (), (1,), {}, {1: 2}, set(), object, print, ...,
-    datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1), datetime.timedelta(1), decimal.Decimal("2.5"),
-    decimal.Decimal("NaN"), fractions.Fraction(1, 3), range(3), np.float32(2), np.int8(3), np.datetime64("2024"),
-    np.timedelta64(3, "D"), np.array(3), np.array([3]), np.ma.masked, np.nan, np.str_("x"), np.bool_(True),
-    "x" * 10_000, slice(None), memoryview(b"ab"), bytearray(b"ab"), type, NotImplemented, 1e308, -0.0, 5e-324,
+    None, True, False, 0, -1, 3, 2.5, float("nan"), float("inf"), 2**63, -(2**63), 2**64, 10**30,
+    "", " ", "7", "007",
+    "a", "\x1b[31m", "\ud800", "a\0b", b"7", 1j, [], [1], (), (1,), {}, {1: 2}, set(), object,
+        print, ...,
+    datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1), datetime.timedelta(1),
+    decimal.Decimal("2.5"),
+    decimal.Decimal("NaN"), fractions.Fraction(1, 3), range(3), np.float32(2), np.int8(3),
+    np.datetime64("2024"),
+    np.timedelta64(3, "D"), np.array(3), np.array([3]), np.ma.masked, np.nan, np.str_("x"),
+    np.bool_(True),
+    "x" * 10_000, slice(None), memoryview(b"ab"), bytearray(b"ab"), type, NotImplemented, 1e308,
+    -0.0, 5e-324,
 )  # fmt: skip
 
 
@@ -31,7 +38,9 @@ def odd(case: Case, depth: int = 0) -> Any:
     if depth < 2 and case.rng.random() < 0.3:
         n = case.rng.choice((0, 1, 2, 3, 4, 9))
         values = [odd(case, depth + 1) for _ in range(n)]
-        return case.rng.choice((list, tuple, lambda v: dict(enumerate(v)), lambda v: {"user": v}, _objects))(values)
+        return case.rng.choice(
+            (list, tuple, lambda v: dict(enumerate(v)), lambda v: {"user": v}, _objects)
+        )(values)
     return case.rng.choice(ODD_VALUES)
 
 
@@ -52,12 +61,15 @@ def array(case: Case, n: int) -> np.ndarray:
 
 
 def column(case: Case, n: int, role: str) -> tuple[Any, Any]:
-    """A column, and the numbers it must be read as: None where it must be refused, ... where unclear."""
+    """A column, and what it must be read as: None where it must be refused, ... if unclear."""
     import polars as pl
 
-    kind = case.rng.choice(("sane", "sane", "sane", "array", "masked", "series", "list", "pandas", "arrow", "times",
+    kind = case.rng.choice(("sane", "sane", "sane", "array", "masked", "series", "list", "pandas",
+        "arrow", "times",
                             "strided", "readonly", "long double", "nothing"))  # fmt: skip
-    numbers = case.numbers.integers(0, 50, n) if role != "rating" else case.numbers.integers(1, 11, n) / 2
+    numbers = (
+        case.numbers.integers(0, 50, n) if role != "rating" else case.numbers.integers(1, 11, n) / 2
+    )
     case.say(f"{role}: {kind}")
     if kind == "array":
         return array(case, n), ...
@@ -97,7 +109,9 @@ def column(case: Case, n: int, role: str) -> tuple[Any, Any]:
 def _pandas(case: Case, numbers: np.ndarray) -> tuple[Any, Any]:
     import pandas as pd
 
-    how = case.rng.choice(("plain", "Int64", "Float32", "category", "string", "datetime", "missing", "index"))
+    how = case.rng.choice(
+        ("plain", "Int64", "Float32", "category", "string", "datetime", "missing", "index")
+    )
     case.say(f"pandas {how}")
     if how in ("Int64", "Float32"):
         with np.errstate(all="ignore"):
@@ -107,7 +121,9 @@ def _pandas(case: Case, numbers: np.ndarray) -> tuple[Any, Any]:
     if how == "string":
         return pd.Series([f"{x:g}" for x in numbers], dtype="string"), ...
     if how == "datetime":
-        return pd.Series(pd.to_datetime(numbers.astype("i8"), unit="s")), None if len(numbers) else ...
+        return pd.Series(pd.to_datetime(numbers.astype("i8"), unit="s")), None if len(
+            numbers
+        ) else ...
     if how == "missing":
         values = pd.Series(numbers, dtype="Float64")
         if len(values):
@@ -176,9 +192,13 @@ def matrices(case: Case) -> None:
     row, col = case.numbers.integers(0, n_rows, n), case.numbers.integers(0, n_columns, n)
     data = case.numbers.integers(1, 6, n).astype(float)
     kind = case.rng.choice(("coo", "coo", "csr", "csc", "lil", "dok", "dia", "bsr", "array"))
-    harm = case.rng.choice(("none", "none", "negative", "beyond", "huge", "dtype", "nan", "zeros", "falling", "short"))
+    harm = case.rng.choice(
+        ("none", "none", "negative", "beyond", "huge", "dtype", "nan", "zeros", "falling", "short")
+    )
     case.say(f"{kind} matrix, {harm}")
-    matrix = (sp.coo_array if kind == "array" else sp.coo_matrix)((data, (row, col)), (n_rows, n_columns))
+    matrix = (sp.coo_array if kind == "array" else sp.coo_matrix)(
+        (data, (row, col)), (n_rows, n_columns)
+    )
     dense = np.zeros((n_rows, n_columns))
     np.add.at(dense, (row, col), data)
     if kind not in ("coo", "array"):
@@ -214,7 +234,10 @@ def matrices(case: Case) -> None:
     if not valid:
         case.find("other answers", f"read from a matrix that is none: {'; '.join(case.said)}")
     elif dense is not None:
-        expected = {(str(i), str(j)): np.float32(dense[i, j]) for i, j in zip(*np.nonzero(dense), strict=True)}
+        expected = {
+            (str(i), str(j)): np.float32(dense[i, j])
+            for i, j in zip(*np.nonzero(dense), strict=True)
+        }
         if as_found(ratings) != expected:
             case.find("other answers", f"another matrix than was given: {'; '.join(case.said)}")
 
@@ -231,7 +254,9 @@ def questions(case: Case) -> None:
         users = case.rng.choice((1, [1, 2], "u1x", ["u1x"] * 3, np.arange(4)))
     if case.rng.random() < 0.4:
         items = case.rng.choice((1, [1, 2], "the 1", None, np.arange(4)))
-    asked = case.rng.choice(("predict", "predict_interval", "predict_table", "recommend", "evaluate", "columns", "rank"))
+    asked = case.rng.choice(
+        ("predict", "predict_interval", "predict_table", "recommend", "evaluate", "columns", "rank")
+    )
     case.say(f"{asked} of {users!r:.60}, {items!r:.60}")
     level = case.rng.choice((0.9, 0.5, odd(case)))
     more = odd(case)
@@ -240,7 +265,8 @@ def questions(case: Case) -> None:
         "predict_interval": lambda: model.predict_interval(users, items, level),
         "predict_table": lambda: model.predict_table(users, items, level).to_polars(),
         "recommend": lambda: model.recommend(users, n=case.rng.choice((3, 0, -1, 10**9))),
-        "rank": lambda: model.recommend(1, n=more, policy=case.rng.choice(("mean", "ucb", "thompson", more))),
+        "rank": lambda: model.recommend(1, n=more, policy=case.rng.choice(("mean", "ucb",
+            "thompson", more))),
         "evaluate": lambda: model.evaluate((users, items, more)),
         "columns": lambda: model.predict(users, columns=more),
     }  # fmt: skip
@@ -257,10 +283,14 @@ def things(case: Case) -> None:
     data, more = odd(case), odd(case)
     case.say(f"{data!r:.80}, {more!r:.60}")
     calls = (
-        lambda: Ratings.of(data), lambda: quick_model().fit(data), lambda: Ratings(data, data, more),
-        lambda: Ratings.read(data), lambda: quick_model().fit(data, more), lambda: PackedRatings.open(data),
-        lambda: pack(data, case.work / "out"), lambda: Ratings.of(([1, 2], [3, 4], [1.0, 2.0]), columns=more),
-        lambda: Ratings.of_pairs(data, more), lambda: quick_model().fit(([1, 2], [3, 4], [1, 2]), validation=data),
+        lambda: Ratings.of(data), lambda: quick_model().fit(data), lambda: Ratings(data, data,
+            more),
+        lambda: Ratings.read(data), lambda: quick_model().fit(data, more),
+        lambda: PackedRatings.open(data),
+        lambda: pack(data, case.work / "out"), lambda: Ratings.of(([1, 2], [3, 4], [1.0, 2.0]),
+            columns=more),
+        lambda: Ratings.of_pairs(data, more), lambda: quick_model().fit(([1, 2], [3, 4], [1, 2]),
+            validation=data),
     )  # fmt: skip
     case.call(case.rng.choice(calls))
 
@@ -272,8 +302,10 @@ def settings(case: Case) -> None:
     from bayesmf import BayesianMF, Checkpoint, Gibbs
 
     value = odd(case)
-    names = ("n_factors", "sampler", "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0", "standardize",
-             "max_draws", "engine", "n_workers", "callbacks", "random_state", "progress")  # fmt: skip
+    names = ("n_factors", "sampler", "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0",
+        "standardize",
+             "max_draws", "engine", "n_workers", "callbacks", "random_state",
+             "progress")  # fmt: skip
     name = case.rng.choice(names)
     sampler = case.rng.choice(("Gibbs", "SGLD", "SGD", "SGHMC", "SGNHT", "RowClock", "Auto"))
     made = getattr(bayesmf, sampler)
@@ -286,7 +318,8 @@ def settings(case: Case) -> None:
     lots = {"epochs": 2} if "epochs" in made.__dataclass_fields__ else {}
     calls = (
         lambda: BayesianMF(**{**few, "n_factors": 2, name: value}).fit(ratings),
-        lambda: BayesianMF(2, **{**few, "sampler": made(**{**lots, field: value}), "max_seconds": 2}).fit(ratings),
+        lambda: BayesianMF(2, **{**few, "sampler": made(**{**lots, field: value}),
+            "max_seconds": 2}).fit(ratings),
         lambda: BayesianMF(2, **few).fit(ratings, checkpoint=value),
         lambda: BayesianMF(2, **few).fit(ratings, checkpoint=Checkpoint("c", every=value)),
         lambda: BayesianMF(2, **few).fit(ratings, columns=value),
