@@ -209,8 +209,10 @@ def _in_process(
 def _show(row: dict[str, Any]) -> None:
     print(
         f"{row['writer']:<16} {row['shim']:<8} {row['how']:<5} {row['calls']:>5} calls, "
-        f"{row['refused']:>5} refused, {row['completed']:>5} went on, {len(row['findings'])} findings", flush=True,
-    )  # fmt: skip
+        f"{row['refused']:>5} refused, {row['completed']:>5} went on, "
+        f"{len(row['findings'])} findings",
+        flush=True,
+    )
     for text in row["findings"][:12]:
         print(f"    {text}", flush=True)
 

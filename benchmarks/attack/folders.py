@@ -265,6 +265,7 @@ def _hurt_work(case: Case, work: Path, how: str) -> None:
     path = work / case.rng.choice(places[how])
     kind = case.rng.choice(("link", "link", "fifo", "dangling"))
     case.say(f"{path.name} is a {kind}")
+    case.planted.add(path)
     path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         shutil.rmtree(path)
