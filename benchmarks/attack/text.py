@@ -122,6 +122,14 @@ def column(case: Case, raw: bytearray) -> bytearray:
     return bytearray(b"\n".join(lines))
 
 
+def digits(case: Case, raw: bytearray) -> bytearray:
+    """Other numbers, which are as good: repeats and ties come of it."""
+    places = [at for at, byte in enumerate(raw) if byte in b"0123456789"]
+    for at in case.rng.sample(places, min(len(places), case.rng.choice((1, 10, 300)))):
+        raw[at] = case.rng.choice(b"123456789")
+    return raw
+
+
 def line(case: Case, raw: bytearray) -> bytearray:
     """Lines gone, twice, joined, blank, of another file, or a second header."""
     lines = raw.split(b"\n")
@@ -167,6 +175,7 @@ def whole(case: Case, raw: bytearray) -> bytearray:
 
 HARMS: tuple[Callable[[Case, bytearray], bytearray], ...] = (
     flip, flip, cut, splice, insert, insert, field, field, field, column, line, line, whole, whole,
+    digits, digits, digits,
 )  # fmt: skip
 
 
