@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,15 @@
 """I/O that fails at every call in turn: the old state or the new one is there, never less."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are known by /proc")
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +77,38 @@ def test_the_shim_sees_what_fails(material, tmp_path):
     assert calls == 5  # two times open and write, and one more
     assert any("OSError" in text for text in findings)
     assert any("neither the old nor the new" in text or "half" in text for text in findings)
+
+
+PRELOADED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from benchmarks.attack.shims import PreloadShim
+root = Path(sys.argv[1])
+for k in range(1, 6):
+    shim = PreloadShim(root)
+    shim.arm(k, False)
+    try:
+        np.arange(9).tofile(root / "a")
+        os.replace(root / "a", root / "b")
+    except OSError as error:
+        pass
+    print(k, *shim.disarm())
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_the_preloaded_shim_sees_what_numpy_writes(tmp_path):
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks.attack.shims import compiled
+    finally:
+        sys.path.remove(str(ROOT))
+    root = tmp_path / "root"
+    root.mkdir()
+    env = {**os.environ, "LD_PRELOAD": str(compiled(tmp_path)), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PRELOADED, str(root)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    failed = [line.split()[2:] for line in done.stdout.splitlines()]
+    assert failed[:2] == [["open"], ["fwrite"]], done
+    assert ["rename"] in failed and failed[-1] == []

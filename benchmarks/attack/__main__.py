@@ -105,7 +105,8 @@ def environment(args: Any, scratch: Path) -> tuple[dict[str, str], list[str]]:
     env["PYTHONFAULTHANDLER"] = "1"  # a crash tells where it was
     options = []
     if args.boundscheck:
-        place = Path(tempfile.gettempdir()) / f"bayesmf-boundscheck-{os.getuid()}"
+        # A cache of its own: numba would take for checked what was compiled without.
+        place = Path(os.environ.get("NUMBA_CACHE_DIR", scratch)) / "boundscheck"
         env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(place)}
     if args.plain:
         options.append("--plain")

@@ -29,6 +29,7 @@ class Worker:
         self, material: Path, scratch: Path, options: list[str], env: dict[str, str]
     ) -> None:
         self.scratch = scratch
+        release(scratch)
         shutil.rmtree(scratch, ignore_errors=True)
         command = [sys.executable, "-m", "benchmarks.attack.worker", str(material), str(scratch)]
         self.log = Path(f"{scratch}.log")
@@ -99,6 +100,7 @@ class Pool:
             finally:
                 for key in list(selector.get_map().values()):
                     key.data[0].end(kill=key.data[0].seed is not None)
+                    release(key.data[0].scratch)
 
     def _start(self, selector: Any, k: int) -> None:
         worker = self._make(k)
@@ -158,6 +160,18 @@ class Pool:
             yield _finding(worker.seed, "hangs", "no end within the time limit, twice")
         if todo:
             self._start(selector, k)
+
+
+def release(folder: Path) -> None:
+    """Take away the small disks that a worker which was ended has left mounted."""
+    try:
+        mounts = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return
+    for line in mounts:
+        place = line.split()[1]
+        if place.startswith(f"{os.path.realpath(folder)}/"):
+            subprocess.run(["umount", "-l", place], check=False)
 
 
 def _told(file: Path) -> str:
