@@ -78,6 +78,14 @@ def signal_and_delay(case: Case) -> tuple[int, float]:
     return number, delay
 
 
+def judge_killed(case: Case, ran: Ran, sent: int) -> None:
+    """As any command; but a signal before `main` is called meets Python, which has no manners."""
+    if sent == signal.SIGINT and "KeyboardInterrupt" in ran.err and "in main" not in ran.err:
+        case.refused = True
+        return
+    case.judge(ran, sent)
+
+
 def swept(case: Case) -> None:
     """Once the same was done again, nothing of what was killed is left."""
     left = [p.name for p in case.work.iterdir() if p.name.startswith(".")]
@@ -96,7 +104,7 @@ def fit(case: Case) -> None:
     reference = ("fit", source, "--out", case.work / "reference", *QUICK, "--epochs", "150")
     kept = (*line, "--checkpoint", case.work / "kept", "--checkpoint-every", "0")
     kill = signal_and_delay(case)
-    case.judge(process(case, kept, kill=kill), sent=kill[0])
+    judge_killed(case, process(case, kept, kill=kill), kill[0])
     for again in (kept, (*kept, "--resume")):
         ran = case.cli(*again)
         if ran.status == 0:
@@ -121,7 +129,7 @@ def save_over(case: Case) -> None:
     source = case.copy("ratings.csv")
     kill = signal_and_delay(case)
     line = ("fit", source, "--out", case.work / "model", *QUICK, "--epochs", "9")
-    case.judge(process(case, line, kill=kill), sent=kill[0])
+    judge_killed(case, process(case, line, kill=kill), kill[0])
     draws_of(case.call(lambda: BayesianMF.load(case.work / "model")))
     if case.cli(*line).status != 0:
         case.find("other answers", "the same fit fails after a kill")
@@ -135,8 +143,7 @@ def pack(case: Case) -> None:
     source = case.copy("ratings.csv")
     line = ("pack", source, "--out", case.work / "packed")
     kill = signal_and_delay(case)
-    ran = process(case, line, kill=kill)
-    case.judge(ran, sent=kill[0])
+    judge_killed(case, process(case, line, kill=kill), kill[0])
     again = case.cli(*line, *(("--overwrite",) if (case.work / "packed").exists() else ()))
     if again.status != 0:
         return case.find("other answers", f"it cannot go on: {again.err}")
@@ -159,7 +166,7 @@ def predict(case: Case) -> None:
     whole = out.read_bytes()
     out.write_bytes(b"old") if case.rng.random() < 0.5 else out.unlink()
     kill = signal_and_delay(case)
-    case.judge(process(case, line, kill=kill), sent=kill[0])
+    judge_killed(case, process(case, line, kill=kill), kill[0])
     if out.exists() and out.read_bytes() not in (b"old", whole):
         case.find("other answers", f"half a file: {'; '.join(case.said)}")
 
@@ -389,7 +396,5 @@ def at_a_prompt(case: Case) -> None:
         run.wait()
         return case.find("hangs", f"no end {time.monotonic() - started:.0f} s after Ctrl-C")
     told = (case.box / "err.txt").read_text(errors="replace")
-    early = "Traceback" in told and "bayesmf/cli" not in told  # before a word of ours was read
-    if not early:
-        case.judge(Ran(status, "", told), sent=signal.SIGINT)
+    judge_killed(case, Ran(status, "", told), signal.SIGINT)
     return None
