@@ -24,6 +24,7 @@ MODULES = (
     "resigned",
     "sharing",
     "processes",
+    "kills",
     "kernels",
 )
 
