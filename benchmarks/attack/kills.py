@@ -93,11 +93,11 @@ def pack(case: Case) -> None:
     again = case.cli(*line, *(("--overwrite",) if (case.work / "packed").exists() else ()))
     if again.status != 0:
         return case.find("other answers", f"it cannot go on: {again.err}")
-    names = sorted(p.name for p in (case.material.folder / "packed").iterdir())
-    for name in names:
-        one, other = ((folder / "packed" / name) for folder in (case.work, case.material.folder))
-        if one.read_bytes() != other.read_bytes():
-            case.find("other answers", f"packed to other bytes of {name}")
+    reference = case.work / "reference"
+    case.cli("pack", source, "--out", reference)
+    for file in sorted(reference.iterdir()):
+        if (case.work / "packed" / file.name).read_bytes() != file.read_bytes():
+            case.find("other answers", f"packed to other bytes of {file.name}")
     swept(case)
     return None
 
