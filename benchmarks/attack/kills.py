@@ -12,16 +12,17 @@ import numpy as np
 
 from benchmarks.attack.case import Case, Ran
 from benchmarks.attack.material import draws_of
-from benchmarks.attack.processes import QUICK, process
+from benchmarks.attack.processes import QUICK, Kill, process
 from benchmarks.attack.registry import attack
 
 
-def signal_and_delay(case: Case) -> tuple[int, float]:
-    """Any moment of a short life."""
+def signal_and_delay(case: Case) -> Kill:
+    """Any moment of a short life, those in which it writes above all."""
     number = case.rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-    delay = case.rng.uniform(0.4, 2.6)
-    case.say(f"{number.name} after {delay:.2f} s")
-    return number, delay
+    writing = case.rng.random() < 0.7
+    delay = case.rng.uniform(0.0, 0.15) if writing else case.rng.uniform(0.3, 2.6)
+    case.say(f"{number.name} after {delay:.3f} s{' of writing' if writing else ''}")
+    return Kill(number, delay, writing)
 
 
 def judge_killed(case: Case, ran: Ran, sent: int) -> None:

@@ -9,9 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +35,26 @@ QUICK = (
 PATIENCE = 60.0
 
 
+class Kill(NamedTuple):
+    """A signal so many seconds after a process was started, or after it has begun to write."""
+
+    signum: int
+    delay: float
+    writing: bool
+
+
+def _await_names(folder: Path, started: subprocess.Popen[bytes]) -> None:
+    """Until there is another name in a folder, or the process has ended."""
+    names, due = sorted(folder.rglob("*")), time.monotonic() + PATIENCE
+    while started.poll() is None and time.monotonic() < due:
+        if sorted(folder.rglob("*")) != names:
+            return
+        time.sleep(0.001)
+
+
 def process(
     case: Case, argv: tuple[Any, ...], before: Callable[[], Any] | None = None,
-    kill: tuple[int, float] | None = None, env: dict[str, str] | None = None, **streams: Any,
+    kill: Kill | None = None, env: dict[str, str] | None = None, **streams: Any,
 ) -> Ran:  # fmt: skip
     """A command in a process of its own, perhaps with a signal after some seconds."""
     case.say(f"bayesmf {' '.join(map(str, argv))}")
@@ -50,10 +68,12 @@ def process(
         )  # fmt: skip
     try:
         if kill is not None:
+            if kill.writing:
+                _await_names(case.work, started)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                started.wait(kill[1])
+                started.wait(kill.delay)
             if started.poll() is None:
-                started.send_signal(kill[0])
+                started.send_signal(kill.signum)
         status = started.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
