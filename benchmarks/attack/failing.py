@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,38 +157,38 @@ def main(args: Any) -> int:
         env, _ = environment(args, scratch)
         if not (material / "answers.npz").exists():
             make_material(material, env, [])
-        rows = []
-        for preload in (False, True):
-            if preload and library is None:
-                print("no C compiler: calls that NumPy and polars make themselves are left out")
-                continue
-            more = {"LD_PRELOAD": str(library)} if preload else {}
-            for name in args.writers or WRITERS:
-                for full in (False, True):
-                    row = _in_process(name, full, material, scratch, {**env, **more}, ROOT)
-                    rows.append({"writer": name, "shim": "preload" if preload else "python",
-                                 "how": "full" if full else "once", **row})  # fmt: skip
-                    _show(rows[-1])
+        orders = [
+            (name, shim, full)
+            for shim in (PythonShim.name, *((PreloadShim.name,) if library else ()))
+            for name in args.writers or WRITERS
+            for full in (False, True)
+        ]
+        if library is None:
+            print("no C compiler: calls that NumPy and polars make themselves are left out")
+
+        def run(k: int) -> dict[str, Any]:
+            name, shim, full = orders[k]
+            more = {"LD_PRELOAD": str(library)} if shim == PreloadShim.name else {}
+            found = _in_process(name, full, material, scratch / f"box-{k}", {**env, **more}, ROOT)
+            row = {"writer": name, "shim": shim, "how": "full" if full else "once", **found}
+            _show(row)
+            return row
+
+        with ThreadPoolExecutor(args.jobs) as pool:
+            rows = list(pool.map(run, range(len(orders))))
     if args.json:
         print(json.dumps(rows))
     return 1 if any(row["findings"] for row in rows) else 0
 
 
 def _in_process(
-    name: str, full: bool, material: Path, scratch: Path, env: dict[str, str], root: Path
+    name: str, full: bool, material: Path, box: Path, env: dict[str, str], root: Path
 ) -> dict[str, Any]:
     """All k of a writer, in a process that is started again behind a k that ends it."""
     first, counts, findings = 1, Counter[str](), []
     while True:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.attack.failing",
-            name,
-            str(first),
-            str(int(full)),
-        ]
-        command += [str(material), str(scratch / "box")]
+        command = [sys.executable, "-m", "benchmarks.attack.failing"]
+        command += [name, str(first), str(int(full)), str(material), str(box)]
         done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
         for line in done.stdout.splitlines():
             k, failed, refused, found = json.loads(line)

@@ -17,7 +17,7 @@ from benchmarks.attack.case import Case
 from benchmarks.attack.material import answers, draws_of, estimator
 from benchmarks.attack.registry import attack
 
-PATIENCE = 12.0
+PATIENCE = 20.0
 
 
 def in_child(case: Case, ask: Callable[[], Any]) -> Any:
@@ -83,7 +83,7 @@ def warm(case: Case, name: str) -> Any:
     return model
 
 
-@attack("forks", 2)
+@attack("forks", 2, quick=False)
 def answering(case: Case) -> None:
     """A forked process answers from the parent's model."""
     name = case.rng.choice(("model", "model_str"))
@@ -96,7 +96,7 @@ def answering(case: Case) -> None:
             )
 
 
-@attack("forks")
+@attack("forks", quick=False)
 def working(case: Case) -> None:
     """A forked process loads, reads, fits or packs, or says that it cannot."""
     from bayesmf import BayesianMF, Ratings, pack
