@@ -34,6 +34,8 @@ LONG = (
     "test_scales.py",
     "test_checkpoints.py",
     "test_benchmarks.py",
+    "test_attack.py",
+    "test_failing_calls.py",
 )
 
 

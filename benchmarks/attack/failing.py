@@ -1,0 +1,233 @@
+"""Every call of the writers' I/O fails in turn: `python -m benchmarks.attack --failing`.
+
+For each writer and each k the k-th call fails, once, or as on a disk that is full from then on.
+Afterwards there must be the old state or the new one, whole; what was wrong must be told in a
+sentence; and the same again, on a disk that is sound, must succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.attack.material import Material
+from benchmarks.attack.shims import PreloadShim, PythonShim, Shim, compiled
+from benchmarks.attack.writers import WRITERS, Failed, Writer
+
+# Where a name could not be removed, its file is still there, and nobody can do better; a folder is
+# opened before what is in it is removed.
+REMOVING = ("unlink", "remove", "rmdir", "rename", "replace", "open")
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """What came of one failing call; `calls` there were."""
+
+    calls: int
+    failed: str
+    refused: bool
+    findings: list[str]
+
+
+def attempt(name: str, k: int, full: bool, shim: Shim, material: Material, box: Path) -> Outcome:
+    """Let the k-th call of a writer fail, and look at what is there afterwards."""
+    writer = WRITERS[name]
+    shutil.rmtree(box, ignore_errors=True)
+    work, tmp = box / "work", box / "tmp"
+    work.mkdir(parents=True)
+    tmp.mkdir()
+    findings: list[str] = []
+    refused, said = False, ""
+    with _quiet(tmp):
+        given = writer.prepare(material, work)
+        old, names = writer.state(material, work), set(os.listdir(work))
+        shim.arm(k, full)
+        try:
+            writer.run(material, work, given)
+        except BaseException as error:
+            refused, said = True, str(error)
+            if not _is_sentence(error):
+                findings.append(f"{type(error).__name__}: {error}")
+        finally:
+            told = shim.disarm()
+        if k:
+            findings += _states(writer, material, work, old, refused, said, names, told.failed)
+    return Outcome(told.calls, told.failed, refused, [" ".join(f.split())[:300] for f in findings])
+
+
+def _states(
+    writer: Writer, material: Material, work: Path, old: Any, refused: bool, said: str,
+    names: set[str], failed: str,
+) -> list[str]:  # fmt: skip
+    """Old or new, nothing left behind, and all well at the next try."""
+    findings = []
+    now: Any = None
+    try:
+        now = writer.state(material, work)
+    except BaseException as error:
+        findings.append(f"what is there is not whole: {type(error).__name__}: {error}")
+    left = {
+        p for p in [*work.iterdir(), *work.parent.joinpath("tmp").iterdir()] if p.name not in names
+    }
+    left = {
+        p for p in left if p.name not in (*writer.kept, "model", "packed") and str(p) not in said
+    }
+    if left and failed not in REMOVING:
+        findings.append(f"{sorted(left)[0].name} was left behind")
+    try:
+        writer.run(material, work, _given(writer, material))
+        new = writer.state(material, work)
+    except BaseException as error:
+        return [*findings, f"the next try fails: {type(error).__name__}: {error}"]
+    if not findings and now not in (old, new):
+        findings.append("what is there is neither the old nor the new")
+    if not findings and not refused and now != new:
+        findings.append("it went well, but the new is not there")
+    hidden = [n for n in os.listdir(work) if n.startswith(".") and n not in names]
+    if hidden and failed not in REMOVING:
+        findings.append(f"{hidden[0]} is there after the next try")
+    return findings
+
+
+def _given(writer: Writer, material: Material) -> Any:
+    """What `run` is given, made anew in a place of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return writer.prepare(material, Path(folder))
+
+
+def _is_sentence(error: BaseException) -> bool:
+    from bayesmf.errors import BayesMFError
+
+    text = re.sub(r"^bayesmf: (warning|info).*\n", "", str(error), flags=re.MULTILINE).strip()
+    return isinstance(error, BayesMFError | Failed) and 0 < len(text) < 2000
+
+
+@contextlib.contextmanager
+def _quiet(tmp: Path) -> Iterator[None]:
+    before = tempfile.tempdir
+    tempfile.tempdir = str(tmp)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        tempfile.tempdir = before
+
+
+def every_call(
+    name: str, shim: Shim, material: Material, box: Path, full: bool, first: int = 1
+) -> Iterator[tuple[int, Outcome]]:
+    """All k from `first` on, until no call is left to fail."""
+    k = first
+    while True:
+        found = attempt(name, k, full, shim, material, box)
+        if not found.failed:
+            if found.findings:
+                yield k, found
+            return
+        yield k, found
+        k += 1
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def main(args: Any) -> int:
+    """A line for each writer; 1 if there are findings."""
+    with tempfile.TemporaryDirectory(prefix="failing-") as folder:
+        scratch = Path(folder)
+        library = compiled(scratch)
+        material = args.material or scratch / "material"
+        from benchmarks.attack.__main__ import ROOT, environment, make_material
+
+        env, _ = environment(args, scratch)
+        if not (material / "answers.npz").exists():
+            make_material(material, env, [])
+        orders = [
+            (name, shim, full)
+            for shim in (PythonShim.name, *((PreloadShim.name,) if library else ()))
+            for name in args.writers or WRITERS
+            for full in (False, True)
+        ]
+        if library is None:
+            print("no C compiler: calls that NumPy and polars make themselves are left out")
+
+        def run(k: int) -> dict[str, Any]:
+            name, shim, full = orders[k]
+            more = {"LD_PRELOAD": str(library)} if shim == PreloadShim.name else {}
+            found = _in_process(name, full, material, scratch / f"box-{k}", {**env, **more}, ROOT)
+            row = {"writer": name, "shim": shim, "how": "full" if full else "once", **found}
+            _show(row)
+            return row
+
+        with ThreadPoolExecutor(args.jobs) as pool:
+            rows = list(pool.map(run, range(len(orders))))
+    if args.json:
+        print(json.dumps(rows))
+    return 1 if any(row["findings"] for row in rows) else 0
+
+
+def _in_process(
+    name: str, full: bool, material: Path, box: Path, env: dict[str, str], root: Path
+) -> dict[str, Any]:
+    """All k of a writer, in a process that is started again behind a k that ends it."""
+    first, counts, findings = 1, Counter[str](), []
+    while True:
+        command = [sys.executable, "-m", "benchmarks.attack.failing"]
+        command += [name, str(first), str(int(full)), str(material), str(box)]
+        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
+        for line in done.stdout.splitlines():
+            k, failed, refused, found = json.loads(line)
+            counts.update(calls=1, refused=int(refused), completed=int(not refused))
+            findings += [f"k={k} ({failed}): {text}" for text in found]
+            first = k + 1
+        if done.returncode == 0:
+            break
+        findings.append(
+            f"k={first}: the process ended with {done.returncode}: {done.stderr[-300:]}"
+        )
+        counts.update(calls=1)
+        first += 1
+        if len(findings) > 50:
+            break
+    return {**{n: counts[n] for n in ("calls", "refused", "completed")}, "findings": findings}
+
+
+def _show(row: dict[str, Any]) -> None:
+    print(
+        f"{row['writer']:<16} {row['shim']:<8} {row['how']:<5} {row['calls']:>5} calls, "
+        f"{row['refused']:>5} refused, {row['completed']:>5} went on, "
+        f"{len(row['findings'])} findings",
+        flush=True,
+    )
+    for text in row["findings"][:12]:
+        print(f"    {text}", flush=True)
+
+
+def child() -> None:
+    """One writer from a k on: a line of JSON for each."""
+    name, first, full, material, box = sys.argv[1:]
+    replies = os.fdopen(os.dup(1), "w")
+    shim = (PreloadShim if "LD_PRELOAD" in os.environ else PythonShim)(Path(box))
+    found = Material(Path(material))
+    attempt(name, 0, False, shim, found, Path(box))  # kernels are loaded, modules imported
+    for k, one in every_call(name, shim, found, Path(box), full == "1", int(first)):
+        print(json.dumps([k, one.failed, one.refused, one.findings]), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    child()
