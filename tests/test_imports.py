@@ -39,7 +39,7 @@ ALLOWED = {
     "delimited": {"cells", "files", "layouts", "naming", "series", "text"},
     "readers": {"cells", "delimited", "files", "naming", "text"},
     "frames": {"foreign", "naming"},
-    "tables": {"cells", "frames", "naming", "positions", "readers", "series"},
+    "tables": {"cells", "foreign", "frames", "naming", "positions", "readers", "series"},
     "formats": {"cells", "delimited", "files", "naming", "readers", "series", "text"},
     "repeats": set(),
     "ratings": {"tabular", "splitting", "formats", "places", "repeats", "replacing", "tables"},
@@ -57,7 +57,7 @@ ALLOWED = {
     "pack_values": {"row_lists"},
     "runs": {"written", "row_lists", "tables"},
     "pack_steps": {
-        "folders", "journal", "manifests", "npy", "pack_values", "repeats", "row_lists", "runs",
+        "folders", "foreign", "journal", "manifests", "npy", "pack_values", "repeats", "row_lists", "runs",
         "storage", "streams", "written",
     },
     "packing": {

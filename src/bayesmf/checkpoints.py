@@ -26,7 +26,7 @@ from bayesmf.checks import whole, yes_or_no
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
 from bayesmf.exchange import FILES, HIDDEN
-from bayesmf.folders import remove_known
+from bayesmf.folders import foreign_name, remove_known
 from bayesmf.identity import difference
 from bayesmf.journal import only_one
 from bayesmf.places import (
@@ -265,6 +265,8 @@ def _remove(path: Path) -> None:
     """Remove a folder: from its name at once, so that nobody meets half of it."""
     aside = temporary_name(path)
     with contextlib.suppress(OSError):
+        if foreign_name(path, FILES) is not None:
+            return  # somebody else's, too
         os.replace(path, aside)
         remove_known(aside, FILES)
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
     """A whole number of at least `least`, as an int."""
     try:
-        if not isinstance(value, str | bool) and int(value) == value and least <= value:
+        if not isinstance(value, str | bool) and int(value) == value and int(value) >= least:
             return int(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    except (TypeError, ValueError, OverflowError, ArithmeticError, AttributeError):
+        pass  # whatever a value that is no number has to say
     raise InputError(f"{name} must be a whole number of at least {least}; got {shown(value)}")
 
 
@@ -48,6 +48,8 @@ def yes_or_no(name: str, value: Any) -> bool:
 
 def number_array(name: str, value: Any) -> NDArray[Any]:
     """Numbers as an array; neither dates, which NumPy takes for them, nor masked ones."""
+    import numpy as np  # here: a command line imports this, and should answer at once
+
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InputError(f"{name} has masked values, which are missing: leave them out")
     try:

@@ -5,7 +5,7 @@ import sys
 import warnings
 
 # Characters of a sentence, however long what it quotes is.
-_LONGEST = 2000
+_LONGEST = 1900
 
 
 class BayesMFError(Exception):

@@ -143,7 +143,8 @@ def _send_to_main(signum: int) -> None:
 
 def _compiling() -> bool:
     module = sys.modules.get("bayesmf.compiling")
-    return module is not None and module.CLOCK.busy
+    clock = getattr(module, "CLOCK", None)  # not yet, while it is being imported
+    return clock is not None and clock.busy
 
 
 @contextlib.contextmanager

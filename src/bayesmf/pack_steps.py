@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.folders import Folder
+from bayesmf.foreign import polars_errors
 from bayesmf.ids import IdMap
 from bayesmf.journal import Journal
 from bayesmf.manifests import DIGEST, MANIFEST, PACKED
@@ -99,7 +100,7 @@ class Packing:
                     return self._run()
             except InputError:
                 raise
-            except _DAMAGE:
+            except polars_errors(*_DAMAGE):
                 pass
             log.warning(
                 "what a packing that was stopped has left in %s is damaged: all is done again",

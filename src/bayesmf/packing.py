@@ -83,9 +83,10 @@ def pack(
     check_output(target.parent)
     work = work_folder(target)
     job = _job(files, duplicates, chunk, stretch)
-    in_place = _is_in_place(work, job, target)
-    if not in_place:
-        _refuse(target, out, overwrite)
+    with as_input_error(out):
+        in_place = _is_in_place(work, job, target)
+        if not in_place:
+            _refuse(target, out, overwrite)
     with (
         as_input_error(out),
         made_parents(target.parent, keep=True),

@@ -36,6 +36,10 @@ def as_folder(path: PathLike) -> Path:
     text = os.fspath(path)
     if "\0" in text:
         raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise InputError(f"{text!r} cannot be a folder: its name is no text.") from None
     refuse_tilde(Path(text))
     return Path(text)
 

@@ -201,6 +201,11 @@ def _array(values: Any) -> NDArray[Any]:
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
     plain = list(values)
-    if any(isinstance(value, str) for value in plain):
-        return np.array(plain, dtype=object)
-    return np.asarray(plain)
+    if not any(isinstance(value, str) for value in plain):
+        try:
+            return np.asarray(plain)
+        except ValueError:  # lists of several lengths
+            pass
+    made = np.empty(len(plain), dtype=object)
+    made[:] = plain
+    return made

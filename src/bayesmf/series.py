@@ -72,7 +72,7 @@ def to_series(values: Any, what: str) -> pl.Series:
             made = _from_values(values)
     except InputError:
         raise
-    except polars_errors(TypeError, ValueError, OverflowError):
+    except polars_errors(TypeError, ValueError, OverflowError, AttributeError, IndexError):
         listed = values.tolist() if isinstance(values, np.ndarray) else values
         raise InputError(_explanation(listed, what)) from None
     return refuse_odd(made, what)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
+from bayesmf.foreign import reason_of
 from bayesmf.frames import Frame, frame_of, wrong_shape
 from bayesmf.naming import (
     PAIR,
@@ -193,7 +195,12 @@ def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
 
     if len(data.shape) != 2:
         raise InputError(f"A sparse array of ratings is users x items, not {data.shape}.")
-    cells = data.tocoo()
+    try:
+        if hasattr(data, "check_format"):  # compiled code follows the pointers as they are
+            copy(data).check_format(full_check=True)
+        cells = data.tocoo()
+    except (ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        raise InputError(f"The sparse matrix is damaged: {reason_of(error)}.") from None
     for index, size in zip((cells.row, cells.col), data.shape, strict=True):
         if len(index) and not 0 <= index.min() <= index.max() < size:
             raise InputError(
