@@ -12,6 +12,7 @@ import pytest
 
 import bayesmf.draws
 from bayesmf import BayesianMF, Gibbs, InputError, exchange
+from bayesmf.replacing import replacing
 from bayesmf.storage import check_writable, read_folder, write_folder
 from cli_tools import QUICK, run
 from problems import planted
@@ -85,8 +86,21 @@ def test_what_killed_processes_left_is_swept_and_told(tmp_path, caplog, names):
         (tmp_path / name / "x.npy").write_bytes(b"half")
     write_folder(tmp_path / "model", arrays(1), {"k": 1})
     assert os.listdir(tmp_path) == ["model"]
-    told = "removed an unfinished folder" if names == "one" else "removed 2 unfinished folders"
+    told = "removed something unfinished" if names == "one" else "removed 2 unfinished things"
     assert told in caplog.text
+
+
+def test_files_are_swept_too(tmp_path, caplog):
+    """And not that of somebody at work."""
+    (tmp_path / LEFT).write_bytes(b"half")
+    with replacing(tmp_path / "a.txt") as one:
+        assert not (tmp_path / LEFT).exists()
+        one.write(b"one")
+        with replacing(tmp_path / "b.txt") as other:
+            other.write(b"other")
+    assert (tmp_path / "a.txt").read_bytes() == b"one"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
+    assert caplog.text.count("removed something unfinished") == 1
 
 
 def test_what_may_be_somebody_elses_stays(tmp_path, caplog):

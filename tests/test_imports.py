@@ -46,7 +46,7 @@ ALLOWED = {
     "row_lists": set(),
     "places": set(),
     "foreign": set(),
-    "replacing": {"foreign", "places"},
+    "replacing": {"exchange", "foreign", "places"},
     "packed_parts": {"contents", "row_lists"},
     "packed": {
         "folders", "manifests", "packed_parts", "places", "row_lists", "storage", "verifying",
@@ -57,8 +57,8 @@ ALLOWED = {
     "pack_values": {"row_lists"},
     "runs": {"written", "row_lists", "tables"},
     "pack_steps": {
-        "folders", "foreign", "journal", "manifests", "npy", "pack_values", "repeats", "row_lists", "runs",
-        "storage", "streams", "written",
+        "folders", "foreign", "journal", "manifests", "npy", "pack_values", "repeats", "row_lists",
+        "runs", "storage", "streams", "written",
     },
     "packing": {
         "exchange", "folders", "journal", "manifests", "pack_steps", "packed", "places", "repeats",

@@ -15,10 +15,12 @@ import logging
 import os
 import re
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from bayesmf.errors import InputError
 from bayesmf.folders import foreign_name, is_real_folder, remove_known
@@ -150,35 +152,47 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove unfinished folders of processes that are no more, and say so."""
-    left = 0
-    for path in folder.glob(".bayesmf-*"):
-        if not HIDDEN.fullmatch(path.name) or not is_real_folder(path):
-            continue
-        with contextlib.suppress(OSError):
-            handle = _handle(path)
-            if handle is None:
-                continue
-            try:
-                # One that holds something else may be anybody's.
-                if _lock(handle) and foreign_name(path, FILES) is None:
-                    remove_known(path, FILES)
-                    left += not path.exists()
-            finally:
-                os.close(handle)
-    if left:
-        what = "an unfinished folder" if left == 1 else f"{left} unfinished folders"
+    """Remove unfinished files and folders of processes that are no more, and say so."""
+    left = [path for path in folder.glob(".bayesmf-*") if HIDDEN.fullmatch(path.name)]
+    removed = sum(map(_removed_if_left, left))
+    if removed:
+        what = "something unfinished" if removed == 1 else f"{removed} unfinished things"
         log.warning("removed %s that a process which was killed had left in %s", what, folder)
 
 
-def _handle(folder: Path) -> int | None:
-    """A folder, open, where there are locks and it may be opened."""
+def _removed_if_left(path: Path) -> bool:
+    """Remove what nobody has locked; a folder that holds something else may be anybody's."""
+    with contextlib.suppress(OSError):
+        handle = _handle(path, folder=is_real_folder(path))
+        if handle is None:
+            return False
+        try:
+            if not _lock(handle):
+                return False
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                os.unlink(path)
+            elif foreign_name(path, FILES) is None:
+                remove_known(path, FILES)
+        finally:
+            os.close(handle)
+    return not os.path.lexists(path)
+
+
+def keep_from_sweeping(file: BinaryIO) -> None:
+    """Say that somebody is at work on a file with a hidden name, until it is closed."""
+    with contextlib.suppress(ImportError):  # Windows, where nothing is swept
+        _lock(file.fileno())
+
+
+def _handle(path: Path, folder: bool = True) -> int | None:
+    """A folder (or a file), open, where there are locks and it may be opened."""
     try:
         import fcntl  # noqa: F401
     except ImportError:  # Windows
         return None
     try:
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open(path, flags | (os.O_DIRECTORY if folder else 0))
     except PermissionError:  # one may be allowed to write where one may not look
         return None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
+from bayesmf.exchange import keep_from_sweeping, one_writer, sweep
 from bayesmf.foreign import as_os_error, polars_errors, reason_of
 from bayesmf.places import PathLike, as_input_error, sync_folder, temporary_name
 
@@ -51,7 +52,10 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
     with writing(path):
         target = _target(path)
         part = temporary_name(target)
-        file = _created(part)
+        with one_writer(target.parent):
+            sweep(target.parent)
+            file = _created(part)
+            keep_from_sweeping(file)
         try:
             with file:
                 _keep_mode(file, target)
