@@ -103,8 +103,13 @@ class Strings(Sequence[str]):
         offsets = _offsets(lengths)
         if np.array_equal(self.starts, offsets[:-1]) and offsets[-1] == len(self.blob):
             return self
-        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        blob = b"".join([self.blob[a:b] for a, b in places])
+        between = _BETWEEN.encode()
+        apart = np.array_equal(self.starts, offsets[:-1] + np.arange(len(self)))
+        if apart and self.blob.count(between) == len(self) - 1:  # as `of` puts them together
+            blob = self.blob.replace(between, b"")
+        else:
+            places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+            blob = b"".join([self.blob[a:b] for a, b in places])
         return type(self)(blob, offsets[:-1], offsets[1:])
 
     def is_text(self) -> bool:
