@@ -70,7 +70,8 @@ def _start(cluster: Cluster, store: int | None) -> None:
         if sys.platform == "linux":  # elsewhere Ray finds what it has to end by its group
             # A signal for the group of this process (`timeout` sends one) is no signal for them:
             # the round that is under way still needs them.
-            apart = functools.partial(services.ConsolePopen, start_new_session=True)
+            real = getattr(services, "ConsolePopen", None)
+            apart = functools.partial(real, start_new_session=True) if real else None
             stack.enter_context(_instead(services, "ConsolePopen", apart))
         try:
             ray.init(
@@ -91,8 +92,11 @@ def _start(cluster: Cluster, store: int | None) -> None:
 
 @contextlib.contextmanager
 def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """One of Ray's inner names means something else meanwhile."""
-    before = getattr(module, name)
+    """One of Ray's inner names means something else meanwhile, where Ray has it."""
+    before = getattr(module, name, None)
+    if before is None:
+        yield
+        return
     setattr(module, name, value)
     try:
         yield
@@ -105,7 +109,7 @@ def check_servers() -> None:
 
     Without them Ray ends whoever asks it for anything, at once or after a minute, without a word.
     """
-    node: Any = ray_worker._global_node
+    node: Any = getattr(ray_worker, "_global_node", None)
     ended = {name for name, _ in node.dead_processes()} if node is not None else set()
     if lost := " and ".join(name for name in ("gcs_server", "raylet") if name in ended):
         raise EngineError(
