@@ -32,8 +32,10 @@ def make_model(posterior: Posterior) -> BayesianMF:
     model.fit(few)
     sides = posterior.draws.users, posterior.draws.items
     users, items = (IdMap(np.arange(rows.shape[1])) for rows in sides)
+    sizes = {"users": len(users), "items": len(items), "ratings": len(posterior.seen.items)}
+    report = {**model.report_, **sizes, "draws": len(posterior.draws)}
     model._found = model._found._replace(
-        posterior=posterior, user_ids=users, item_ids=items, seen=posterior.seen
+        posterior=posterior, user_ids=users, item_ids=items, seen=posterior.seen, report=report
     )
     return model
 

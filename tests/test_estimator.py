@@ -360,9 +360,9 @@ def _resign(folder, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m: m["meta"].pop("report"), "lacks a part"),
-        (lambda m: m["meta"]["units"].pop("scale"), "lacks a part"),
-        (lambda m: m["meta"]["units"].update(n_factors=99), "do not fit together"),
+        (lambda m: m["meta"].pop("report"), "meta.report is missing"),
+        (lambda m: m["meta"]["units"].pop("scale"), "scale is missing"),
+        (lambda m: m["meta"]["units"].update(n_factors=99), "does not fit the arrays"),
         (lambda m: m.update(format_version=9), "newer"),
     ],
 )

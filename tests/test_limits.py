@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from polars.exceptions import PanicException
 
 from bayesmf import cli
 from bayesmf.cli import limits
@@ -53,10 +54,6 @@ def test_no_limit_changes_nothing(monkeypatch):
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
     limits.check_limits()
     assert "POLARS_MAX_THREADS" not in limits.os.environ
-
-
-class PanicException(BaseException):
-    """As polars raises it."""
 
 
 @pytest.mark.parametrize(

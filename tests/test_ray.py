@@ -89,7 +89,7 @@ def test_workers_read_packed_ratings_themselves(address, packed, sampler, broken
     """A worker that cannot is sent its ratings, and that is told."""
     here = BayesianMF(D, sampler=sampler, engine="serial", random_state=0).fit(packed)
     if broken:
-        elsewhere = property(lambda self: Origin(str(packed.parent / "gone"), "0" * 64))
+        elsewhere = property(lambda self: Origin(str(packed.parent / "gone"), "0" * 64, ""))
         monkeypatch.setattr(PackedRatings, "origin", elsewhere)
     cluster = Cluster(address, n_workers=2)
     there = BayesianMF(D, sampler=sampler, engine=cluster, random_state=0).fit(packed)
