@@ -118,7 +118,8 @@ def kinds(case: Case) -> None:
     if n > 3 and chosen["rating"] in NO_RATINGS:
         case.find("other answers", f"ratings were read from {chosen['rating']}: {ratings!r}")
     for role in ("user", "item"):
-        if n > 3 and chosen[role] in NO_IDS:
+        cast = chosen[role] == "floats" and not frame[role].dtype.is_float()  # to whole numbers
+        if n > 3 and chosen[role] in NO_IDS and not cast:
             case.find("other answers", f"ids were read from {chosen[role]}: {ratings.users[:4]}")
 
 

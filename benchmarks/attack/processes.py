@@ -47,7 +47,10 @@ def _await_names(folder: Path, started: subprocess.Popen[bytes]) -> None:
     """Until there is another name in a folder, or the process has ended."""
     names, due = sorted(folder.rglob("*")), time.monotonic() + PATIENCE
     while started.poll() is None and time.monotonic() < due:
-        if sorted(folder.rglob("*")) != names:
+        try:
+            if sorted(folder.rglob("*")) != names:
+                return
+        except FileNotFoundError:  # one was there and is gone
             return
         time.sleep(0.001)
 

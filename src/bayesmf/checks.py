@@ -18,8 +18,8 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     try:
         if not isinstance(value, str | bool) and int(value) == value and int(value) >= least:
             return int(value)
-    except (TypeError, ValueError, OverflowError, ArithmeticError, AttributeError):
-        pass  # whatever a value that is no number has to say
+    except Exception:  # whatever a value that is no number has to say
+        pass
     raise InputError(f"{name} must be a whole number of at least {least}; got {shown(value)}")
 
 
@@ -28,7 +28,7 @@ def positive(name: str, value: Any, what: str = "a positive number") -> float:
     try:
         if not isinstance(value, str | bool) and 0 < float(value) < math.inf:
             return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:
         pass
     raise InputError(f"{name} must be {what}; got {shown(value)}")
 

@@ -358,7 +358,7 @@ def _positions(values: pl.Series, among: pl.Series) -> NDArray[np.int64]:
 def _scalar(id: Any) -> int | str:
     if isinstance(id, str):
         return str(id)
-    if isinstance(id, (int, np.integer)) and not isinstance(id, bool):
+    if isinstance(id, (int, np.integer)) and not isinstance(id, (bool, np.timedelta64)):
         return int(id)
     if isinstance(id, (float, np.floating)) and float(id).is_integer():
         return int(id)

@@ -101,7 +101,10 @@ def _find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]
             f"{path} is not a table of {need} columns or more, separated by '::', tab, comma, "
             f"semicolon, '|' or space: its first line is {sample[0][:60]!r}."
         )
-    return max(found)[3:]
+    # White space cuts at tabs, too, and would hide a field that is empty.
+    tabs = [width for *_, delimiter, width in found if delimiter == "\t"]
+    chosen = max(one for one in found if one[3] != " " or one[4] not in tabs)
+    return chosen[3:]
 
 
 def split_line(line: str, delimiter: str) -> list[str]:

@@ -117,7 +117,7 @@ def _of_list(values: Sequence[Any], what: str, place: Place) -> Integers | Strin
         except TypeError:  # a value is no string
             pass
     kinds = set(map(type, values))
-    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+    if all(issubclass(kind, _WHOLE) and not issubclass(kind, _NO_NUMBERS) for kind in kinds):
         try:
             return np.array(values, np.int64)
         except OverflowError:
@@ -125,7 +125,8 @@ def _of_list(values: Sequence[Any], what: str, place: Place) -> Integers | Strin
     for row, value in enumerate(values):
         if value is None or type(value).__name__ in ("NAType", "NaTType") or _is_nan(value):
             raise InputError(f"The {what} at {place(row)} is missing.")
-    if all(issubclass(kind, _NUMBERS) and not issubclass(kind, _TRUTH) for kind in kinds):
+    no_numbers = (*_TRUTH, *_NO_NUMBERS)
+    if all(issubclass(kind, _NUMBERS) and not issubclass(kind, no_numbers) for kind in kinds):
         return np.array([_whole(v, what, place, row) for row, v in enumerate(values)], np.int64)
     if len(kinds) == 1 or all(issubclass(kind, _TRUTH) for kind in kinds):
         raise InputError(_no_ids(kinds.pop().__name__, what, place))
@@ -133,6 +134,8 @@ def _of_list(values: Sequence[Any], what: str, place: Place) -> Integers | Strin
 
 
 _TRUTH = (bool, np.bool_)
+_WHOLE = (int, np.integer)
+_NO_NUMBERS = (bool, np.timedelta64)  # which are integers to Python and NumPy
 _NUMBERS = (int, float, np.integer, np.floating)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.checks import positive, whole
+from bayesmf.checks import positive, whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
 from bayesmf.schedules import FixedBurnIn, burn_in_rule
@@ -167,6 +167,7 @@ _CHOICES = {
     "joint": (4, 1),
 }
 _WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
+_FLAGS = ("shuffle_groups",)
 _COUNTS = ("exact_below",)
 _POSITIVE = (
     "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization",
@@ -191,7 +192,9 @@ def check_settings(sampler: Rule) -> Rule:
             names = " or ".join(repr(c) for c in _CHOICES[name])
             names += ", or None for whole rows" if name == "joint" else ""
             raise InputError(f"{name} must be {names}; got {value!r}")
-        if name in _WHOLE:
+        if name in _FLAGS:
+            numbers[name] = yes_or_no(name, value)
+        elif name in _WHOLE:
             numbers[name] = whole(name, value)
         elif name in _COUNTS:
             numbers[name] = whole(name, value, 0)

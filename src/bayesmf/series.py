@@ -23,6 +23,9 @@ Place = Callable[[int], str]
 _WIDE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms")
 
 
+_NO_VALUES = (list, tuple, dict, set, frozenset, np.ndarray)
+
+
 def row_place(row: int) -> str:
     """Say where a row of in-memory data is."""
     return f"row {row} (counting from 0)"
@@ -68,7 +71,7 @@ def to_series(values: Any, what: str) -> pl.Series:
             made = _from_numpy(values, what)
         else:
             if isinstance(values, list | tuple):
-                _refuse_mixed_truth(values, what)
+                _refuse_mixture(values, what)
             made = _from_values(values)
     except InputError:
         raise
@@ -126,10 +129,12 @@ def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...
     return values
 
 
-def _refuse_mixed_truth(values: list[Any] | tuple[Any, ...], what: str) -> None:
-    """Refuse true and false among numbers, which polars would take for ones and zeros."""
+def _refuse_mixture(values: list[Any] | tuple[Any, ...], what: str) -> None:
+    """Refuse lists and the like, and truth among numbers, which polars takes for ones and zeros."""
     types = set(map(type, values)) - {type(None)}
-    if types & {bool, np.bool_} and types - {bool, np.bool_}:
+    mixed = types & {bool, np.bool_} and types - {bool, np.bool_}
+    # polars would take some of these, and break on others of them.
+    if mixed or any(issubclass(kind, _NO_VALUES) for kind in types):
         raise InputError(_explanation(values, what))
 
 
@@ -158,7 +163,7 @@ def _from_numpy(values: NDArray[Any], what: str) -> pl.Series:
 
     if values.dtype.kind in "OUT":
         listed = _unmasked(values.tolist())  # None where a value is masked
-        _refuse_mixed_truth(listed, what)
+        _refuse_mixture(listed, what)
         return _from_values(listed)
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)

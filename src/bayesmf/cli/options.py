@@ -65,6 +65,10 @@ class Parser(argparse.ArgumentParser):
             self.usage = " ".join(["%(prog)s", *needed, "[options]"])
         return super().format_help()
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help or the version; argparse would keep quiet about what could not be written."""
+        print(message, end="", file=file, flush=True)
+
     def error(self, message: str) -> NoReturn:
         near = ""
         if found := re.match(r"unrecognized arguments: .*?(--[^\s=]+)", message):

@@ -1,0 +1,83 @@
+"""What the attacks of benchmarks/attack have found, one test each, so that it stays mended."""
+
+import datetime
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError, Ratings
+from problems import planted
+
+
+@pytest.fixture(scope="module")
+def model():
+    sampler = Gibbs(epochs=4, burn_in=1)
+    return BayesianMF(2, sampler=sampler, random_state=0).fit(planted(40, 30, 600))
+
+
+def test_an_empty_field_between_tabs_is_not_passed_over(tmp_path):
+    rows = [f"{u}\t{i}\t{(u * i) % 5 + 1}\t9464454{u:02}" for u in range(1, 30) for i in range(5)]
+    rows[20] = "4\t\t15\t2\t946445455"
+    (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(InputError, match="line 21 has 5 fields instead of 4"):
+        Ratings.read(tmp_path / "a.tsv")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [np.timedelta64(3, "s"), datetime.timedelta(3), np.datetime64("2024-01-01"), [1], {1: 2}],
+)
+def test_times_and_lists_are_no_ids(model, given):
+    for ask in (
+        lambda: model.predict([1001, given], [5, 6]),
+        lambda: model.predict([given, given], [5, 6]),
+        lambda: model.recommend(given),
+        lambda: Ratings.of(([given, given], [1, 2], [3.0, 4.0])),
+    ):
+        with pytest.raises(InputError):
+            ask()
+
+
+def test_a_flag_is_a_flag():
+    for given in (np.array([True, False]), "yes", [], 1):
+        sampler = SGLD(epochs=2, shuffle_groups=given)
+        with pytest.raises(InputError, match="shuffle_groups must be True or False"):
+            BayesianMF(2, sampler=sampler).fit(planted(40, 30, 600))
+
+
+def test_broken_sparse_matrices(model):
+    scipy = pytest.importorskip("scipy.sparse")
+    broken = scipy.csr_matrix(np.arange(12.0).reshape(3, 4))
+    broken.indptr = np.array([0, 500, 2, 11], np.int32)
+    far = scipy.csr_matrix(np.arange(12.0).reshape(3, 4))
+    far.indices = far.indices + 7
+    for matrix in (broken, far):
+        before = matrix.indptr.copy(), matrix.indices.copy()
+        with pytest.raises(InputError, match="sparse matrix"):
+            Ratings.of(matrix)
+        assert np.array_equal(before[0], matrix.indptr)
+        assert np.array_equal(before[1], matrix.indices)
+
+
+def test_ragged_and_odd_things(model):
+    for ask in (
+        lambda: model.predict([[1], [2, 3]], [[5], [6, 7]]),
+        lambda: model.recommend(1001, n=np.ma.masked),
+        lambda: Ratings.of([range(3), b"7"]),
+        lambda: model.save("\ud800"),
+    ):
+        with pytest.raises(InputError) as told:
+            ask()
+        assert len(str(told.value)) < 2000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /dev/full")
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_what_could_not_be_printed_is_a_failure(argument):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "bayesmf", argument], stdout=full, stderr=subprocess.PIPE
+        )
+    assert ended.returncode == 1 and b"No space left" in ended.stderr
