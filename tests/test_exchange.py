@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import bayesmf.draws
-from bayesmf import BayesianMF, Gibbs, InputError, exchange
+from bayesmf import BayesianMF, Gibbs, InputError, exchange, folders
 from bayesmf.replacing import replacing
 from bayesmf.storage import check_writable, read_folder, write_folder
 from cli_tools import QUICK, run
@@ -57,7 +59,7 @@ def test_a_reader_beside_writers(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_processes_wait_for_each_other_and_not_for_ever(tmp_path, monkeypatch):
+def test_a_lock_that_somebody_keeps_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     code = (
         "import fcntl, os, sys, time\n"
         "handle = os.open(sys.argv[1], os.O_RDONLY)\n"
@@ -69,14 +71,18 @@ def test_processes_wait_for_each_other_and_not_for_ever(tmp_path, monkeypatch):
     try:
         assert other.stdout.readline() == b"locked\n"
         monkeypatch.setattr(exchange, "PATIENCE", 0.05)
-        with pytest.raises(InputError, match=r"Another process has kept .* locked for 0\.05 s"):
-            write_folder(tmp_path / "model", arrays(1), {"k": 1})
+        write_folder(tmp_path / "model", arrays(0), {"k": 0})  # whole without a lock, too
+        (tmp_path / LEFT).mkdir()
+        write_folder(tmp_path / "model", arrays(1), {"k": 1})
+        with replacing(tmp_path / "a.txt") as file:
+            file.write(b"all")
+        assert whole(tmp_path / "model") == 1 and (tmp_path / LEFT).exists()
     finally:
         other.kill()
         other.wait()
         other.stdout.close()
-    write_folder(tmp_path / "model", arrays(1), {"k": 1})
-    assert whole(tmp_path / "model") == 1
+    write_folder(tmp_path / "model", arrays(2), {"k": 2})
+    assert whole(tmp_path / "model") == 2 and not (tmp_path / LEFT).exists()
 
 
 @pytest.mark.parametrize("names", ["one", "two"])
@@ -101,6 +107,87 @@ def test_files_are_swept_too(tmp_path, caplog):
     assert (tmp_path / "a.txt").read_bytes() == b"one"
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
     assert caplog.text.count("removed something unfinished") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
+    with exchange.one_writer(tmp_path):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with exchange.one_writer(tmp_path) as alone:
+            assert alone
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_processes_write_files_side_by_side(tmp_path):
+    """Each is there when its writer says so, and none is told to be of a killed process."""
+    code = (
+        "import pathlib, sys; from bayesmf.replacing import check_replaceable, replacing\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "for k in range(150):\n"
+        "    check_replaceable(path)\n"
+        "    with replacing(path) as file: _ = file.write(b'%d' % k)\n"
+        "    assert path.read_bytes() == b'%d' % k\n"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, tmp_path / name], stderr=subprocess.PIPE, text=True
+        )
+        for name in ("a", "b")
+    ]
+    assert [(p.communicate(timeout=60)[1], p.returncode) for p in started] == [("", 0)] * 2
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_nothing_is_removed_through_a_link(tmp_path, monkeypatch):
+    """Not even where a folder becomes one between a look at it and its removal."""
+    mine, left = tmp_path / "mine", tmp_path / LEFT
+    mine.mkdir()
+    left.mkdir()
+    for folder in (mine, left):
+        (folder / "x.npy").write_bytes(b"years")
+    real = folders.foreign_name
+
+    def swapped(*args):
+        found = real(*args)
+        left.rename(tmp_path / "away")
+        left.symlink_to(mine)
+        return found
+
+    monkeypatch.setattr(exchange, "foreign_name", swapped)
+    exchange.sweep(tmp_path)
+    assert (mine / "x.npy").read_bytes() == b"years"
+
+
+def test_a_private_model_stays_private(tmp_path):
+    folder = tmp_path / "model"
+    write_folder(folder, arrays(0), {"k": 0})
+    for path in (*folder.iterdir(), folder):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    write_folder(folder, arrays(1), {"k": 1})
+    assert whole(folder) == 1
+    assert {stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    """A reader waits for a moment without one; after a kill in it, a sentence says where it is."""
+    monkeypatch.setattr(exchange, "exchange", lambda one, other: False)
+    folder = tmp_path / "model"
+    write_folder(folder, arrays(0), {"k": 0})
+    old = tmp_path / ".bayesmf-old-0123456789ab-model"
+    folder.rename(old)
+    threading.Timer(0.1, lambda: old.rename(folder)).start()
+    assert whole(folder) == 0
+    folder.rename(old)
+    with pytest.raises(InputError, match=rf"killed while it replaced it.*{old.name}: rename"):
+        read_folder(folder)
 
 
 def test_what_may_be_somebody_elses_stays(tmp_path, caplog):
@@ -169,7 +256,7 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
     def full(handle, at, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     bayesmf.draws._warn_once.cache_clear()
     in_memory = fit()
     assert not isinstance(in_memory.users, np.memmap)

@@ -94,7 +94,7 @@ def _single(found: dict[tuple[str, str], float]) -> Found:
     spread = values.max() - values.min()
     lost = np.abs(values - values.astype(np.float32)).max()
     if spread > 0 and lost > 0.01 * spread:
-        raise Wrong("ratings that single precision cannot tell apart")
+        raise Unclear("ratings that single precision cannot tell apart: refused by fit")
     return {pair: np.float32(rating) for pair, rating in found.items()}
 
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
 from bayesmf.foreign import cut, polars_errors, reason_of
 from bayesmf.forks import polars_is_lost
@@ -156,15 +155,8 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
 
 
 def _refuse_lost_digits(numbers: pl.Series) -> None:
-    """Refuse ratings that differ, but in digits that single precision does not have."""
     low, high = (float(x) for x in (numbers.min() or 0.0, numbers.max() or 0.0))  # type: ignore[arg-type]
-    # Less than that is dust of roundings, and they are equal.
-    differ = high - low > 1e-12 * max(abs(low), abs(high))
-    if differ and np.float32(low) == np.float32(high):
-        raise InputError(
-            f"ratings from {low:.12g} to {high:.12g} are one number in single precision, in which"
-            " they are kept: subtract their mean first."
-        )
+    refuse_lost_digits(low, high)
 
 
 def _shown(value: object) -> str:

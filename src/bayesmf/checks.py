@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,17 @@ def yes_or_no(name: str, value: Any) -> bool:
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise InputError(f"{name} must be True or False; got {shown(value)}")
+
+
+def refuse_lost_digits(low: float, high: float) -> None:
+    """Refuse ratings that differ, but in digits that single precision does not have."""
+    # Less than that is dust of roundings, and they are equal.
+    differ = high - low > 1e-12 * max(abs(low), abs(high))
+    if differ and struct.pack("f", low) == struct.pack("f", high):
+        raise InputError(
+            f"ratings from {low:.12g} to {high:.12g} are one number in single precision, in which"
+            " they are kept: subtract their mean first."
+        )
 
 
 def number_array(name: str, value: Any) -> NDArray[Any]:

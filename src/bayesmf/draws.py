@@ -231,9 +231,9 @@ def _take_room(handle: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, 0, size)
         return
-    piece = bytes(1 << 20)
-    for at in range(0, size, len(piece)):
-        os.write(handle, piece[: size - at])
+    piece, left = bytes(1 << 20), size
+    while left:
+        left -= os.write(handle, piece[:left])
 
 
 @cache

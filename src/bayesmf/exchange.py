@@ -32,7 +32,9 @@ log = logging.getLogger("bayesmf")
 FILES = re.compile(r"[a-z0-9_]+\.npy|manifest\.json|manifest\.sha256")
 HIDDEN = re.compile(r"\.bayesmf-\d+-[0-9a-f]{12}")
 # Seconds for which another process is waited for: it does nothing here but make or rename a folder.
-PATIENCE = 60.0
+PATIENCE = 10.0
+# Names of what had to step aside, before a random one and its own.
+ASIDE = ".bayesmf-old-"
 
 _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
@@ -43,22 +45,22 @@ def new_folder(target: Path) -> Iterator[Path]:
     """Make a hidden folder beside a place, and remove what is left of it in the end."""
     temporary = temporary_name(target)
     with contextlib.ExitStack() as held:
-        with one_writer(target.parent):
-            sweep(target.parent)
+        with one_writer(target.parent) as alone:
+            if alone:
+                sweep(target.parent)
             os.mkdir(temporary)
             # From here on, so that nothing can come between making and removing.
             held.callback(_clear, temporary)
             handle = _handle(temporary)
             if handle is not None:
-                held.callback(os.close, handle)
+                held.callback(_let_go, handle)
                 _lock(handle)
         yield temporary
 
 
 def _clear(temporary: Path) -> None:
     """Remove what has that name now: what was not finished, or what was replaced."""
-    # Nobody sweeps meanwhile. Should somebody else not let us in, it is swept later.
-    with contextlib.suppress(InputError, OSError), one_writer(temporary.parent):
+    with contextlib.suppress(OSError), one_writer(temporary.parent):  # nobody sweeps meanwhile
         remove_known(temporary, FILES)
 
 
@@ -79,6 +81,16 @@ def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> 
         elif not exchange(temporary, target):
             _step_aside(temporary, target)
         sync_folder(target.parent)
+        remove_known(temporary, FILES)  # what was there: here, where nobody sweeps it
+
+
+def keep_modes(temporary: Path, target: Path) -> None:
+    """Give a new folder the permissions of the one it replaces: what was private stays so."""
+    with contextlib.suppress(OSError):
+        files = stat.S_IMODE(os.lstat(target / "manifest.json").st_mode)
+        for path in temporary.iterdir():
+            path.chmod(files)
+        temporary.chmod(stat.S_IMODE(os.lstat(target).st_mode))
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -110,7 +122,7 @@ def _libc() -> ctypes.CDLL | None:
 def _step_aside(temporary: Path, target: Path) -> None:
     """Rename twice; put the old one back if the second fails."""
     # Not a name that is swept: killed here, it is the only one there is.
-    aside = target.parent / f".bayesmf-old-{secrets.token_hex(6)}"
+    aside = target.parent / f"{ASIDE}{secrets.token_hex(6)}-{target.name}"
     os.replace(target, aside)
     try:
         os.replace(temporary, target)
@@ -130,25 +142,33 @@ def _put_back(aside: Path, target: Path) -> None:
         ) from None
 
 
+def old_one(target: Path) -> Path | None:
+    """The folder that stood at a place before a process was killed while it stepped aside."""
+    with contextlib.suppress(OSError):
+        for path in target.parent.glob(f"{ASIDE}*-*"):
+            if path.name.split("-", 3)[3:] == [target.name] and is_real_folder(path):
+                return path
+    return None
+
+
 @contextlib.contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder for a moment; where folders have no locks, nobody is."""
+def one_writer(folder: Path) -> Iterator[bool]:
+    """Keep other writers out of a folder for a moment, and tell whether that was possible.
+
+    Where folders have no locks, or somebody keeps one for long (anybody may), things are done all
+    the same: they are whole without it, and only what others have left cannot be told.
+    """
     handle = _handle(folder)
     if handle is None:
-        yield
+        yield False
         return
     try:
         end = time.monotonic() + PATIENCE
-        while _lock(handle) is False:
-            if time.monotonic() > end:
-                raise InputError(
-                    f"Another process has kept {folder} locked for {PATIENCE:g} s: wait for it to "
-                    "end, or end it."
-                )
+        while (alone := _lock(handle)) is False and time.monotonic() < end:
             time.sleep(0.002)
-        yield
+        yield bool(alone)
     finally:
-        os.close(handle)
+        _let_go(handle)
 
 
 def sweep(folder: Path) -> None:
@@ -167,12 +187,13 @@ def _removed_if_left(path: Path) -> bool:
         if handle is None:
             return False
         try:
-            if not _lock(handle):
+            # Its writer may have let go of it just now, because it has its own name.
+            if not _lock(handle) or not os.path.samestat(os.lstat(path), os.fstat(handle)):
                 return False
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 os.unlink(path)
-            elif foreign_name(path, FILES) is None:
-                remove_known(path, FILES)
+            elif foreign_name(path, FILES, handle) is None:
+                remove_known(path, FILES, handle=handle)
         finally:
             os.close(handle)
     return not os.path.lexists(path)
@@ -195,6 +216,15 @@ def _handle(path: Path, folder: bool = True) -> int | None:
         return os.open(path, flags | (os.O_DIRECTORY if folder else 0))
     except PermissionError:  # one may be allowed to write where one may not look
         return None
+
+
+def _let_go(handle: int) -> None:
+    """Unlock and close: a process that was forked meanwhile has the same lock."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 def _lock(handle: int) -> bool | None:

@@ -30,6 +30,14 @@ _READ = (
 )
 
 
+_FOLDER = (
+    os.O_RDONLY
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+)
+
+
 class NotRegular(InputError):
     """There is something in a folder that is no regular file."""
 
@@ -109,7 +117,9 @@ def is_real_folder(path: Path) -> bool:
         return False
 
 
-def foreign_name(path: Path, known: re.Pattern[str]) -> str | None:
+def foreign_name(
+    path: Path, known: re.Pattern[str], handle: int | None = None, before: str = ""
+) -> str | None:
     """Name something in a folder that is not ours: a name or a kind of file we do not write.
 
     Parameters
@@ -118,51 +128,98 @@ def foreign_name(path: Path, known: re.Pattern[str]) -> str | None:
         The folder.
     known : re.Pattern
         What names of ours look like; that of a folder ends in a slash, and what is in it follows.
+    handle : int, optional
+        The same folder, open: what its name stands for by now does not matter then.
+    before : str
+        Names of the folders that this one is in.
     """
-    for name, entry in _walk(path):
-        try:
-            mode = entry.stat(follow_symlinks=False).st_mode
-        except FileNotFoundError:  # somebody who may has just removed it
-            continue
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or not known.fullmatch(name):
-            return name
+    with _opened(path, handle) as place:
+        for name, entry in _entries(place):
+            try:
+                mode = entry.stat(follow_symlinks=False).st_mode
+            except FileNotFoundError:  # somebody who may has just removed it
+                continue
+            if stat.S_ISDIR(mode):
+                if not known.fullmatch(f"{before}{name}/"):
+                    return f"{before}{name}/"
+                with contextlib.suppress(FileNotFoundError), _inside(place, name) as inside:
+                    odd = foreign_name(path / name, known, inside, f"{before}{name}/")
+                    if odd is not None:
+                        return odd
+            elif not stat.S_ISREG(mode) or not known.fullmatch(before + name):
+                return before + name
     return None
 
 
-def remove_known(path: Path, known: re.Pattern[str], last: str = "") -> None:
+def remove_known(
+    path: Path,
+    known: re.Pattern[str],
+    last: str = "",
+    handle: int | None = None,
+    before: str = "",
+) -> None:
     """Remove what is ours in a folder, and the folder if nothing is left.
 
     Parameters
     ----------
-    path, known
+    path, known, handle, before
         As for `foreign_name`.
     last : str
         A file that goes after all others.
     """
-    if not is_real_folder(path):
+    with contextlib.suppress(OSError):
+        if handle is None and not is_real_folder(path):
+            return
+        with _opened(path, handle) as place:
+            for name, entry in sorted(_entries(place), key=lambda one: one[0] == last):
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        _remove_inside(path, place, name, known, before)
+                    elif known.fullmatch(before + name):
+                        _unlink(place, name)
+        os.rmdir(path)  # of what is not empty, or no folder by now, nothing is removed
+
+
+def _remove_inside(
+    path: Path, place: int | Path, name: str, known: re.Pattern[str], before: str
+) -> None:
+    if known.fullmatch(f"{before}{name}/"):
+        with _inside(place, name) as inside:
+            remove_known(path / name, known, handle=inside, before=f"{before}{name}/")
+
+
+def _unlink(place: int | Path, name: str) -> None:
+    if isinstance(place, int):
+        os.unlink(name, dir_fd=place)
+    else:
+        os.unlink(place / name)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, handle: int | None) -> Iterator[int | Path]:
+    """A folder by its handle; by its name where the system knows no handles of folders."""
+    if handle is not None or not _BY_HANDLE:
+        yield path if handle is None else handle
         return
-    found = []
-    with contextlib.suppress(OSError):
-        found = [(name, entry) for name, entry in _walk(path) if known.fullmatch(name)]
-    found.reverse()  # from the inside to the outside
-    found.sort(key=lambda one: one[0] == last)
-    for _, entry in found:
-        with contextlib.suppress(OSError):
-            if entry.is_dir(follow_symlinks=False):
-                os.rmdir(entry.path)
-            else:
-                os.unlink(entry.path)
-    with contextlib.suppress(OSError):
-        os.rmdir(path)
+    own = os.open(path, _FOLDER)
+    try:
+        yield own
+    finally:
+        os.close(own)
 
 
-def _walk(path: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that is in a folder, by names from there; links are not followed."""
-    with os.scandir(path) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            yield f"{inside}{entry.name}/", entry
-            yield from _walk(Path(entry.path), f"{inside}{entry.name}/")
-        else:
-            yield f"{inside}{entry.name}", entry
+@contextlib.contextmanager
+def _inside(place: int | Path, name: str) -> Iterator[int | None]:
+    if not isinstance(place, int):
+        yield None
+        return
+    inside = os.open(name, _FOLDER, dir_fd=place)
+    try:
+        yield inside
+    finally:
+        os.close(inside)
+
+
+def _entries(place: int | Path) -> list[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(place) as entries:
+        return sorted(((entry.name, entry) for entry in entries), key=lambda one: one[0])

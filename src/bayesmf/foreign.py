@@ -7,6 +7,7 @@ import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 
 # More than that nobody reads, and a reason may quote all of a file.
@@ -52,6 +53,7 @@ class _Silence:
     """How many ask for it, and where the standard error of compiled code was meanwhile."""
 
     allowed = False
+    lock = threading.Lock()
     asking = 0
     before = -1
 
@@ -80,16 +82,18 @@ def hushed() -> Iterator[None]:
     if not _Silence.allowed:
         yield
         return
-    _Silence.asking += 1
-    if _Silence.asking == 1:
-        _Silence.before = os.dup(2)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 2)
-        os.close(null)
+    with _Silence.lock:
+        if _Silence.asking == 0:
+            _Silence.before = os.dup(2)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.close(null)
+        _Silence.asking += 1
     try:
         yield
     finally:
-        _Silence.asking -= 1
-        if _Silence.asking == 0:
-            os.dup2(_Silence.before, 2)
-            os.close(_Silence.before)
+        with _Silence.lock:
+            _Silence.asking -= 1
+            if _Silence.asking == 0:
+                os.dup2(_Silence.before, 2)
+                os.close(_Silence.before)

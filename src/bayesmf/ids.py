@@ -184,6 +184,8 @@ class IdMap:
         import polars as pl
 
         if self._strings is not None:
+            if len(rows) < len(self):
+                return pl.Series(self._strings.take(rows).to_list(), dtype=pl.String)
             return pl.Series(self._strings.to_list(), dtype=pl.String).gather(rows)
         return pl.Series(self.ids[rows])
 

@@ -65,6 +65,10 @@ class Journal:
         remove_known(self.folder, self._but(_LOCK), last=_NAME)
         remove_known(self.folder, self._known)
 
+    def remove_some(self, names: str) -> None:
+        """Remove those files of the job whose names match; others stay."""
+        remove_known(self.folder, re.compile(f"(?=(?:{names})$)(?:{self._known.pattern})"))
+
     def _but(self, *names: str) -> re.Pattern[str]:
         kept = "|".join(map(re.escape, names))
         return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
@@ -130,14 +134,29 @@ def only_one(
     except ImportError:  # Windows
         yield
         return
-    with _open_own(folder / _LOCK, os.O_RDWR | os.O_CREAT) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                f"Another process is at work in {folder}: wait for it to end, or end it."
-            ) from None
-        yield
+    while True:
+        with _open_own(folder / _LOCK, os.O_RDWR | os.O_CREAT) as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"Another process is at work in {folder}: wait for it to end, or end it."
+                ) from None
+            if not _is_at(stream, folder / _LOCK):
+                continue  # whoever had it has just removed it with all the rest
+            try:
+                yield
+            finally:
+                fcntl.flock(stream, fcntl.LOCK_UN)  # of a process forked meanwhile, too
+            return
+
+
+def _is_at(stream: Any, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -286,9 +285,7 @@ class Packing:
             self._note("code", levels=levels, cuts=cuts, ratings=offset)
             self.progress(0, offset, "sorting by item")
         # From here on nobody reads them.
-        shutil.rmtree(self.user_runs.folder, ignore_errors=True)
-        for file in self.journal.folder.glob("value.*"):
-            file.unlink()
+        self.journal.remove_some(r"users/.*|value\.\d+")
 
     # -- the list by item --------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from bayesmf.packed_parts import LISTS, SIDES, packed_expected
 from bayesmf.places import as_folder
 from bayesmf.row_lists import Origin, RowLists
 from bayesmf.storage import open_folder
-from bayesmf.verifying import check_all, close_all
+from bayesmf.verifying import check_all
 
 
 class PackedRatings:
@@ -77,19 +77,13 @@ class PackedRatings:
         verify
             Whether to compare the checksums of all files now.
         """
-        return cls._open(path, look=True, verify=verify)
-
-    @classmethod
-    def _open(cls, path: str | os.PathLike[str], look: bool, verify: bool) -> PackedRatings:
-        """As `open`; without a look where somebody else has looked at these very files."""
         self = cls.__new__(cls)
         self.path, self._verified = as_folder(path), verify
         _refuse_unfinished(self.path)
         arrays, meta, claims, self._digest = open_folder(self.path, PACKED, packed_expected, "c")
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
-        check_all(claim for claim in claims.values() if look or verify)
-        close_all(claims.values())
+        check_all(claims.values())
         self._load(arrays, meta)
         return self
 
@@ -106,7 +100,8 @@ class PackedRatings:
     @property
     def origin(self) -> Origin:
         """Where they are, and which they are: for processes that open them again."""
-        return Origin(os.path.realpath(self.path), self._digest, this_machine())
+        place = os.path.realpath(self.path)
+        return Origin(place, self._digest, this_copy(place))
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -151,13 +146,19 @@ def work_folder(path: Path) -> Path:
     return path.parent / f".{path.name}.packing"
 
 
-def this_machine() -> str:
-    """Tell machines apart, and starts of one: what was read on one may not be so on another."""
+def this_copy(folder: str) -> str:
+    """Tell copies of a folder apart, on other machines or in containers of one: the one that was
+    read may be sound, and another damaged."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+            machine = file.read().strip()
     except (OSError, ValueError):
-        return platform.node()
+        machine = platform.node()
+    try:
+        found = os.stat(Path(folder) / MANIFEST)
+    except OSError:
+        return machine
+    return f"{machine} {found.st_dev} {found.st_ino}"
 
 
 def _refuse_unfinished(folder: Path) -> None:

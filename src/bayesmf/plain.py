@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.series import (
     Place,
-    _explanation,
-    _from_pandas,
-    _refuse_no_column,
+    explanation,
+    from_pandas,
+    refuse_no_column,
     row_place,
     to_series,
 )
@@ -72,8 +72,8 @@ def plain_column(values: Any, what: str) -> NDArray[Any] | Sequence[Any]:
         found: NDArray[Any] | list[Any]
         found = values.to_list() if _needs_list(values) else values.to_numpy()
         return found
-    _refuse_no_column(values, what)
-    values = _from_pandas(values, what)
+    refuse_no_column(values, what)
+    values = from_pandas(values, what)
     if isinstance(values, np.ndarray):
         listed = isinstance(values, np.ma.MaskedArray) or values.dtype.kind in "OUT"
         return values.tolist() if listed else values
@@ -98,9 +98,16 @@ def _of_array(values: NDArray[Any], what: str, place: Place) -> Integers:
     if kind == "u":
         bad = values > np.uint64(_INT64.max)
     else:
+        whole = 2.0 ** (np.finfo(values.dtype).nmant + 1)
         values = values.astype(np.float64, copy=False)
         if (missing := np.isnan(values)).any():
             raise InputError(f"The {what} at {place(int(missing.argmax()))} is missing.")
+        if (far := np.isfinite(values) & (np.abs(values) > whole)).any():
+            row = int(far.argmax())
+            raise InputError(
+                f"The {what} {values[row]:.0f} at {place(row)} is a float, which cannot tell"
+                f" integers above {whole:.0f} apart: pass ids as integers or as text."
+            )
         bad = (values != np.floor(values)) | (values >= 2.0**63) | (values < -(2.0**63))
     if bad.any():
         row = int(bad.argmax())
@@ -130,7 +137,7 @@ def _of_list(values: Sequence[Any], what: str, place: Place) -> Integers | Strin
         return np.array([_whole(v, what, place, row) for row, v in enumerate(values)], np.int64)
     if len(kinds) == 1 or all(issubclass(kind, _TRUTH) for kind in kinds):
         raise InputError(_no_ids(kinds.pop().__name__, what, place))
-    raise InputError(_explanation(values, what))
+    raise InputError(explanation(values, what))
 
 
 _TRUTH = (bool, np.bool_)

@@ -52,8 +52,9 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
     with writing(path):
         target = _target(path)
         part = temporary_name(target)
-        with one_writer(target.parent):
-            sweep(target.parent)
+        with one_writer(target.parent) as alone:
+            if alone:
+                sweep(target.parent)
             file = _created(part)
             keep_from_sweeping(file)
         try:
@@ -62,7 +63,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, target)
+                os.replace(part, target)  # before it is closed: until then nobody sweeps it
         except BaseException:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -74,8 +75,9 @@ def check_replaceable(path: PathLike) -> None:
     """Refuse now what could not be written later; nothing is left behind."""
     with writing(path):
         part = temporary_name(_target(path))
-        _created(part).close()
-        part.unlink()
+        with one_writer(part.parent):
+            _created(part).close()
+            part.unlink()
 
 
 @contextlib.contextmanager

@@ -20,11 +20,11 @@ _SLOT_BITS = 10
 
 
 class Origin(NamedTuple):
-    """The folder of packed ratings that lists are mapped from, its digest, and who has read it."""
+    """The folder of packed ratings that lists are mapped from, its digest, and which copy it is."""
 
     folder: str
     digest: str
-    machine: str
+    copy: str
 
 
 @dataclass(frozen=True)

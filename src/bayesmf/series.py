@@ -62,8 +62,8 @@ def to_series(values: Any, what: str) -> pl.Series:
 
     if isinstance(values, pl.Series):
         return refuse_odd(values, what)
-    _refuse_no_column(values, what)
-    values = _from_pandas(values, what)
+    refuse_no_column(values, what)
+    values = from_pandas(values, what)
     if isinstance(values, list | tuple):
         values = _unmasked(values)
     try:
@@ -77,7 +77,7 @@ def to_series(values: Any, what: str) -> pl.Series:
         raise
     except polars_errors(TypeError, ValueError, OverflowError, AttributeError, IndexError):
         listed = values.tolist() if isinstance(values, np.ndarray) else values
-        raise InputError(_explanation(listed, what)) from None
+        raise InputError(explanation(listed, what)) from None
     return refuse_odd(made, what)
 
 
@@ -86,7 +86,7 @@ def first_true(mask: pl.Series) -> int:
     return int(mask.fill_null(False).arg_max() or 0)
 
 
-def _refuse_no_column(values: Any, what: str) -> None:
+def refuse_no_column(values: Any, what: str) -> None:
     # polars would take a string for the name of an empty column, and a set has no order.
     if values is None or isinstance(values, str | bytes | bytearray | Set | Mapping):
         raise InputError(
@@ -135,10 +135,10 @@ def _refuse_mixture(values: list[Any] | tuple[Any, ...], what: str) -> None:
     mixed = types & {bool, np.bool_} and types - {bool, np.bool_}
     # polars would take some of these, and break on others of them.
     if mixed or any(issubclass(kind, _NO_VALUES) for kind in types):
-        raise InputError(_explanation(values, what))
+        raise InputError(explanation(values, what))
 
 
-def _from_pandas(values: Any, what: str) -> Any:
+def from_pandas(values: Any, what: str) -> Any:
     """What pandas holds, as a list or a NumPy array; anything else as it is."""
     pandas = sys.modules.get("pandas")  # whoever has such a column has imported it
     if pandas is None:
@@ -203,7 +203,7 @@ def _from_values(values: Any) -> pl.Series:
         return pl.Series(values, dtype=pl.Float64)
 
 
-def _explanation(values: Any, what: str) -> str:
+def explanation(values: Any, what: str) -> str:
     """Say which value keeps a column from being of one type."""
     kind = ""
     for row, value in enumerate(values if isinstance(values, Iterable) else ()):

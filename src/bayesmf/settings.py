@@ -57,7 +57,7 @@ def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -
     if max_draws is None:
         if isinstance(sampler, Gibbs):  # which keeps conditional means as well
             per_draw *= 2
-        max_draws = int(np.clip(DRAW_BYTES // per_draw, 8, MAX_DRAWS))
+        max_draws = int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
     return Settings(
         sampler=sampler,
         prior=prior,
@@ -97,11 +97,11 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
         )
 
 
-def least_bytes(n_factors: int | None, n_users: int, n_items: int, n_ratings: int) -> int:
-    """What a saved model takes on the disk at least: a few draws, and which items were rated."""
-    shape = DataShape(n_ratings, n_users, n_items, busy=0)
+def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n: int) -> int:
+    """What a saved model takes on the disk at least: some draws, and which items were rated."""
+    shape = DataShape(n, n_users, n_items, busy=0)
     width = default_factors(shape) if n_factors is None else n_factors
-    return 4 * (n_ratings + FEWEST_DRAWS * width * (n_users + n_items))
+    return 4 * (n + draws * width * (n_users + n_items))
 
 
 def memory_bytes() -> int | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayesmf.batches import Block, Stripe, TrainingData, make_block
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
-from bayesmf.packed import PackedRatings, this_machine
+from bayesmf.packed import PackedRatings, this_copy
 from bayesmf.row_lists import Origin
 from bayesmf.worker import HeldBlock
 
@@ -25,10 +25,10 @@ from bayesmf.worker import HeldBlock
 def open_origin(origin: Origin) -> PackedRatings:
     """The folder as it is on this machine, which must be the one the driver has.
 
-    The driver has read every byte of it; on another machine that is done again, once a process.
+    Its numbers are looked at, once a process. Its bytes were compared with their checksums by the
+    driver; on another machine, or in another container, that is done again.
     """
-    elsewhere = this_machine() != origin.machine
-    packed = PackedRatings._open(origin.folder, look=elsewhere, verify=elsewhere)
+    packed = PackedRatings.open(origin.folder, verify=this_copy(origin.folder) != origin.copy)
     if packed.origin.digest != origin.digest:
         raise InputError(f"{origin.folder} holds other ratings here than on the driver's machine")
     return packed

@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
-from bayesmf.exchange import FILES, new_folder, one_writer, put_in_place
+from bayesmf.exchange import FILES, keep_modes, new_folder, old_one, one_writer, put_in_place
 from bayesmf.folders import Folder, foreign_name
 from bayesmf.manifests import DIGEST as DIGEST
 from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
@@ -97,6 +98,7 @@ def write_folder(
         new_folder(target) as temporary,
     ):
         digest = _fill(temporary, arrays, plain_meta, kind)
+        keep_modes(temporary, target)
         put_in_place(temporary, target, lambda: _refuse_foreign(path, target, kind))
     return digest
 
@@ -322,7 +324,16 @@ def open_folder(
     place = as_folder(path)
     for left in reversed(range(_TRIES)):
         if not os.path.lexists(place):
-            raise InputError(f"There is no {kind.noun} folder {place}: check the path.")
+            old = old_one(place)
+            if old is None:
+                raise InputError(f"There is no {kind.noun} folder {place}: check the path.")
+            if left == 0:
+                raise InputError(
+                    f"There is no {kind.noun} folder {place}: a process was killed while it "
+                    f"replaced it, and the one before is {old}: rename that to {place.name}."
+                )
+            time.sleep(0.01)  # where names cannot be exchanged, there is a moment without
+            continue
         if not place.is_dir():
             raise InputError(
                 f"{place} is not a folder: give the folder the {kind.noun} was saved to."

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
 from bayesmf.forks import check_polars
 from bayesmf.plain import id_column, plain_column
@@ -34,6 +35,11 @@ def checked_columns(found: Mapping[str, Any], place: Place) -> dict[str, Any]:
 
 def _ratings(column: Any, place: Place) -> NDArray[np.float64]:
     values = plain_column(column, "rating")
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "iufb" and len(values):
+        raise InputError(
+            f"{place(0)}: the rating {str(values[0])!r} is {values.dtype}, not a number; is the"
+            " rating in another column?"
+        )
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
         numbers = values.astype(np.float64)
     else:
@@ -53,6 +59,8 @@ def _ratings(column: Any, place: Place) -> NDArray[np.float64]:
             f"{place(row)}: rating {values[row]!r} is not a number that can be used; ratings are"
             " finite numbers."
         )
+    if len(numbers):
+        refuse_lost_digits(float(numbers.min()), float(numbers.max()))
     return numbers
 
 
@@ -74,6 +82,12 @@ def _seconds(column: Any, place: Place) -> NDArray[np.int64]:
         raise InputError(
             f"{place(int((~np.isfinite(values)).argmax()))}: the timestamp is missing; leave"
             " timestamps out with columns={'timestamp': None}."
+        )
+    far = values.dtype.kind in "uf" and len(values) and float(np.abs(values).max()) >= 2.0**63
+    if far or values.dtype.kind not in "iufM":
+        raise InputError(
+            f"{place(0)}: the timestamps are no numbers of seconds that can be kept; leave them out"
+            " with columns={'timestamp': None}."
         )
     if values.dtype.kind == "M":
         values = values.astype("datetime64[s]")

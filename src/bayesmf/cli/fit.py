@@ -133,7 +133,8 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
             )
     train = packed or ratings
     assert train is not None
-    check_writable(args.out, least_bytes(args.factors, train.n_users, train.n_items, len(train)))
+    sizes = train.n_users, train.n_items, len(train)
+    check_writable(args.out, least_bytes(args.factors, _least_draws(args), *sizes))
     _fit(model, train, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
     save(model, args.out)
@@ -149,6 +150,14 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
         print_json(_result(args, model, scores))
     else:
         _tell(args, model, scores)
+
+
+def _least_draws(args: argparse.Namespace) -> int:
+    """Arrays of rows that a model has at least; Gibbs keeps conditional means beside draws."""
+    if args.sampler == "sgd":
+        return 1
+    draws = min(16, args.max_draws or 16)
+    return draws * (2 if args.sampler in ("auto", "gibbs") else 1)
 
 
 def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
