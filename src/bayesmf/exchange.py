@@ -194,9 +194,10 @@ def _removed_if_left(path: Path) -> bool:
                 os.unlink(path)
             elif foreign_name(path, FILES, handle) is None:
                 remove_known(path, FILES, handle=handle)
+            return not os.path.lexists(path)
         finally:
             os.close(handle)
-    return not os.path.lexists(path)
+    return False
 
 
 def keep_from_sweeping(file: BinaryIO) -> None:
