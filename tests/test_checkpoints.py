@@ -120,6 +120,8 @@ def test_how_often(tmp_path, monkeypatch):
     assert rounds_written(1e9, 0.0) == [40]  # at the end always
 
 
+SAMPLER = Gibbs(n_chains=2, epochs=9, burn_in=3)
+
 # -- damage -------------------------------------------------------------------------------------
 
 
@@ -130,6 +132,11 @@ class Unasked:
         return {name: Expected(array.dtype, array.shape, ANY) for name, array in arrays.items()}
 
     batch = chain
+
+
+def first_of(folder):
+    """What the checkpoints of a run's first chain say that they are of."""
+    return f"{storage.open_folder(folder / 'run', ck.RUN).digest} 0"
 
 
 def _flip(path, at):
@@ -151,7 +158,7 @@ def test_any_flipped_bit_is_noticed(stopped, tmp_path, caplog):
         shutil.copytree(chain, copy)
         _flip(copy / path.relative_to(chain), int(rng.integers(1 << 20)))
         caplog.clear()
-        folder = ck.ChainFolder(copy, 2)
+        folder = ck.ChainFolder(copy, 2, first_of(stopped))
         if path.parent in (newest, last):
             loaded = folder.load(Unasked())
             assert loaded.plain["t"] == folder.newest == int(before.name[6:])
@@ -182,13 +189,39 @@ def test_the_one_before_serves_when_the_newest_is_damaged(stopped, reference, ca
     assert run_kept(stopped, resume=True) == reference
 
 
+@pytest.mark.parametrize("other", ["another run", "another chain"])
+def test_a_chain_in_the_place_of_another_is_noticed(stopped, tmp_path, other):
+    source = stopped
+    if other == "another run":
+        source = tmp_path / "other"
+        with pytest.raises(Killed):
+            run_kept(source, settings_of(SAMPLER, seed=5), engine=Dying(Serial(), 220))
+    chain = source / ("chain-0" if other == "another run" else "chain-1")
+    shutil.rmtree(stopped / "chain-0")
+    shutil.copytree(chain, stopped / "chain-0")
+    with pytest.raises(InputError, match="sound"):
+        run_kept(stopped, resume=True)
+
+
+@pytest.mark.parametrize("name", ["chain-0", "run"])
+def test_links_in_the_place_of_folders_are_not_followed(stopped, tmp_path, name):
+    away = tmp_path / "away"
+    (stopped / name).rename(away)
+    (away / "draws-thesis").mkdir()
+    (stopped / name).symlink_to(away)
+    before = names(away)
+    with pytest.raises(InputError, match=f"'{name}', which is no checkpoint"):
+        run_kept(stopped, resume=True)
+    assert names(away) == before
+
+
 def test_a_batch_in_the_place_of_another_is_noticed(stopped, tmp_path):
     folder = stopped / "chain-0"
     first, second, *_ = sorted(folder.glob("draws-*"))
     for path in first.iterdir():
         shutil.copy(second / path.name, path)
     with pytest.raises(InputError, match="sound"):
-        ck.ChainFolder(folder, 2).load(Unasked())
+        ck.ChainFolder(folder, 2, first_of(stopped)).load(Unasked())
 
 
 def test_what_a_killed_process_left_is_swept_away(stopped, reference):

@@ -266,7 +266,7 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
 
 def test_room_for_a_model_is_looked_for_before_it_is_made(tmp_path, monkeypatch):
     check_writable(tmp_path / "model", room=10)
-    with pytest.raises(InputError, match=r"takes some [\d,]+ MB and there are [\d,]+ MB free"):
+    with pytest.raises(InputError, match=r"takes at least [\d,.]+ MB and there are [\d,.]+ MB"):
         check_writable(tmp_path / "model", room=10**18)
     assert os.listdir(tmp_path) == []
 

@@ -74,6 +74,9 @@ FORGED = {
     "seen as another type": ("seen_items", lambda a: a.astype(np.int64)),
     "seen as a table": ("seen_items", lambda a: a.reshape(2, -1)),
     "users not finite": ("users", set_at((0, 0, 0), NAN)),
+    "users too large": ("users", set_at((0, 0, 0), 3e38)),
+    "precisions too large": ("item_lambda", lambda a: a * 1e30),
+    "tau too small": ("tau", set_at(0, 1e-300)),
     "last item not finite": ("items", set_at((-1, -1, -1), INF)),
     "means not finite": ("item_means", set_at((-1, -1, -1), -INF)),
     "users turned": ("users", lambda a: np.ascontiguousarray(a.transpose(0, 2, 1))),
@@ -131,6 +134,7 @@ META = {
     "history of numbers": lambda m: m["meta"].update(history=[1, 2]),
     "history of lists": lambda m: m["meta"].update(history=[[]] * 13),
     "infinite center": lambda m: m["meta"]["units"].update(center=INF),
+    "huge scale": lambda m: m["meta"]["units"].update(scale=1e99),
     "huge center": lambda m: m["meta"]["units"].update(center=10**400),
     "entry of another type": lambda m: m["arrays"].update(tau=[]),
     "shape of text": lambda m: m["arrays"]["tau"].update(shape=["8"]),
@@ -244,6 +248,24 @@ def test_a_fit_verifies_what_was_not_verified(packed):
         refused(BayesianMF(2, sampler=sampler).fit, ratings, "by_user_value.npy does not have the")
     (packed / "by_user_value.npy").write_bytes(good)
     BayesianMF(2, sampler=sampler).fit(again)
+
+
+def test_what_is_learnt_from_is_what_was_verified(packed):
+    """Not what was opened before it was mended, nor what was changed after a fit."""
+    file, sampler = packed / "by_user_value.npy", Gibbs(epochs=3, burn_in=1)
+    good = file.read_bytes()
+    expected = BayesianMF(2, sampler=sampler, random_state=0).fit(packed).posterior_.draws.users
+    raw = bytearray(good)
+    raw[200] = 1 if raw[200] != 1 else 2
+    file.unlink()
+    file.write_bytes(raw)
+    opened = PackedRatings.open(packed)
+    file.unlink()
+    file.write_bytes(good)
+    found = BayesianMF(2, sampler=sampler, random_state=0).fit(opened).posterior_.draws.users
+    assert np.array_equal(found, expected)
+    file.write_bytes(raw)
+    refused(BayesianMF(2, sampler=sampler).fit, opened, "by_user_value.npy does not have the")
 
 
 def test_moments_far_above_the_spread(tmp_path):
@@ -365,6 +387,7 @@ PLAIN = {
     "room for everything": lambda c: c.update(room=10**12),
     "batches elsewhere": lambda c: c.update(batches=[["../../run", "0" * 64, 1]]),
     "batches of another form": lambda c: c.update(batches=[["draws"]]),
+    "errors of text": lambda c: c["chain"].update(since_epoch=["0x1p+3", "0x1p+900"]),
     "no keeping": lambda c: c["chain"].update(keeping={}),
     "a list of listeners": lambda c: c["chain"].update(listeners=[]),
 }

@@ -26,7 +26,7 @@ from bayesmf.checks import whole, yes_or_no
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
 from bayesmf.exchange import FILES, HIDDEN
-from bayesmf.folders import foreign_name, remove_known
+from bayesmf.folders import foreign_name, is_real_folder, remove_known
 from bayesmf.identity import difference
 from bayesmf.journal import only_one
 from bayesmf.places import (
@@ -97,16 +97,16 @@ def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """The run in the folder, None if there is none yet; refuse now what could not be used later."""
     folder = as_folder(checkpoint.folder)
     with as_input_error(folder):
-        with made_parents(folder, keep=False):  # the only way to know is to try
-            probe = temporary_name(folder / _RUN)
-            os.mkdir(probe)
-            os.rmdir(probe)
         present = sorted(os.listdir(folder)) if folder.exists() else []
-    if foreign := [name for name in present if not _OURS.fullmatch(name)]:
+    if foreign := [name for name in present if not _is_ours(folder / name)]:
         raise InputError(
             f"{folder} also holds {foreign[0]!r}, which is no checkpoint: choose a folder of its "
             "own for checkpoint (--checkpoint)"
         )
+    with as_input_error(folder), made_parents(folder, keep=False):  # the only way is to try
+        probe = temporary_name(folder / _RUN)
+        os.mkdir(probe)
+        os.rmdir(probe)
     begun = [name for name in present if name == _RUN or name.startswith("chain-")]
     if not begun:
         return None
@@ -116,6 +116,13 @@ def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
             "(--resume), or choose another folder"
         )
     return read_folder(folder / _RUN, RUN)[1]
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether something in the folder may be of a run: folders are folders, and no links to any."""
+    if not _OURS.fullmatch(path.name):
+        return False
+    return is_real_folder(path) or (path.is_file() and not path.is_symlink())
 
 
 @contextlib.contextmanager
@@ -138,8 +145,9 @@ def opened(checkpoint: Checkpoint, here: dict[str, Any]) -> Iterator[list[ChainF
                 "settings, or choose another folder"
             )
         _sweep(folder)
+        run = open_folder(folder / _RUN, RUN).digest
         yield [
-            ChainFolder(folder / f"chain-{number}", checkpoint.keep)
+            ChainFolder(folder / f"chain-{number}", checkpoint.keep, f"{run} {number}")
             for number in range(here["sampler"].get("n_chains", 1))
         ]
 
@@ -164,8 +172,8 @@ class Loaded(NamedTuple):
 class ChainFolder:
     """The checkpoints of one chain."""
 
-    def __init__(self, path: Path, keep: int) -> None:
-        self._path, self._keep = path, keep
+    def __init__(self, path: Path, keep: int, of: str = "") -> None:
+        self._path, self._keep, self._of = path, keep, of
         self._batches: list[Batch] = []  # with all draws that are on the disk, in order
         self._selections = 0
         self._named: dict[int, set[str]] = {}  # batches by the rounds of checkpoints
@@ -183,7 +191,12 @@ class ChainFolder:
         """Write a checkpoint after t rounds; after an InputError the earlier ones are there."""
         try:
             self._write_draws(store, chain)
-            meta = {"chain": plain, "room": store.room(chain), "batches": self._batches}
+            meta = {
+                "chain": plain,
+                "room": store.room(chain),
+                "batches": self._batches,
+                "of": self._of,  # which run, and which of its chains
+            }
             write_folder(self._round(t), arrays, meta, CHAIN)
             self._named[t] = {batch.name for batch in self._batches}
         finally:
@@ -207,7 +220,7 @@ class ChainFolder:
         used = {batch.name for batch in self._batches}.union(*self._named.values())
         with contextlib.suppress(OSError):
             for name in os.listdir(self._path):
-                if name.startswith("draws-") and name not in used:
+                if _BATCH.fullmatch(name) and name not in used:
                     _remove(self._path / name)
 
     def load(self, expecting: Expecting) -> Loaded | None:
@@ -240,6 +253,8 @@ class ChainFolder:
         return found
 
     def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
+        if meta.get("of", self._of) != self._of:
+            raise InputError(f"The checkpoint {self._round(t)} is of another run or chain; {CURE}.")
         if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
             raise InputError(f"The checkpoint {self._round(t)} is not what its name says; {CURE}.")
 

@@ -27,9 +27,14 @@ class Rule(NamedTuple):
 
 
 FINITE = Rule(lambda piece, _: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
+# Of a model: numbers that sums of products of them stay finite with, in their precision.
+USABLE = Rule(
+    lambda piece, _: bool(np.abs(piece).max() < (1e18 if piece.itemsize == 4 else 1e25)),
+    "holds numbers that are not finite, or too large to be computed with",
+)
 POSITIVE = Rule(
-    lambda piece, _: bool(((piece > 0) & (piece < np.inf)).all()),
-    "holds numbers that are not positive",
+    lambda piece, _: bool(((piece > 1e-25) & (piece < 1e25)).all()),
+    "holds numbers that are not positive, or too small or too large to be computed with",
 )
 ASCENDING = Rule(
     lambda piece, before: (before is None or piece[0] >= before) and _ascends(piece),
@@ -57,7 +62,7 @@ class Expected(NamedTuple):
 
     dtype: Any
     shape: tuple[int, ...]
-    rule: Rule = FINITE
+    rule: Rule = USABLE
 
 
 def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str:
@@ -147,7 +152,7 @@ def _is(value: Any, word: str | None) -> bool:
     if word == WHOLE:
         return type(value) is int and abs(value) < 1 << 63
     if word == NUMBER:
-        return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+        return type(value) in (int, float) and abs(value) < 1e100 and math.isfinite(value)
     if word == TEXT:
         return isinstance(value, str)
     if word == FLAG:

@@ -62,7 +62,8 @@ class CallbackWarning(UserWarning):
 def warn(sentence: str, category: type[Warning]) -> None:
     """Warn whoever called into the package, however deep inside of it this is."""
     level, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
+    ours = ("bayesmf", "numba")  # which calls back into us while it compiles
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in ours:
         level, frame = level + 1, frame.f_back
     warnings.warn(cut_long(sentence), category, stacklevel=level)
 

@@ -76,6 +76,7 @@ def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> 
     """
     with one_writer(target.parent):
         allowed()
+        _keep_modes(temporary, target)
         if not os.path.lexists(target):
             os.replace(temporary, target)
         elif not exchange(temporary, target):
@@ -84,7 +85,7 @@ def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> 
         remove_known(temporary, FILES)  # what was there: here, where nobody sweeps it
 
 
-def keep_modes(temporary: Path, target: Path) -> None:
+def _keep_modes(temporary: Path, target: Path) -> None:
     """Give a new folder the permissions of the one it replaces: what was private stays so."""
     with contextlib.suppress(OSError):
         files = stat.S_IMODE(os.lstat(target / "manifest.json").st_mode)

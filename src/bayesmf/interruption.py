@@ -26,6 +26,8 @@ AGAIN_AFTER = 0.05
 Meaning = Callable[[int], BaseException | None]
 # How the program ends, once there is one.
 _LEAVE: list[Callable[[BaseException], NoReturn]] = []
+# The signal that came last: a library may raise an exception of its own in the place of ours.
+LAST: list[int] = []
 
 
 class Ended(KeyboardInterrupt):
@@ -155,6 +157,7 @@ def _handled_by(means: Meaning, signals: Sequence[signal.Signals] = SIGNALS) -> 
         return
 
     def come(signum: int, frame: FrameType | None) -> None:
+        LAST[:] = [signum]
         error = means(signum)
         if error is None:
             return

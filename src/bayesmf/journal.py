@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import stat
@@ -20,6 +21,8 @@ from bayesmf.errors import InputError
 from bayesmf.exchange import one_writer
 from bayesmf.folders import Folder, foreign_name, is_real_folder, remove_known
 from bayesmf.places import sync_folder
+
+log = logging.getLogger("bayesmf")
 
 _NAME = "journal"
 _LOCK = "lock"
@@ -49,6 +52,10 @@ class Journal:
         lines = read_notes(folder)
         self.notes: list[dict[str, Any]] = lines[1:]
         if lines[:1] != [self._job]:
+            if lines:
+                log.warning(
+                    "removed what another job, which was not finished, had left in %s", folder
+                )
             self.restart()
         else:
             # A line that was cut short by a crash must not be continued.
@@ -173,10 +180,23 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
     if foreign is None and (begun or _is_of(folder, kind)):
         return
     what = "no notes of unfinished work" if foreign is None else repr(foreign)
+    if foreign is None and _is_older(folder):
+        raise InputError(f"{folder} holds unfinished work of an older bayesmf: remove it.")
     raise InputError(
         f"{folder} holds {what}, so it is not ours alone and nothing in it is touched: move it"
         " away, or choose another place for the result."
     )
+
+
+def _is_older(folder: Path) -> bool:
+    """Whether there is a job of the time before jobs told their kind."""
+    with (
+        contextlib.suppress(OSError, ValueError, InputError, RecursionError),
+        Folder(folder) as own,
+    ):
+        job = json.loads(own.read(_NAME, _MOST_BYTES).split(b"\n")[0])
+        return isinstance(job, dict) and {"version", "files", "chunk", "stretch"} <= set(job)
+    return False
 
 
 def _is_of(folder: Path, kind: str) -> bool:

@@ -86,8 +86,8 @@ def _check_version(folder: Path, version: object, kind: Kind) -> None:
         )
     if version < kind.version:
         raise InputError(
-            f"The {kind.noun} in {folder} has the old format version {version}, this bayesmf reads "
-            f"{kind.version}: {kind.cure.rpartition(' or ')[2]}."
+            f"{folder} is a {kind.noun} folder of the old format version {version}, this bayesmf "
+            f"reads {kind.version}: {kind.cure.rpartition(' or ')[2]} (pack --overwrite)."
         )
 
 

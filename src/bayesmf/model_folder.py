@@ -56,13 +56,15 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     arrays, meta, claims, _ = storage.open_folder(path, expects=model_expected, mode=mode)
     if not verify:  # digests, that is: numbers are looked at all the same
         claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
+    # What is mapped is looked at beside other work; what was read is looked at while it is there.
+    later = LARGE if mmap else ()
     try:
-        check_all(claims[name] for name in claims if name not in LARGE)
+        check_all(claims[name] for name in claims if name not in later)
         model, found = _made(kind, path, arrays, meta)
     except BaseException:
         close_all(claims.values())
         raise
-    large = [claims[name] for name in LARGE if name in claims]
+    large = [claims[name] for name in later if name in claims]
     model._found = found._replace(verification=Verification(large))
     return model
 

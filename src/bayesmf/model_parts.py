@@ -12,11 +12,11 @@ from bayesmf.contents import (
     ANY,
     ANYTHING,
     ASCENDING,
-    FINITE,
     FLAG,
     NUMBER,
     POSITIVE,
     TEXT,
+    USABLE,
     WHOLE,
     Expected,
     Rule,
@@ -54,7 +54,9 @@ def check_meta(meta: dict[str, Any]) -> None:
     """Raise ValueError where the meta data of a model are not of the types they must be."""
     check_plain(meta, _META, "meta")
     units = meta["units"]
-    if units["n_factors"] < 1 or units["scale"] <= 0 or units["low"] > units["high"]:
+    # Squares of these are computed with in single precision.
+    large = max(abs(units[name]) for name in ("center", "scale", "low", "high")) > 1e19
+    if units["n_factors"] < 1 or units["scale"] <= 0 or units["low"] > units["high"] or large:
         raise ValueError("meta.units are not those of ratings")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
         raise ValueError(f"meta.params.{extra[0]} is no parameter of a model")
@@ -69,7 +71,7 @@ def draws_expected(
 ) -> dict[str, Expected]:
     """What arrays of draws must be, their number being that of `tau`."""
     n = arrays["tau"].size
-    Lambda = Expected("f8", (n, *Lambda_shape), FINITE if len(Lambda_shape) == 2 else POSITIVE)
+    Lambda = Expected("f8", (n, *Lambda_shape), USABLE if len(Lambda_shape) == 2 else POSITIVE)
     mu = Expected("f8", (n, width))
     expected = {
         "users": Expected("f4", (n, n_users, width)), "items": Expected("f4", (n, n_items, width)),

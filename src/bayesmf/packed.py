@@ -59,6 +59,7 @@ class PackedRatings:
     high: float
     _digest: str
     _verified: bool
+    _stamp: list[tuple[str, int, int, int]]
 
     def __init__(self) -> None:
         raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder).")
@@ -83,18 +84,18 @@ class PackedRatings:
         arrays, meta, claims, self._digest = open_folder(self.path, PACKED, packed_expected, "c")
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
+        self._stamp = _stamp(self.path)
         check_all(claims.values())
         self._load(arrays, meta)
         return self
 
     def verified(self) -> PackedRatings:
         """Give the ratings once their checksums were compared, now if that was not done before."""
-        if self._verified:
-            return self
-        again = PackedRatings.open(self.path, verify=True)
-        if again._digest != self._digest:
-            raise InputError(f"{self.path} holds other ratings than before: open it again.")
-        self._verified = True
+        if not self._verified or self._stamp != _stamp(self.path):
+            again = PackedRatings.open(self.path, verify=True)
+            if again._digest != self._digest:
+                raise InputError(f"{self.path} holds other ratings than before: open it again.")
+            vars(self).update(vars(again))  # what was verified, and not what was opened before
         return self
 
     @property
@@ -139,6 +140,15 @@ class PackedRatings:
         self.by_user, self.by_item = (
             RowLists(*(plain[f"by_{side}_{part}"] for part in LISTS)) for side in SIDES
         )
+
+
+def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
+    """When files were last written to, and which they are; none where the folder is gone."""
+    try:
+        found = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    except OSError:
+        return []
+    return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in found]
 
 
 def work_folder(path: Path) -> Path:

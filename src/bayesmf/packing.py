@@ -8,6 +8,7 @@ step is noted when its files are on the disk, so that a packing that was killed 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -25,6 +26,8 @@ from bayesmf.places import as_input_error, check_output, made_parents, real_plac
 from bayesmf.repeats import check_duplicates
 from bayesmf.streams import RatingFile, Sources, rating_files
 from bayesmf.tables import Columns
+
+log = logging.getLogger("bayesmf")
 
 CHUNK = 1 << 21
 STRETCH = 1 << 22
@@ -100,6 +103,9 @@ def pack(
         except InputError:
             # The files must change before this can succeed, and then nothing of it is of use.
             journal.remove()
+            raise
+        except OSError:
+            log.warning("what is done is kept in %s: the same command goes on from there", work)
             raise
         if not in_place:  # else what is there under the name "result" was replaced by it
             put_in_place(work / "result", target, lambda: _refuse(target, out, True))

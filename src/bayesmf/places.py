@@ -15,7 +15,7 @@ PathLike = str | os.PathLike[str]
 # Files that a model and packed ratings have.
 _OURS = ("manifest.json", "manifest.sha256")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DENIED = {errno.EACCES, errno.EPERM}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 
@@ -24,9 +24,10 @@ def real_place(path: PathLike) -> Path:
     folder = as_folder(path)
     with as_input_error(path):
         place = Path(os.path.realpath(folder))
+    with contextlib.suppress(OSError):  # somebody may have removed it
         if place == Path(os.getcwd()):
             raise InputError(f"{path} is the folder this process is in: give a folder in it.")
-        return place
+    return place
 
 
 def as_folder(path: PathLike) -> Path:
@@ -82,6 +83,8 @@ def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
             reason = "the disk is full, free some space or choose another place"
         elif error.errno in _DENIED:
             reason = "permission is denied, choose another place or change its permissions"
+        elif error.errno == errno.EROFS:
+            reason = "the file system is read-only, choose another place"
         elif error.errno in _NO_FOLDER:
             reason = "a part of that path is a file and not a folder, choose another place"
         else:
@@ -118,8 +121,8 @@ def check_room(folder: Path, need: int, path: PathLike) -> None:
         return
     if need > free:
         raise InputError(
-            f"{path} cannot be written: it takes some {need / 1e6:,.0f} MB and there are "
-            f"{free / 1e6:,.0f} MB free, free some space or choose another place."
+            f"{path} cannot be written: it takes at least {need / 1e6:,.1f} MB and there are "
+            f"{free / 1e6:,.1f} MB free, free some space or choose another place."
         )
 
 

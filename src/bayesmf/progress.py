@@ -354,10 +354,11 @@ def _compile_seconds() -> float:
 
 def _make_bar(notebook: bool) -> Any:
     """An empty bar: a notebook's own, or characters on stderr."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets tqdm says so, and uses characters
-        kind = import_module("tqdm.auto" if notebook else "tqdm").tqdm
-        return kind(
-            total=None, file=sys.stderr, leave=False, mininterval=0, miniters=0, delay=1e-9,
-            bar_format=" ",
-        )  # fmt: skip
+    # Without ipywidgets tqdm says so, and uses characters. The filter is for that alone and stays:
+    # to set filters back would, in this thread, lose warnings of others.
+    warnings.filterwarnings("ignore", "IProgress not found")
+    kind = import_module("tqdm.auto" if notebook else "tqdm").tqdm
+    return kind(
+        total=None, file=sys.stderr, leave=False, mininterval=0, miniters=0, delay=1e-9,
+        bar_format=" ",
+    )  # fmt: skip

@@ -11,10 +11,10 @@ from bayesmf.chain import Chain
 from bayesmf.contents import (
     ANY,
     ASCENDING,
-    FINITE,
     FLAG,
     POSITIVE,
     TEXT,
+    USABLE,
     WHOLE,
     Expected,
     check_plain,
@@ -36,6 +36,7 @@ _META = {
     },
     "room": WHOLE,
     "batches": [[(TEXT, WHOLE)]],
+    "of?": TEXT,
 }  # fmt: skip
 
 
@@ -53,6 +54,9 @@ def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
             raise ValueError(f"meta.chain {name} is not a number that can be used")
     if min(_number(chain["state"].get(name, "1")) for name in ("tau", "safe_tau", "pace")) <= 0:
         raise ValueError("meta.chain.state has a precision that is not positive")
+    sse, count = chain["since_epoch"] if len(chain["since_epoch"]) == 2 else (None, None)
+    if not isinstance(sse, str) or not isinstance(count, int) or not 0 <= _number(sse) < 1e300:
+        raise ValueError("meta.chain.since_epoch is not a sum and a count")
     if any(len(batch) != 3 or batch[2] < 1 for batch in meta["batches"]):
         raise ValueError("meta.batches are not those of draws")
 
@@ -73,7 +77,7 @@ class Expecting:
         self._users, self._items = (Expected("f4", rows.shape) for rows in (users, items))
         self._mu = Expected("f8", prior.mu.shape)
         full = prior.Lambda.ndim == 2
-        self._lambda = Expected("f8", prior.Lambda.shape, FINITE if full else POSITIVE)
+        self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
         self._width, self._factors = users.shape[1], chain.settings.n_factors
         self._most_room = max(1, chain.store.per_chain)
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
-from bayesmf.exchange import FILES, keep_modes, new_folder, old_one, one_writer, put_in_place
+from bayesmf.exchange import FILES, new_folder, old_one, one_writer, put_in_place
 from bayesmf.folders import Folder, foreign_name
 from bayesmf.manifests import DIGEST as DIGEST
 from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
@@ -98,7 +98,6 @@ def write_folder(
         new_folder(target) as temporary,
     ):
         digest = _fill(temporary, arrays, plain_meta, kind)
-        keep_modes(temporary, target)
         put_in_place(temporary, target, lambda: _refuse_foreign(path, target, kind))
     return digest
 

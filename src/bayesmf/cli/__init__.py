@@ -21,7 +21,7 @@ from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
 from bayesmf.foreign import polars_errors, speak_apart
-from bayesmf.interruption import leaving, never_lost
+from bayesmf.interruption import LAST, leaving, never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
@@ -99,7 +99,8 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
         note(f"{error.stopped}; go on with:", command=_again(args))
         return 128 + error.signum
     if isinstance(error, KeyboardInterrupt):
-        signum = signal.Signals(getattr(error, "signum", signal.SIGINT))
+        last = LAST[0] if LAST else signal.SIGINT
+        signum = signal.Signals(getattr(error, "signum", last))
         note("interrupted" if signum == signal.SIGINT else f"stopped by {signum.name}")
         return 128 + signum
     if _lacks_memory(error):

@@ -140,7 +140,10 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     save(model, args.out)
     if args.save_holdout is not None:
         assert test is not None
-        test.write(args.save_holdout)
+        try:
+            test.write(args.save_holdout)
+        except InputError as error:
+            raise InputError(f"{error} The model is saved in {args.out}.") from None
     scores = None
     if test is not None:
         from bayesmf.cli.scores import score
