@@ -53,7 +53,9 @@ def test_broken_sparse_matrices(model):
     broken.indptr = np.array([0, 500, 2, 11], np.int32)
     far = scipy.csr_matrix(np.arange(12.0).reshape(3, 4))
     far.indices = far.indices + 7
-    for matrix in (broken, far):
+    empty = scipy.csr_matrix(np.arange(12.0).reshape(3, 4))
+    empty.indptr = np.array([0, 2**30, 2**30, 0], np.int32)  # which SciPy takes for one of nothing
+    for matrix in (broken, far, empty):
         before = matrix.indptr.copy(), matrix.indices.copy()
         with pytest.raises(InputError, match="sparse matrix"):
             Ratings.of(matrix)

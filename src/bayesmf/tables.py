@@ -189,6 +189,16 @@ def _holds_ratings(data: Any) -> bool:
     return hasattr(data, "user_ids") and hasattr(data, "item_ids")
 
 
+def _check_pointers(data: Any) -> None:
+    """Raise ValueError where the places of a compressed matrix are none, as SciPy alone does not."""
+    starts = np.asarray(data.indptr)
+    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
+        raise ValueError("its index pointers do not ascend from 0")
+    if starts[-1] > min(len(data.indices), len(data.data)):
+        raise ValueError("its index pointers lead beyond its indices")
+    copy(data).check_format(full_check=True)
+
+
 def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
     """Give rows, columns and values of a sparse matrix, as they are stored."""
     import polars as pl
@@ -196,8 +206,8 @@ def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
     if len(data.shape) != 2:
         raise InputError(f"A sparse array of ratings is users x items, not {data.shape}.")
     try:
-        if hasattr(data, "check_format"):  # compiled code follows the pointers as they are
-            copy(data).check_format(full_check=True)
+        if hasattr(data, "indptr"):  # compiled code follows the pointers as they are
+            _check_pointers(data)
         cells = data.tocoo()
     except (ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise InputError(f"The sparse matrix is damaged: {reason_of(error)}.") from None
