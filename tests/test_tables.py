@@ -124,7 +124,7 @@ def test_missing_ids_have_a_place():
         (np.array([True, 1, 2, 3, 4], dtype=object), "mixes true or false and numbers"),
         ([True] * 5, "holds Boolean values from row 0"),
         (["a", ["b"], "c", "d", "e"], r"mixes text and list values: \['b'\] at row 1"),
-        ([["a"]] * 5, "holds List"),
+        ([["a"]] * 5, "holds list values from row 0"),
         ([1.5] * 5, "1.5 at row 0"),
         ({1, 2, 3, 4, 5}, "is a set, not a column"),
         (np.ones((5, 1)), r"shape \(5, 1\).*ravel"),

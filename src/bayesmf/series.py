@@ -216,6 +216,8 @@ def explanation(values: Any, what: str) -> str:
                 " make them all numbers or all text."
             )
         kind = found
+    if kind not in ("", "text", "numbers"):
+        return f"The {what} column holds {kind} from {row_place(0)} on; pass numbers or text."
     return (
         f"The {what} column is not a one-dimensional column of values of one type;"
         " pass a list, a NumPy array or a series of numbers or strings."

@@ -190,7 +190,7 @@ def _holds_ratings(data: Any) -> bool:
 
 
 def _check_pointers(data: Any) -> None:
-    """Raise ValueError where the places of a compressed matrix are none, as SciPy alone does not."""
+    """Raise ValueError where pointers of a compressed matrix lead nowhere; SciPy may not see it."""
     starts = np.asarray(data.indptr)
     if starts.ndim != 1 or not len(starts) or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
         raise ValueError("its index pointers do not ascend from 0")
