@@ -1,7 +1,6 @@
 """Files that are replaced: all of the new one or the old one, and nothing else touched."""
 
 import os
-import resource
 import stat
 
 import numpy as np
@@ -96,6 +95,7 @@ def test_permissions(tmp_path):
 def test_a_file_that_cannot_grow(tmp_path, suffix):
     """As on a full disk: the system refuses what is written by compiled code."""
     frame = pl.DataFrame({"x": np.random.default_rng(1).random(100_000)})
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
     try:
