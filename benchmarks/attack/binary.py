@@ -74,6 +74,7 @@ COLUMNS: dict[str, Any] = {
 NO_RATINGS = ("dates", "times", "clock", "spans", "bytes", "lists", "structs", "nulls",
     "some nulls", "nan",
               "strings", "close")  # fmt: skip
+TIMES = ("dates", "times", "clock", "spans")
 NO_IDS = (
     "lists",
     "structs",
@@ -115,10 +116,11 @@ def kinds(case: Case) -> None:
     except Exception:  # what cannot be written cannot be read
         return
     ratings = case.call(lambda: Ratings.read(file))
-    if n > 3 and chosen["rating"] in NO_RATINGS:
+    as_numbers = chosen["rating"] in TIMES and frame["rating"].dtype.is_numeric()  # by the cast
+    if n > 3 and chosen["rating"] in NO_RATINGS and not as_numbers:
         case.find("other answers", f"ratings were read from {chosen['rating']}: {ratings!r}")
     for role in ("user", "item"):
-        cast = chosen[role] == "floats" and not frame[role].dtype.is_float()  # to whole numbers
+        cast = chosen[role] in ("floats", *TIMES) and frame[role].dtype.is_integer()
         if n > 3 and chosen[role] in NO_IDS and not cast:
             case.find("other answers", f"ids were read from {chosen[role]}: {ratings.users[:4]}")
 
