@@ -76,6 +76,13 @@ def test_ragged_and_odd_things(model):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /dev/full")
+def test_a_full_standard_error_changes_no_status(tmp_path):
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-m", "bayesmf", "predict", tmp_path / "model", "nowhere"]
+        assert subprocess.run(argv, stderr=full).returncode == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /dev/full")
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 def test_what_could_not_be_printed_is_a_failure(argument):
     with open("/dev/full", "w") as full:

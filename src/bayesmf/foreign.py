@@ -67,11 +67,12 @@ def speak_apart() -> None:
     try:
         if sys.stderr.fileno() != 2:
             return
-        raw = open(os.dup(2), "wb")  # noqa: SIM115
+        # Without a buffer: what could not be written must not be tried again at the end.
+        raw = open(os.dup(2), "wb", buffering=0)  # noqa: SIM115
     except (AttributeError, OSError, ValueError):  # closed by the shell, or something else by now
         return
     sys.stderr = io.TextIOWrapper(
-        raw, encoding=sys.stderr.encoding, errors="backslashreplace", line_buffering=True
+        raw, encoding=sys.stderr.encoding, errors="backslashreplace", write_through=True
     )
     _Silence.allowed = True
 
