@@ -134,6 +134,7 @@ META = {
     "history of numbers": lambda m: m["meta"].update(history=[1, 2]),
     "history of lists": lambda m: m["meta"].update(history=[[]] * 13),
     "infinite center": lambda m: m["meta"]["units"].update(center=INF),
+    "a center that is no mean": lambda m: m["meta"]["units"].update(center=99.0),
     "huge scale": lambda m: m["meta"]["units"].update(scale=1e99),
     "huge center": lambda m: m["meta"]["units"].update(center=10**400),
     "entry of another type": lambda m: m["arrays"].update(tau=[]),
@@ -368,6 +369,14 @@ def test_damage_to_what_a_killed_packing_left(to_pack, tmp_path, caplog):
         sound += "damaged" not in caplog.text
         shutil.rmtree(out)
     assert 0 < sound < 20
+
+
+def test_a_giant_among_what_a_killed_packing_left(to_pack, tmp_path, caplog):
+    with pytest.raises(Killed):
+        pack(to_pack, tmp_path / "out", chunk=200, stretch=300, progress=KillAfter(4))
+    os.truncate(tmp_path / ".out.packing" / "users" / "1.starts", 1 << 40)
+    packed = pack(to_pack, tmp_path / "out", chunk=200, stretch=300)
+    assert len(packed) == 900 and "damaged: all is done again" in caplog.text
 
 
 # -- checkpoints --------------------------------------------------------------------------------

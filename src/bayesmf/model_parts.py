@@ -56,7 +56,10 @@ def check_meta(meta: dict[str, Any]) -> None:
     units = meta["units"]
     # Squares of these are computed with in single precision.
     large = max(abs(units[name]) for name in ("center", "scale", "low", "high")) > 1e19
-    if units["n_factors"] < 1 or units["scale"] <= 0 or units["low"] > units["high"] or large:
+    # The center is the mean of ratings, rounded.
+    dust = 1e-6 * max(abs(units["low"]), abs(units["high"]))
+    inside = units["low"] - dust <= units["center"] <= units["high"] + dust
+    if units["n_factors"] < 1 or units["scale"] <= 0 or not inside or large:
         raise ValueError("meta.units are not those of ratings")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
         raise ValueError(f"meta.params.{extra[0]} is no parameter of a model")

@@ -98,12 +98,19 @@ def are_sound(folder: Path, noted: Iterable[Pieces], gone: Callable[[str], bool]
             # A file that was written again as a whole is what it was written as last.
             before = {} if found[0][0] == 0 else last.get(name, {})
             last[name] = {**before, **{piece[0]: piece for piece in found}}
-    return all(_is_sound(folder / name, p.values()) for name, p in last.items() if not gone(name))
+    return all(
+        _is_sound(folder / name, list(pieces.values()))
+        for name, pieces in last.items()
+        if not gone(name)
+    )
 
 
-def _is_sound(file: Path, pieces: Iterable[list[int]]) -> bool:
+def _is_sound(file: Path, pieces: list[list[int]]) -> bool:
     try:
         with Folder(file.parent) as folder, folder.open(file.name) as stream:
+            # Of a file that was written as a whole nothing may follow.
+            if pieces[0][0] == 0 and os.fstat(stream.fileno()).st_size != pieces[0][1]:
+                return False
             return all(_checksum(stream, at, size) == noted for at, size, noted in pieces)
     except (OSError, ValueError, TypeError):
         return False
