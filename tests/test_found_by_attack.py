@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from bayesmf import SGLD, BayesianMF, Gibbs, InputError, Ratings
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError, PackedRatings, Ratings
 from problems import planted
 
 
@@ -69,10 +69,18 @@ def test_ragged_and_odd_things(model):
         lambda: model.recommend(1001, n=np.ma.masked),
         lambda: Ratings.of([range(3), b"7"]),
         lambda: model.save("\ud800"),
+        lambda: PackedRatings.open("x" * 5000),
+        lambda: model.predict(([1001], [5]), columns={"who": np.arange(3)}),
     ):
         with pytest.raises(InputError) as told:
             ask()
         assert len(str(told.value)) < 2000
+
+
+@pytest.mark.filterwarnings("ignore::bayesmf.DataWarning")
+def test_half_a_character_in_a_table(model):
+    table = model.predict_table(["\ud800", "x"], [5, 6]).to_polars()
+    assert table["user"].to_list() == ["\\ud800", "x"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /dev/full")

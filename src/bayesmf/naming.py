@@ -101,7 +101,8 @@ def check_columns(columns: Columns | None) -> Columns:
         )
     for role, column in columns.items():
         if role not in ROLES:
-            turned = f"; write {{{column!r}: {role!r}}}" if column in ROLES else ""
+            swapped = isinstance(column, str) and column in ROLES
+            turned = f"; write {{{column!r}: {role!r}}}" if swapped else ""
             raise InputError(
                 f"columns: {role!r} is not one of user, item, rating, timestamp{turned}."
             )

@@ -18,7 +18,7 @@ from bayesmf.folders import Folder, is_real_folder
 from bayesmf.ids import IdMap
 from bayesmf.manifests import MANIFEST, MOST_MANIFEST, PACKED
 from bayesmf.packed_parts import LISTS, SIDES, packed_expected
-from bayesmf.places import as_folder
+from bayesmf.places import as_folder, as_input_error
 from bayesmf.row_lists import Origin, RowLists
 from bayesmf.storage import open_folder
 from bayesmf.verifying import check_all
@@ -80,7 +80,8 @@ class PackedRatings:
         """
         self = cls.__new__(cls)
         self.path, self._verified = as_folder(path), verify
-        _refuse_unfinished(self.path)
+        with as_input_error(path, "read"):
+            _refuse_unfinished(self.path)
         arrays, meta, claims, self._digest = open_folder(self.path, PACKED, packed_expected, "c")
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}

@@ -141,7 +141,11 @@ def _series(name: str, column: Any) -> pl.Series:
     import polars as pl
 
     values = _plain(column)
-    return pl.Series(name, values.tolist() if _is_object(values) else values)
+    try:
+        return pl.Series(name, values.tolist() if _is_object(values) else values)
+    except UnicodeEncodeError:  # half of a character, in an id that nobody knows
+        texts = [str(value).encode("utf-8", "backslashreplace").decode() for value in values]
+        return pl.Series(name, texts)
 
 
 def _plain(column: Any) -> Any:
