@@ -162,7 +162,9 @@ class Case:
         except BaseException as error:
             self.find("tracebacks", f"main raised {type(error).__name__}: {error} {_where(error)}")
             raise Refused(str(error)) from None
-        ran = Ran(status, *self.streams.read())
+        out, err = self.streams.read()
+        # Run by its own name the command silences Rust, which it cannot do in this process.
+        ran = Ran(status, out, _PANIC.sub("", err) if status else err)
         self.judge(ran)
         self.streams.reset()
         return ran

@@ -149,7 +149,10 @@ def from_pandas(values: Any, what: str) -> Any:
         values = pandas.Series(values)
     if not isinstance(values, pandas.Series):
         return values
-    missing = values.isna()
+    try:
+        missing = values.isna()
+    except (TypeError, ValueError):  # of what it holds pandas cannot say so
+        raise InputError(explanation(values.tolist(), what)) from None
     if getattr(values.dtype, "tz", None) is not None:
         values = values.dt.tz_convert("UTC").dt.tz_localize(None)
     if missing.any() and (not isinstance(values.dtype, np.dtype) or values.dtype.kind == "O"):
