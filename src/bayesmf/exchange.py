@@ -59,13 +59,15 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def _clear(temporary: Path) -> None:
-    """Remove what has that name now: what was not finished, or what was replaced."""
+    """Remove what was not finished; there is nothing left of what was."""
+    if not os.path.lexists(temporary):
+        return
     with contextlib.suppress(OSError), one_writer(temporary.parent):  # nobody sweeps meanwhile
         remove_known(temporary, FILES)
 
 
 def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
-    """Give a folder its name; what was there is then under the other name, or gone.
+    """Give a folder its name; what was there is removed.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def pack(
             # The files must change before this can succeed, and then nothing of it is of use.
             journal.remove()
             raise
-        except OSError:
+        except (OSError, KeyboardInterrupt):
             log.warning("what is done is kept in %s: the same command goes on from there", work)
             raise
         if not in_place:  # else what is there under the name "result" was replaced by it
