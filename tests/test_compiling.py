@@ -13,8 +13,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bayesmf
-from bayesmf.compiling import EXACT, CacheFile, Kept, njit
-from bayesmf.errors import CacheWarning
+from bayesmf.compiling import EXACT, CacheFile, CacheWarning, Kept, njit
 
 SKIPPED = ("bayesmf.__main__", "bayesmf.engines.ray")  # the one runs, the other needs an extra
 

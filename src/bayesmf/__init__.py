@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
+    from bayesmf.compiling import CacheWarning
     from bayesmf.diagnostics import Scores
     from bayesmf.engines.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
         BayesMFError,
-        CacheWarning,
         CallbackWarning,
         ConvergenceWarning,
         DataWarning,
@@ -39,7 +39,7 @@ _HOMES = {
     "Auto": "samplers",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
-    "CacheWarning": "errors",
+    "CacheWarning": "compiling",
     "Calibration": "calibration",
     "CallbackWarning": "errors",
     "Checkpoint": "checkpoints",

@@ -20,8 +20,8 @@ from bayesmf.compiling import APART, ENTRY, EXACT, PART, njit
 from bayesmf.gathering import padded
 from bayesmf.keys import STREAM_BATCH, philox, stream_word
 from bayesmf.noise import draw_rows, make_noise_room
-from bayesmf.params import Rows
 from bayesmf.row_lists import rating_at
+from bayesmf.types import Rows
 from bayesmf.vectors import LANES, fma, load, prefetch, splat, store, total
 
 # Items' rows are asked for some ratings before they are read: as many as these bytes of rows, at

@@ -29,7 +29,7 @@ from bayesmf.batch_kernels import (
     set_pull,
 )
 from bayesmf.compiling import ENTRY, PART, njit
-from bayesmf.params import Rows
+from bayesmf.types import Rows
 from bayesmf.vectors import LANES, fma, larger, load, root, splat, store, total
 
 _U = np.uint64

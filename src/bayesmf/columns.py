@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayesmf.compiling import ENTRY, PART, njit
 from bayesmf.gathering import gather, padded
 from bayesmf.keys import fill_normals
-from bayesmf.params import Rows
+from bayesmf.types import Rows
 from bayesmf.vectors import LANES, fma, load, root, splat, store, total
 
 GROUP = 4  # columns

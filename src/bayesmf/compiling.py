@@ -23,6 +23,7 @@ import io
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,8 +39,6 @@ from numba.core.caching import (
 )
 from numba.core.compiler_lock import global_compiler_lock
 
-from bayesmf.errors import CacheWarning, warn
-
 # nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
@@ -51,6 +50,10 @@ ENTRY: dict[str, Any] = {**EXACT, "fastmath": FAST}
 PART: dict[str, Any] = {**ENTRY, **_INSIDE, "forceinline": True}
 WITHIN: dict[str, Any] = {**EXACT, **_INSIDE, "forceinline": True}
 APART: dict[str, Any] = {**EXACT, **_INSIDE}
+
+
+class CacheWarning(UserWarning):
+    """Compiled code cannot be kept, so that every start takes longer; the message says why."""
 
 
 class CacheFile(IndexDataCacheFile):
@@ -181,10 +184,11 @@ class _Unkept(NullCache):
 
 def _tell_unkept(reason: str) -> None:
     Kept.told = True
-    warn(
+    warnings.warn(
         f"compiled code cannot be kept ({reason}), so each start compiles anew what it needs, for "
         "up to a minute: let NUMBA_CACHE_DIR name a folder that can be written to and has room",
         CacheWarning,
+        stacklevel=2,
     )
 
 

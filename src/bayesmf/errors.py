@@ -51,10 +51,6 @@ class DataWarning(UserWarning):
     """Something about the data makes answers worth less than they look; the message says what."""
 
 
-class CacheWarning(UserWarning):
-    """Compiled code cannot be kept, so that every start takes longer; the message says why."""
-
-
 class CallbackWarning(UserWarning):
     """A callback failed; the fit went on without it."""
 
@@ -62,8 +58,7 @@ class CallbackWarning(UserWarning):
 def warn(sentence: str, category: type[Warning]) -> None:
     """Warn whoever called into the package, however deep inside of it this is."""
     level, frame = 1, sys._getframe()
-    ours = ("bayesmf", "numba")  # which calls back into us while it compiles
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in ours:
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
         level, frame = level + 1, frame.f_back
     warnings.warn(cut_long(sentence), category, stacklevel=level)
 

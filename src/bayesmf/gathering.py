@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmf.compiling import APART, njit
-from bayesmf.params import Rows
 from bayesmf.row_lists import rating_at
+from bayesmf.types import Rows
 from bayesmf.vectors import LANES, fma, load, prefetch, splat, store, transpose
 
 # Numbers that fit the second-level cache. Of larger tables rows are asked for ahead of time.

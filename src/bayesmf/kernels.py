@@ -20,7 +20,7 @@ from bayesmf.batch_kernels import (
     set_pull,
 )
 from bayesmf.compiling import ENTRY, EXACT, PART, njit
-from bayesmf.params import Rows
+from bayesmf.types import Rows
 from bayesmf.vectors import LANES, fma, load, splat, store
 
 _U = np.uint64

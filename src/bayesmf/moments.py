@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bayesmf.answer_kernels import sort_by_user, stream_moments
 from bayesmf.draws import Draws
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import Rows, readonly
 from bayesmf.seen import Seen
+from bayesmf.types import Rows, readonly
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

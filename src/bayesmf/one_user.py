@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import Rows, readonly
 from bayesmf.posterior import Floats, Index, Posterior
+from bayesmf.types import Rows, readonly
 from bayesmf.user_kernels import sum_moments, sum_scores, sum_spreads
 from bayesmf.vectors import LANES
 

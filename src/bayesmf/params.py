@@ -8,21 +8,12 @@ update touches is one stretch of memory. The bias column is absent in the Wishar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.keys import STREAM_INIT, generator
-
-Rows = NDArray[np.float32]
-
-
-def readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """A plain view without writing: a kernel then compiles once for fitted and loaded models."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
+from bayesmf.types import Rows
 
 
 @dataclass

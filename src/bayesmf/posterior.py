@@ -19,8 +19,8 @@ from bayesmf.forks import once
 from bayesmf.mixture import mixture_moments, mixture_quantile
 from bayesmf.moments import FEWEST, Moments, rows_of
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import readonly
 from bayesmf.seen import Seen
+from bayesmf.types import readonly
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

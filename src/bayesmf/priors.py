@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels import column_squares
 from bayesmf.matrices import cholesky, multiply, outer_square, second_moments, solve_upper
-from bayesmf.params import RowPrior, Rows
+from bayesmf.params import RowPrior
+from bayesmf.types import Rows
 
 Array = NDArray[np.float64]
 

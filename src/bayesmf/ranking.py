@@ -23,9 +23,9 @@ from bayesmf.answer_kernels import add_block, add_bonus, correct_rated, forbid, 
 from bayesmf.checks import one_of
 from bayesmf.one_user import UserScores
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import Rows, readonly
 from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
 from bayesmf.tabular import Columns, Tabular
+from bayesmf.types import Rows, readonly
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]

@@ -11,7 +11,7 @@ from bayesmf.batches import Stripe
 from bayesmf.columns import column_prior, draw_columns, longest_row
 from bayesmf.gathering import Regressors
 from bayesmf.gibbs import DUAL_SHARE, draw_dual, draw_primal, make_work
-from bayesmf.params import Rows
+from bayesmf.types import Rows
 
 
 def draw_rows(

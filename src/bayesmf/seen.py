@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bayesmf.answer_kernels import find_rated
 from bayesmf.batches import TrainingData
 from bayesmf.forks import once
-from bayesmf.params import readonly
+from bayesmf.types import readonly
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.parallel import Pool, parts
-from bayesmf.params import readonly
+from bayesmf.types import readonly
 
 Index = NDArray[np.int64]
 

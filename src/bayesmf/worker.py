@@ -25,8 +25,9 @@ from bayesmf.clock_kernels import ClockSide, run_clock_dealt, run_clock_replacem
 from bayesmf.gathering import Regressors, padded
 from bayesmf.kernels import Side, run_dealt, run_replacement
 from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
-from bayesmf.params import Precisions, RowPrior, Rows
+from bayesmf.params import Precisions, RowPrior
 from bayesmf.row_draws import draw_rows
+from bayesmf.types import Rows
 
 Weights = NDArray[np.floating[Any]]
 

@@ -16,14 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import (
-    CacheWarning,
-    CallbackWarning,
-    ConvergenceWarning,
-    DataWarning,
-    InputError,
-    cut_long,
-)
+from bayesmf.errors import InputError, cut_long
 from bayesmf.places import check_output
 from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.replacing import check_replaceable, replacing, writing
@@ -37,7 +30,6 @@ _SLICE = 100_000
 IN_FILES = 100
 # Characters that the first column of a table keeps on the narrowest terminal.
 LEAST_FIRST = 8
-OURS = (CacheWarning, CallbackWarning, ConvergenceWarning, DataWarning)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -169,14 +161,13 @@ def told_as_notes(debug: bool) -> Iterator[None]:
     log = logging.getLogger("bayesmf")
 
     def show(message: Any, category: Any, *where: Any, **more: Any) -> None:
-        if issubclass(category, OURS):
+        if category.__module__.split(".")[0] == "bayesmf":
             note(f"warning: {message}")
         elif debug:
             note(f"{category.__name__}: {message}")
 
     with warnings.catch_warnings():
-        for ours in OURS:
-            warnings.simplefilter("always", ours)
+        warnings.simplefilter("always", UserWarning)  # ours are of this class
         warnings.showwarning = show
         log.addHandler(handler)
         before, log.propagate = log.propagate, False
