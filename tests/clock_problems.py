@@ -12,7 +12,7 @@ import numpy as np
 import naive
 from bayesmf import BayesianMF, Ratings
 from bayesmf.batches import TrainingData
-from bayesmf.keys import STREAM_ITEMS, make_key
+from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, data_shape

@@ -7,7 +7,7 @@ import numpy as np
 
 def as_batches(user, item, value, starts, levels=(0.0,)):
     """Mini-batches as kernels read them, from ratings that stand by user in each."""
-    from bayesmf.batch_kernels import Batches
+    from bayesmf.kernels.minibatch import Batches
 
     batch = np.searchsorted(starts, np.arange(len(user)), side="right")
     new = np.flatnonzero(np.diff(user, prepend=-1) + np.diff(batch, prepend=0))
@@ -19,7 +19,7 @@ def as_batches(user, item, value, starts, levels=(0.0,)):
 
 def normals(numbers, width, iteration, stream, key):
     """Noise of rows as the kernels draw it, {row number: vector}."""
-    from bayesmf.keys import fill_normals
+    from bayesmf.kernels.keys import fill_normals
 
     out = {}
     for number in numbers:

@@ -189,7 +189,7 @@ import numpy as np
 from benchmarks.attack import plain
 plain.install()
 from bayesmf import BayesianMF, Gibbs, SGLD
-from bayesmf.row_lists import group_rows
+from bayesmf.kernels.csr import group_rows
 row = np.arange(40) % 7
 data = row, np.arange(40) % 6 + row % 3, np.arange(40) % 5 + 1.0
 answers = []

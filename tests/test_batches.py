@@ -10,7 +10,7 @@ from scipy import stats
 from bayesmf.batches import TrainingData, batch_order, make_blocks, make_stripes
 from bayesmf.correctors import block_h, h_bar, h_replacement
 from bayesmf.grid import Grid
-from bayesmf.keys import make_key
+from bayesmf.kernels.keys import make_key
 from problems import random_data
 
 

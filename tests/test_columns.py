@@ -6,9 +6,9 @@ from scipy import stats
 
 import bayesmf.row_draws
 import naive
-from bayesmf.columns import GROUP, LOST_PIVOT
-from bayesmf.gathering import padded
-from bayesmf.keys import fill_normals
+from bayesmf.kernels.columns import GROUP, LOST_PIVOT
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.keys import fill_normals
 from test_gibbs import KEY, PLACE, WIDTHS, Case, _distance
 
 

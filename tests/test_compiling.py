@@ -1,4 +1,4 @@
-"""Kernels give the same bits whatever else the process compiled: see bayesmf/compiling.py."""
+"""Kernels give the same bits whatever else the process compiled: see bayesmf/kernels/jit.py."""
 
 import contextlib
 import importlib
@@ -13,7 +13,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bayesmf
-from bayesmf.compiling import EXACT, CacheFile, CacheWarning, Kept, njit
+from bayesmf.kernels.jit import EXACT, CacheFile, CacheWarning, Kept, njit
 
 SKIPPED = ("bayesmf.__main__", "bayesmf.engines.ray")  # the one runs, the other needs an extra
 
@@ -160,11 +160,11 @@ def installed(tmp_path):
     if not sys.platform.startswith("linux"):
         pytest.skip("rights are others elsewhere")
     package = tmp_path / "lib" / "bayesmf"
-    package.mkdir(parents=True)
-    for name in ("__init__", "errors", "compiling"):
-        shutil.copy(f"{bayesmf.__path__[0]}/{name}.py", package)
+    (package / "kernels").mkdir(parents=True)
+    for name in ("__init__.py", "kernels/__init__.py", "kernels/jit.py"):
+        shutil.copy(f"{bayesmf.__path__[0]}/{name}", package / name)
     (package / "small.py").write_text(
-        "from bayesmf.compiling import CLOCK, EXACT, njit\n\n"
+        "from bayesmf.kernels.jit import CLOCK, EXACT, njit\n\n"
         "@njit(**EXACT)\ndef double(x):\n    return 2 * x\n\n"
         "@njit(**EXACT)\ndef triple(x):\n    return 3 * x\n"
     )

@@ -14,8 +14,8 @@ import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.batches import TrainingData
 from bayesmf.draws import Draws, DrawStore
-from bayesmf.kernels import predict_pairs
-from bayesmf.keys import make_key
+from bayesmf.kernels.gradient import predict_pairs
+from bayesmf.kernels.keys import make_key
 from bayesmf.monitor import Pairs, among
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState

@@ -183,7 +183,7 @@ def test_no_lock_is_left_locked():
     run("""
         import time
         from bayesmf import progress
-        from bayesmf.compiling import CLOCK, njit
+        from bayesmf.kernels.jit import CLOCK, njit
         from bayesmf.forks import once
 
         class Slow:

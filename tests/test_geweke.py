@@ -18,7 +18,7 @@ import bayesmf.worker
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
-from bayesmf.keys import make_key
+from bayesmf.kernels.keys import make_key
 from bayesmf.params import Params, Precisions
 from bayesmf.phases import ChainState
 from bayesmf.priors import GammaPrior, WishartPrior

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from bayesmf.batches import Stripe
-from bayesmf.gathering import regressors
-from bayesmf.gibbs import CHUNK, DUAL_SHARE
-from bayesmf.keys import fill_normals, make_key, stream_word
+from bayesmf.kernels.gather import regressors
+from bayesmf.kernels.keys import fill_normals, make_key, stream_word
+from bayesmf.kernels.whole_rows import CHUNK, DUAL_SHARE
 from bayesmf.row_draws import draw_rows
 
 KEY, PLACE = make_key(2), (5, stream_word(2, 0))

@@ -9,9 +9,9 @@ import pytest
 
 from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings, storage
 from bayesmf.callbacks import History
-from bayesmf.compiling import CLOCK
 from bayesmf.engines.local import Serial
 from bayesmf.interruption import Ended, at_once, deferred, leaving
+from bayesmf.kernels.jit import CLOCK
 from bayesmf.server import run
 from checkpointed import (
     DATA,

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf import kernels
-from bayesmf.answer_kernels import predict_components
-from bayesmf.batch_kernels import (
+from bayesmf.kernels import gradient as kernels
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.kernels.linalg import second_moments
+from bayesmf.kernels.minibatch import (
     draw_sorted,
     make_columns,
     make_work,
@@ -14,9 +16,7 @@ from bayesmf.batch_kernels import (
     room_for,
     sum_squared_errors,
 )
-from bayesmf.gathering import padded
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
-from bayesmf.matrices import second_moments
+from bayesmf.kernels.predict import predict_components
 from bayesmf.worker import _pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3

@@ -5,9 +5,9 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from bayesmf.gathering import padded
-from bayesmf.keys import fill_normals, generator, log32, make_key, philox, stream_word
-from bayesmf.noise import draw_rows, make_noise_room
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.keys import fill_normals, generator, log32, make_key, philox, stream_word
+from bayesmf.kernels.noise import draw_rows, make_noise_room
 
 
 @njit

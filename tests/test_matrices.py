@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf.matrices import cholesky, multiply, outer_square, solve_upper
+from bayesmf.kernels.linalg import cholesky, multiply, outer_square, solve_upper
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 40])

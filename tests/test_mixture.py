@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from bayesmf.mixture import (
+from bayesmf.kernels.mixture import (
     mixture_cdf,
     mixture_crps,
     mixture_log_pdf,

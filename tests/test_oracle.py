@@ -10,8 +10,8 @@ from scipy.stats import norm
 import bayesmf.oracle
 from bayesmf import BayesianMF, Gibbs, Synthetic
 from bayesmf.errors import InputError
+from bayesmf.kernels.oracle import expected_star, pull_of_star
 from bayesmf.oracle import lists_by_user, oracle_rmse
-from bayesmf.oracle_kernels import expected_star, pull_of_star
 
 PLAIN = Synthetic(150, 100, 4000, n_factors=3, seed=2)
 STARS = Synthetic(150, 100, 4000, n_factors=3, seed=2, stars=True)

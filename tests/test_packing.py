@@ -11,8 +11,8 @@ import pytest
 
 from bayesmf import InputError, PackedRatings, Ratings, exchange, pack, runs
 from bayesmf.journal import Journal
+from bayesmf.kernels.csr import sort_rows
 from bayesmf.packed import work_folder
-from bayesmf.row_lists import sort_rows
 
 SMALL = {"chunk": 150, "stretch": 170}
 

@@ -215,7 +215,7 @@ def test_compiling_is_told(make_terminal, monkeypatch):
 def test_the_clock_counts_compiling_alone():
     import numpy as np
 
-    from bayesmf.compiling import CLOCK, njit
+    from bayesmf.kernels.jit import CLOCK, njit
 
     before = CLOCK.seconds()
 

@@ -11,9 +11,9 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError, moments, ranking
-from bayesmf.answer_kernels import select_top
 from bayesmf.draws import Draws
-from bayesmf.mixture import mixture_moments
+from bayesmf.kernels.mixture import mixture_moments
+from bayesmf.kernels.predict import select_top
 from bayesmf.parallel import Pool, parts
 from bayesmf.posterior import POLICIES, Posterior
 from bayesmf.ranking import Question, Ranker, draw_picks, rank_users

@@ -18,10 +18,10 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.local import Serial
 from bayesmf.engines.protocol import Work
 from bayesmf.errors import EngineError
+from bayesmf.kernels.csr import Origin
 from bayesmf.paper.experiments import Settings, spec
 from bayesmf.paper.runs import Links, perform
 from bayesmf.paper.studies import Source, load_study
-from bayesmf.row_lists import Origin
 from bayesmf.worker import ErrorsTask
 from contract import draws_digest
 from problems import planted

@@ -9,8 +9,6 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf import clock_kernels as kernels
-from bayesmf.batch_kernels import make_columns, make_work, pad
 from bayesmf.batches import TrainingData
 from bayesmf.block_rounds import MOST_REPAIRS
 from bayesmf.clocks import (
@@ -22,8 +20,10 @@ from bayesmf.clocks import (
     longest,
     survival,
 )
-from bayesmf.gathering import padded
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.kernels import row_clock as kernels
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, GradientRounds, data_shape

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bayesmf.row_lists import RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
 
 
 def triples(n, n_rows, n_other, dtype, seed=0):

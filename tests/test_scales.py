@@ -12,7 +12,7 @@ from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wish
 import bayesmf.priors
 import bayesmf.scales
 from bayesmf.chain import Settings, draw_precisions
-from bayesmf.keys import make_key
+from bayesmf.kernels.keys import make_key
 from bayesmf.params import Params, Precisions
 from bayesmf.phases import ChainState
 from bayesmf.priors import GammaPrior, WishartPrior

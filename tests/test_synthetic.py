@@ -12,8 +12,8 @@ import pytest
 
 import bayesmf.synthetic
 from bayesmf.errors import InputError
-from bayesmf.keys import make_key
-from bayesmf.planting import _draw_heavy, _draw_light, alias_table
+from bayesmf.kernels.keys import make_key
+from bayesmf.kernels.plant import _draw_heavy, _draw_light, alias_table
 from bayesmf.synthetic import SHAPES, Synthetic
 
 PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)

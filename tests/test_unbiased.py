@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.batch_kernels import make_columns, make_work, pad
 from bayesmf.batches import make_blocks
-from bayesmf.gathering import padded
 from bayesmf.grid import Grid, Rotation
-from bayesmf.kernels import Side, run_dealt
-from bayesmf.keys import make_key, stream_word
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.gradient import Side, run_dealt
+from bayesmf.kernels.keys import make_key, stream_word
+from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.rounds import hold_blocks
 from bayesmf.samplers import SGD
 from bayesmf.worker import _pad_precision

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bayesmf.vectors import (
+from bayesmf.kernels.simd import (
     fma,
     load,
     prefetch,

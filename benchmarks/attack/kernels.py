@@ -15,7 +15,7 @@ from benchmarks.attack.registry import attack
 
 def interpreted() -> bool:
     """Whether kernels are plain Python now; each width would have to be compiled else."""
-    return getattr(sys.modules.get("bayesmf.compiling"), "njit", None) is plain.njit
+    return getattr(sys.modules.get("bayesmf.kernels.jit"), "njit", None) is plain.njit
 
 
 def shaped(case: Case) -> tuple[Any, Any, Any]:

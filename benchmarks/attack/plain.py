@@ -17,13 +17,6 @@ from typing import Any
 import numpy as np
 
 LANES = 8
-# Modules with kernels, in which `_U` makes an unsigned number; here a whole number will do, which
-# may fall below zero where it is not used as an index.
-KERNELS = (
-    "answer_kernels", "batch_kernels", "clock_kernels", "columns", "dealing", "gathering", "gibbs",
-    "kernels", "keys", "matrices", "mixture", "noise", "oracle_kernels", "planting", "row_lists",
-    "user_kernels",
-)  # fmt: skip
 
 
 class OutOfRange(IndexError):
@@ -139,20 +132,21 @@ def prefetch(array: Any, index: Any) -> None:
 
 def install() -> None:
     """Replace what compiles, then import the kernels."""
-    loaded = [name for name in KERNELS if f"bayesmf.{name}" in sys.modules]
+    from bayesmf.kernels import jit, simd
+
+    there = Path(jit.__file__).parent
+    names = sorted({path.stem for path in there.glob("*.py")} - {"__init__", "jit", "simd"})
+    loaded = [name for name in names if f"bayesmf.kernels.{name}" in sys.modules]
     if loaded:
         raise RuntimeError(f"{loaded[0]} is imported already, compiled")
-    from bayesmf import compiling, vectors
-
     np.seterr(all="ignore")  # compiled code does not warn
-    compiling.njit = njit
+    jit.njit = njit
     for twin in (load, store, splat, fma, root, larger, total, transpose, prefetch):
-        setattr(vectors, twin.__name__, twin)
-    there = Path(compiling.__file__).parent
-    for name in KERNELS:
-        if not (there / f"{name}.py").exists():
-            continue
-        module = import_module(f"bayesmf.{name}")
+        setattr(simd, twin.__name__, twin)
+    for name in names:
+        module = import_module(f"bayesmf.kernels.{name}")
+        # `_U` makes an unsigned number; here a whole number will do, which may fall below zero
+        # where it is not used as an index.
         for unsigned in ("_U", "_LANES"):
             if hasattr(module, unsigned):
                 setattr(module, unsigned, int if unsigned == "_U" else LANES)

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
-    from bayesmf.compiling import CacheWarning
     from bayesmf.diagnostics import Scores
     from bayesmf.engines.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         NotFittedError,
     )
     from bayesmf.estimator import BayesianMF
+    from bayesmf.kernels.jit import CacheWarning
     from bayesmf.packed import PackedRatings
     from bayesmf.packing import pack
     from bayesmf.ranking import Recommendations
@@ -39,7 +39,7 @@ _HOMES = {
     "Auto": "samplers",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
-    "CacheWarning": "compiling",
+    "CacheWarning": "kernels.jit",
     "Calibration": "calibration",
     "CallbackWarning": "errors",
     "Checkpoint": "checkpoints",

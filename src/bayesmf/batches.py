@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.dealing import (
+from bayesmf.forks import once
+from bayesmf.grid import Grid, stripes
+from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
+from bayesmf.kernels.deal import (
     count_blocks,
     count_items,
     count_runs,
@@ -22,10 +25,7 @@ from bayesmf.dealing import (
     deal,
     take_block,
 )
-from bayesmf.forks import once
-from bayesmf.grid import Grid, stripes
-from bayesmf.keys import STREAM_BATCH, STREAM_LAYOUT, generator
-from bayesmf.row_lists import Origin, RowLists, code_ratings, sort_rows, transpose
+from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, generator
 
 
 @dataclass(frozen=True)

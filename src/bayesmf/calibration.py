@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmf.diagnostics import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
-from bayesmf.mixture import mixture_cdf
+from bayesmf.kernels.mixture import mixture_cdf
 from bayesmf.tabular import html_table
 from bayesmf.wording import short
 

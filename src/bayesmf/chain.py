@@ -14,7 +14,7 @@ from bayesmf.callbacks import Event
 from bayesmf.draws import DrawStore
 from bayesmf.errors import InputError
 from bayesmf.keeping import Fixed, Growing, Keeping
-from bayesmf.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
+from bayesmf.kernels.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
 from bayesmf.monitor import Monitor, Pairs
 from bayesmf.params import Params, Precisions
 from bayesmf.phases import ChainState, Rounds

@@ -10,8 +10,8 @@ from bayesmf.batches import Stripe, TrainingData, some_stripes
 from bayesmf.block_rounds import BlockRounds, hold_blocks
 from bayesmf.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.errors import DivergenceError
-from bayesmf.gathering import regressors
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.kernels.gather import regressors
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.phases import ChainState, Moments, Phases
 from bayesmf.rules import Array
 from bayesmf.sources import block_recipes

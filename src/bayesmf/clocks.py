@@ -3,7 +3,7 @@
 A step is in units of the row's own relaxation time: the preconditioner P_d = 1 / (tau n m_d +
 Lambda_dd) makes every row's curvature about one. What is left to choose is how much of a row's
 variance may come from the mini-batches' gradient noise, and that depends on how its visits are
-spread; see `survival`. The updates themselves are in clock_kernels.py.
+spread; see `survival`. The updates themselves are in kernels/row_clock.py.
 """
 
 from __future__ import annotations

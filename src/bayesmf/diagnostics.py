@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bayesmf.checks import number_array
 from bayesmf.errors import InputError
-from bayesmf.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
+from bayesmf.kernels.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
 from bayesmf.tabular import Columns, Tabular
 from bayesmf.wording import short
 

@@ -13,8 +13,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.types import Rows
 from bayesmf.params import Params, Precisions, RowPrior
-from bayesmf.types import Rows
 
 log = logging.getLogger("bayesmf")
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import whole
 from bayesmf.errors import InputError
-from bayesmf.keys import STREAM_ROTATION, STREAM_STRIPES, generator
+from bayesmf.kernels.keys import STREAM_ROTATION, STREAM_STRIPES, generator
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def deferred() -> Iterator[None]:
         come.append(signum)
         return None
 
-    from bayesmf.compiling import CLOCK
+    from bayesmf.kernels.jit import CLOCK
 
     def look() -> None:
         if come and CLOCK.depth <= 1:  # not while one function is compiled for another
@@ -144,7 +144,7 @@ def _send_to_main(signum: int) -> None:
 
 
 def _compiling() -> bool:
-    module = sys.modules.get("bayesmf.compiling")
+    module = sys.modules.get("bayesmf.kernels.jit")
     clock = getattr(module, "CLOCK", None)  # not yet, while it is being imported
     return clock is not None and clock.busy
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import sort_by_user, stream_moments
 from bayesmf.draws import Draws
+from bayesmf.kernels.predict import sort_by_user, stream_moments
+from bayesmf.kernels.types import Rows, readonly
 from bayesmf.parallel import Pool, parts
 from bayesmf.seen import Seen
-from bayesmf.types import Rows, readonly
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

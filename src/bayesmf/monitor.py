@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, Event, Plan
 from bayesmf.forks import once
-from bayesmf.kernels import predict_pairs
-from bayesmf.keys import STREAM_PROBE, generator
+from bayesmf.kernels.gradient import predict_pairs
+from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.phases import ChainState
 from bayesmf.seen import Seen
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.oracle_kernels import deal, predict_rows, score_truth, turn
+from bayesmf.kernels.oracle import deal, predict_rows, score_truth, turn
 from bayesmf.truth import Truth
 
 _BLOCK = 16_000_000  # ratings at a time: 64 MB as numbers, and as many as row numbers

@@ -18,11 +18,11 @@ from bayesmf.folders import Folder
 from bayesmf.foreign import polars_errors
 from bayesmf.ids import IdMap
 from bayesmf.journal import Journal
+from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.manifests import DIGEST, MANIFEST, PACKED
 from bayesmf.npy import read_array
 from bayesmf.pack_values import about_values, all_levels, joint_moments
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
-from bayesmf.row_lists import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.runs import (
     CodedValues,
     Runs,

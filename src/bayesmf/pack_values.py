@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.row_lists import MOST_LEVELS
+from bayesmf.kernels.csr import MOST_LEVELS
 
 
 def about_values(value: NDArray[Any], levels: NDArray[np.float32] | None) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.folders import Folder, is_real_folder
 from bayesmf.ids import IdMap
+from bayesmf.kernels.csr import Origin, RowLists
 from bayesmf.manifests import MANIFEST, MOST_MANIFEST, PACKED
 from bayesmf.packed_parts import LISTS, SIDES, packed_expected
 from bayesmf.places import as_folder, as_input_error
-from bayesmf.row_lists import Origin, RowLists
 from bayesmf.storage import open_folder
 from bayesmf.verifying import check_all
 

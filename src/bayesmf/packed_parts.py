@@ -18,7 +18,7 @@ from bayesmf.contents import (
     ids_expected,
     starts_misfit,
 )
-from bayesmf.row_lists import MOST_LEVELS
+from bayesmf.kernels.csr import MOST_LEVELS
 
 SIDES = ("user", "item")
 LISTS = ("starts", "other", "value")

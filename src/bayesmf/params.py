@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.keys import STREAM_INIT, generator
-from bayesmf.types import Rows
+from bayesmf.kernels.keys import STREAM_INIT, generator
+from bayesmf.kernels.types import Rows
 
 
 @dataclass

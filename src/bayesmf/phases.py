@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.types import Rows
 from bayesmf.params import Params, Precisions
-from bayesmf.types import Rows
 from bayesmf.worker import Held, Recipe, Result, Task
 
 

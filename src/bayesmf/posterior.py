@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import predict_components, sum_expected
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.forks import once
-from bayesmf.mixture import mixture_moments, mixture_quantile
+from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
+from bayesmf.kernels.predict import predict_components, sum_expected
+from bayesmf.kernels.types import readonly
 from bayesmf.moments import FEWEST, Moments, rows_of
 from bayesmf.parallel import Pool, parts
 from bayesmf.seen import Seen
-from bayesmf.types import readonly
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels import column_squares
-from bayesmf.matrices import cholesky, multiply, outer_square, second_moments, solve_upper
+from bayesmf.kernels.gradient import column_squares
+from bayesmf.kernels.linalg import cholesky, multiply, outer_square, second_moments, solve_upper
+from bayesmf.kernels.types import Rows
 from bayesmf.params import RowPrior
-from bayesmf.types import Rows
 
 Array = NDArray[np.float64]
 

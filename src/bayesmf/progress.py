@@ -343,7 +343,7 @@ def _default_after() -> float:
 
 def _compile_clock() -> Any:
     """That of kernels, if any have been imported: this module must not wait for numba."""
-    module = sys.modules.get("bayesmf.compiling")
+    module = sys.modules.get("bayesmf.kernels.jit")
     return getattr(module, "CLOCK", None)
 
 

@@ -19,13 +19,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import add_block, add_bonus, correct_rated, forbid, select_top
 from bayesmf.checks import one_of
+from bayesmf.kernels.predict import add_block, add_bonus, correct_rated, forbid, select_top
+from bayesmf.kernels.types import Rows, readonly
 from bayesmf.one_user import UserScores
 from bayesmf.parallel import Pool, parts
 from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
 from bayesmf.tabular import Columns, Tabular
-from bayesmf.types import Rows, readonly
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]

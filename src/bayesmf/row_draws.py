@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.batches import Stripe
-from bayesmf.columns import column_prior, draw_columns, longest_row
-from bayesmf.gathering import Regressors
-from bayesmf.gibbs import DUAL_SHARE, draw_dual, draw_primal, make_work
-from bayesmf.types import Rows
+from bayesmf.kernels.columns import column_prior, draw_columns, longest_row
+from bayesmf.kernels.gather import Regressors
+from bayesmf.kernels.types import Rows
+from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal, make_work
 
 
 def draw_rows(

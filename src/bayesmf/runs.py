@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.ids import as_ids, encode_ids
-from bayesmf.row_lists import RowLists, group_rows
+from bayesmf.kernels.csr import RowLists, group_rows
 from bayesmf.tables import Table
 from bayesmf.written import Written
 

@@ -8,10 +8,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.answer_kernels import find_rated
 from bayesmf.batches import TrainingData
 from bayesmf.forks import once
-from bayesmf.types import readonly
+from bayesmf.kernels.predict import find_rated
+from bayesmf.kernels.types import readonly
 
 
 @dataclass(frozen=True)

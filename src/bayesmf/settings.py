@@ -16,12 +16,12 @@ from bayesmf.checks import one_of, positive, whole
 from bayesmf.clocks import ClockRule
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
-from bayesmf.gibbs import DUAL_SHARE
 from bayesmf.grid import Grid
+from bayesmf.kernels.csr import MOST_LEVELS
+from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
-from bayesmf.row_lists import MOST_LEVELS
 from bayesmf.rules import BatchRule, DataShape
 from bayesmf.samplers import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
 from bayesmf.server import run

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Errors
+from bayesmf.kernels.types import Rows
 from bayesmf.monitor import RunningMean
 from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState, Moments, Safe
-from bayesmf.types import Rows
 
 Arrays = dict[str, NDArray[Any]]
 Plain = dict[str, Any]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from bayesmf.batches import Block, Stripe, TrainingData, make_block
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
+from bayesmf.kernels.csr import Origin
 from bayesmf.packed import PackedRatings, this_copy
-from bayesmf.row_lists import Origin
 from bayesmf.worker import HeldBlock
 
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.types import readonly
 from bayesmf.parallel import Pool, parts
-from bayesmf.types import readonly
 
 Index = NDArray[np.int64]
 
@@ -164,7 +164,7 @@ class Strings(Sequence[str]):
             return np.full(len(asked), -1, np.int64)
         if len(asked) <= _FEW:
             return np.array([self._halved(asked.raw(k)) for k in range(len(asked))], np.int64)
-        from bayesmf.string_kernels import find_rows
+        from bayesmf.kernels.strings import find_rows
 
         secret, table = self._made_table()
         own, theirs = self._arrays(), asked._arrays()
@@ -183,7 +183,7 @@ class Strings(Sequence[str]):
         n = len(self)
         numbers, ok = np.zeros(n, np.int64), np.zeros(n, np.bool_)
         if n > _FEW:
-            from bayesmf.string_kernels import read_integers
+            from bayesmf.kernels.strings import read_integers
 
             read_integers(*self._arrays(), numbers, ok)
             return numbers, ok
@@ -202,7 +202,7 @@ class Strings(Sequence[str]):
         """Made when it is first needed; two threads may both do so, and either's will do."""
         made = self._table
         if made is None:
-            from bayesmf.string_kernels import fill_table
+            from bayesmf.kernels.strings import fill_table
 
             numbers = secrets.randbits(64), secrets.randbits(64) | 1
             secret = np.array(numbers, np.uint64)

@@ -8,8 +8,8 @@ import numpy as np
 
 from bayesmf.batches import Stripe, TrainingData, make_stripes
 from bayesmf.errors import DivergenceError
-from bayesmf.gathering import regressors
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS
+from bayesmf.kernels.gather import regressors
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.params import Params
 from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers import Gibbs

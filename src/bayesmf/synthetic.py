@@ -1,6 +1,6 @@
 """Synthetic ratings with a planted truth, at the shape of the known data sets or of your own.
 
-Every number is a function of the seed and of the place where it is used (see `bayesmf.keys`),
+Every number is a function of the seed and of the place where it is used (see `kernels.keys`),
 so a user's ratings are the same bits whether they are made alone, in a chunk or with all others.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from bayesmf.checks import yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.keys import fill_normals, make_key
-from bayesmf.planting import ACTIVITY, ITEMS, ORDER, USERS, plant
+from bayesmf.kernels.keys import fill_normals, make_key
+from bayesmf.kernels.plant import ACTIVITY, ITEMS, ORDER, USERS, plant
 from bayesmf.synthetic_chunks import Arrays, check_chunk, empty, make_parts
 from bayesmf.truth import Truth as Truth
 

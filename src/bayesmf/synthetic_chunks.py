@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.keys import STREAM_SYNTHETIC, generator, make_key
-from bayesmf.planting import alias_table, fill, hold
+from bayesmf.kernels.keys import STREAM_SYNTHETIC, generator, make_key
+from bayesmf.kernels.plant import alias_table, fill, hold
 
 if TYPE_CHECKING:
     from bayesmf.synthetic import Synthetic

@@ -12,7 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batch_kernels import (
+from bayesmf.batches import Block, Stripe, batch_order
+from bayesmf.kernels.gather import Regressors, padded
+from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
+from bayesmf.kernels.minibatch import (
     Batches,
     make_columns,
     make_work,
@@ -20,14 +24,10 @@ from bayesmf.batch_kernels import (
     room_for,
     sum_squared_errors,
 )
-from bayesmf.batches import Block, Stripe, batch_order
-from bayesmf.clock_kernels import ClockSide, run_clock_dealt, run_clock_replacement
-from bayesmf.gathering import Regressors, padded
-from bayesmf.kernels import Side, run_dealt, run_replacement
-from bayesmf.keys import STREAM_ITEMS, STREAM_USERS, stream_word
+from bayesmf.kernels.row_clock import ClockSide, run_clock_dealt, run_clock_replacement
+from bayesmf.kernels.types import Rows
 from bayesmf.params import Precisions, RowPrior
 from bayesmf.row_draws import draw_rows
-from bayesmf.types import Rows
 
 Weights = NDArray[np.floating[Any]]
 
@@ -53,7 +53,7 @@ class HeldBlock:
 
 @dataclass(frozen=True)
 class Clocks:
-    """What rows of one side take along where each has its own clock; see clock_kernels.py.
+    """What rows of one side take along where each has its own clock; see kernels/row_clock.py.
 
     `square` are the mean squares of the other side's columns; `gain` is that of a thermostat.
     """

@@ -294,7 +294,7 @@ def _result(
 
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
-    from bayesmf.compiling import CLOCK, Kept
+    from bayesmf.kernels.jit import CLOCK, Kept
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bayesmf.engines.transport import own, own_task, packed
 from bayesmf.errors import InputError
-from bayesmf.gathering import Regressors
+from bayesmf.kernels.gather import Regressors
 from bayesmf.worker import Held, Recipe, Result, RowsTask, Task, run_task
 
 PACKAGES = ("bayesmf", "numpy", "numba")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayesmf.engines.holder import About
-from bayesmf.gathering import Regressors
+from bayesmf.kernels.gather import Regressors
 from bayesmf.worker import Result, RowsTask, Task
 
 

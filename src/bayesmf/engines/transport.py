@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from bayesmf.types import Rows
+from bayesmf.kernels.types import Rows
 from bayesmf.worker import Result, RoundResult
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.compiling import ENTRY, PART, njit
-from bayesmf.gathering import gather, padded
-from bayesmf.keys import fill_normals
-from bayesmf.row_lists import rating_at
+from bayesmf.kernels.csr import rating_at
+from bayesmf.kernels.gather import gather, padded
+from bayesmf.kernels.jit import ENTRY, PART, njit
+from bayesmf.kernels.keys import fill_normals
 
 # Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
 # they leave the second-level cache.

@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.compiling import ENTRY, PART, njit
-from bayesmf.gathering import gather, padded
-from bayesmf.keys import fill_normals
-from bayesmf.types import Rows
-from bayesmf.vectors import LANES, fma, load, root, splat, store, total
+from bayesmf.kernels.gather import gather, padded
+from bayesmf.kernels.jit import ENTRY, PART, njit
+from bayesmf.kernels.keys import fill_normals
+from bayesmf.kernels.simd import LANES, fma, load, root, splat, store, total
+from bayesmf.kernels.types import Rows
 
 GROUP = 4  # columns
 PARTS = 10  # of the lower half of a group's matrix, row by row

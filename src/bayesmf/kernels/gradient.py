@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batch_kernels import (
+from bayesmf.kernels.jit import ENTRY, EXACT, PART, njit
+from bayesmf.kernels.minibatch import (
     close_run,
     draw_batch,
     draw_noise,
@@ -19,9 +20,8 @@ from bayesmf.batch_kernels import (
     open_run,
     set_pull,
 )
-from bayesmf.compiling import ENTRY, EXACT, PART, njit
-from bayesmf.types import Rows
-from bayesmf.vectors import LANES, fma, load, splat, store
+from bayesmf.kernels.simd import LANES, fma, load, splat, store
+from bayesmf.kernels.types import Rows
 
 _U = np.uint64
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import EXACT, WITHIN, njit
+from bayesmf.kernels.jit import EXACT, WITHIN, njit
 
 _ONE, _S29, _S32 = np.uint64(1), np.uint64(29), np.uint64(32)
 _ZERO, _NINE, _MINUS = 48, 57, 45

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesmf.compiling import EXACT, njit
+from bayesmf.kernels.jit import EXACT, njit
 
 MOST_LEVELS = 256
 """With no more distinct ratings than this, a rating is kept as a code of one byte."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import ENTRY, EXACT, njit
-from bayesmf.vectors import LANES, fma, load, splat
-from bayesmf.vectors import total as lane_sum
+from bayesmf.kernels.jit import ENTRY, EXACT, njit
+from bayesmf.kernels.simd import LANES, fma, load, splat
+from bayesmf.kernels.simd import total as lane_sum
 
 _U = np.uint64
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import ENTRY, njit
-from bayesmf.vectors import LANES, fma, load, splat, store
+from bayesmf.kernels.jit import ENTRY, njit
+from bayesmf.kernels.simd import LANES, fma, load, splat, store
 
 FEW_ROWS = 128
 

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from bayesmf.compiling import ENTRY, EXACT, PART, njit
+from bayesmf.kernels.jit import ENTRY, EXACT, PART, njit
 
 _MOST_STEPS = 50
 _CHUNK = 64  # ratings whose regressors are at hand before their squares are added up

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import APART, EXACT, njit
+from bayesmf.kernels.jit import APART, EXACT, njit
 
 _U = np.uint64
 _S32, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from bayesmf.compiling import EXACT, njit
+from bayesmf.kernels.jit import EXACT, njit
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)

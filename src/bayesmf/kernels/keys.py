@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from bayesmf.compiling import EXACT, njit
-from bayesmf.vectors import fma
+from bayesmf.kernels.jit import EXACT, njit
+from bayesmf.kernels.simd import fma
 
 # Streams keep uses of the same (round, row) apart. They are the top byte of the last counter
 # word; the block number has the 24 bits below.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.compiling import APART, ENTRY, njit
-from bayesmf.kernels import predict
+from bayesmf.kernels.gradient import predict
+from bayesmf.kernels.jit import APART, ENTRY, njit
 
 # Scores of which the largest is found before any is compared by itself: a vector register.
 _STRIDE = 8

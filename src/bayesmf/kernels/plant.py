@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from bayesmf.compiling import ENTRY, EXACT, njit
-from bayesmf.keys import STREAM_SYNTHETIC, fill_normals, log32, philox, unit
+from bayesmf.kernels.jit import ENTRY, EXACT, njit
+from bayesmf.kernels.keys import STREAM_SYNTHETIC, fill_normals, log32, philox, unit
 
 # One last counter word for each use, so that no two uses share a number.
 USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE, HOLD = np.arange(7, dtype=np.uint32) + np.uint32(

@@ -12,9 +12,9 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesmf.compiling import APART, njit
-from bayesmf.keys import fill_counters
-from bayesmf.vectors import LANES, load, store
+from bayesmf.kernels.jit import APART, njit
+from bayesmf.kernels.keys import fill_counters
+from bayesmf.kernels.simd import LANES, load, store
 
 # Counters that are drawn at once, about: what they give stays in the first-level cache.
 COUNTERS = 288

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batch_kernels import (
+from bayesmf.kernels.jit import ENTRY, PART, njit
+from bayesmf.kernels.minibatch import (
     close_run,
     draw_batch,
     draw_noise,
@@ -28,9 +29,8 @@ from bayesmf.batch_kernels import (
     open_run,
     set_pull,
 )
-from bayesmf.compiling import ENTRY, PART, njit
-from bayesmf.types import Rows
-from bayesmf.vectors import LANES, fma, larger, load, root, splat, store, total
+from bayesmf.kernels.simd import LANES, fma, larger, load, root, splat, store, total
+from bayesmf.kernels.types import Rows
 
 _U = np.uint64
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmf.compiling import APART, njit
-from bayesmf.row_lists import rating_at
-from bayesmf.types import Rows
-from bayesmf.vectors import LANES, fma, load, prefetch, splat, store, transpose
+from bayesmf.kernels.csr import rating_at
+from bayesmf.kernels.jit import APART, njit
+from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, transpose
+from bayesmf.kernels.types import Rows
 
 # Numbers that fit the second-level cache. Of larger tables rows are asked for ahead of time.
 NEAR = 1 << 18
