@@ -17,7 +17,7 @@ from bayesmf import Ratings
 from bayesmf.errors import BayesMFError
 from bayesmf.oracle import oracle_rmse
 from bayesmf.packed import PackedRatings
-from bayesmf.progress import Counter
+from bayesmf.system.progress import Counter
 from bayesmf.truth import Truth
 from benchmarks.child import measured
 from benchmarks.scale_speed import Plan, Section

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bayesmf.batches import TrainingData
-from bayesmf.progress import Counter
 from bayesmf.samplers import Gibbs
 from bayesmf.synthetic import SHAPES, Synthetic
+from bayesmf.system.progress import Counter
 from bayesmf.timing import (
     LABELS,
     RULES,

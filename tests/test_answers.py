@@ -10,9 +10,9 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, one_user, ranking
 from bayesmf.one_user import UserScores
-from bayesmf.parallel import Pool, parts
 from bayesmf.posterior import POLICIES
 from bayesmf.ranking import Question, draw_picks, rank_users
+from bayesmf.system.threads import Pool, parts
 from problems import planted
 from test_ranking import random_posterior
 

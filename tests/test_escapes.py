@@ -9,7 +9,7 @@ import pytest
 
 from bayesmf import InputError, Ratings
 from bayesmf.cli.output import note, print_csv
-from bayesmf.progress import bar_format
+from bayesmf.system.progress import bar_format
 from bayesmf.wording import printable
 from cli_tools import QUICK, process, run
 from terminal import forked

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bayesmf import forks
 from bayesmf.errors import InputError
+from bayesmf.system import forks
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not hasattr(forks.os, "fork"), reason="nobody forks here")
@@ -21,7 +21,7 @@ PRELUDE = """
 import multiprocessing, os, signal, sys, tempfile, threading, warnings
 import numpy as np, pandas as pd, polars as pl
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
-from bayesmf import forks
+from bayesmf.system import forks
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
@@ -182,9 +182,9 @@ def test_no_lock_is_left_locked():
     """A thread compiles, another is inside of a cached property, a line is drawn: then a fork."""
     run("""
         import time
-        from bayesmf import progress
+        from bayesmf.system import progress
         from bayesmf.kernels.jit import CLOCK, njit
-        from bayesmf.forks import once
+        from bayesmf.system.forks import once
 
         class Slow:
             @once

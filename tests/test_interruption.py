@@ -10,9 +10,9 @@ import pytest
 from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings, storage
 from bayesmf.callbacks import History
 from bayesmf.engines.local import Serial
-from bayesmf.interruption import Ended, at_once, deferred, leaving
 from bayesmf.kernels.jit import CLOCK
 from bayesmf.server import run
+from bayesmf.system.signals import Ended, at_once, deferred, leaving
 from checkpointed import (
     DATA,
     SETTINGS,

@@ -11,8 +11,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, Progress, Synthetic, progress
-from bayesmf.progress import (
+from bayesmf import BayesianMF, Gibbs, Progress, Synthetic
+from bayesmf.system import progress
+from bayesmf.system.progress import (
     LEAST_BAR,
     Counter,
     Line,

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.forks import once
 from bayesmf.grid import Grid, stripes
 from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
 from bayesmf.kernels.deal import (
@@ -26,6 +25,7 @@ from bayesmf.kernels.deal import (
     take_block,
 )
 from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, generator
+from bayesmf.system.forks import once
 
 
 @dataclass(frozen=True)

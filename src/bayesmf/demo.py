@@ -20,11 +20,11 @@ from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
 from bayesmf.places import check_output
-from bayesmf.progress import is_terminal, screen_width
 from bayesmf.ratings import Ratings
 from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
 from bayesmf.synthetic import Synthetic, Truth
+from bayesmf.system.progress import is_terminal, screen_width
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
 BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bayesmf.errors import InputError
-from bayesmf.foreign import hushed, polars_errors, reason_of
+from bayesmf.system.foreign import hushed, polars_errors, reason_of
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")

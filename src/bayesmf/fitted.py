@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from bayesmf.habits import not_fitted
 from bayesmf.ids import IdMap
-from bayesmf.parallel import parts
 from bayesmf.posterior import Posterior
-from bayesmf.progress import counting
 from bayesmf.seen import Seen
+from bayesmf.system.progress import counting
+from bayesmf.system.threads import parts
 from bayesmf.verifying import Verification
 
 # Pairs between two looks at the line.

@@ -16,7 +16,6 @@ from bayesmf.checks import yes_or_no
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.fitted import Found
-from bayesmf.interruption import deferred
 from bayesmf.packed import PackedRatings
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
@@ -25,6 +24,7 @@ from bayesmf.ratings import Ratings
 from bayesmf.seen import Seen
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.system.signals import deferred
 from bayesmf.tables import Columns
 
 Told = list[tuple[str, type[Warning]]]

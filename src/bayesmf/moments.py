@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bayesmf.draws import Draws
 from bayesmf.kernels.predict import sort_by_user, stream_moments
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.parallel import Pool, parts
 from bayesmf.seen import Seen
+from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

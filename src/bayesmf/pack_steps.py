@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.folders import Folder
-from bayesmf.foreign import polars_errors
 from bayesmf.ids import IdMap
 from bayesmf.journal import Journal
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
@@ -34,6 +33,7 @@ from bayesmf.runs import (
 )
 from bayesmf.storage import write_array, write_manifest
 from bayesmf.streams import Bookmark, RatingFile, read_chunks
+from bayesmf.system.foreign import polars_errors
 from bayesmf.written import Written, are_sound, seal
 
 log = logging.getLogger("bayesmf")

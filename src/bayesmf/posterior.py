@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
-from bayesmf.forks import once
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import predict_components, sum_expected
 from bayesmf.kernels.types import readonly
 from bayesmf.moments import FEWEST, Moments, rows_of
-from bayesmf.parallel import Pool, parts
 from bayesmf.seen import Seen
+from bayesmf.system.forks import once
+from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import DataWarning, InputError, warn
-from bayesmf.forks import once
 from bayesmf.ids import IdMap
 from bayesmf.learning import training_ratings
 from bayesmf.packed import PackedRatings
 from bayesmf.ratings import Ratings
 from bayesmf.seen import Seen
+from bayesmf.system.forks import once
 from bayesmf.unknown import unknown_examples
 from bayesmf.wording import printable
 

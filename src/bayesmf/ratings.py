@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.checks import number_array
 from bayesmf.errors import InputError
-from bayesmf.forks import check_polars
 from bayesmf.ids import IdMap, count_distinct
 from bayesmf.places import check_output
 from bayesmf.repeats import (
@@ -24,6 +23,7 @@ from bayesmf.repeats import (
 )
 from bayesmf.replacing import replacing
 from bayesmf.splitting import Splitting
+from bayesmf.system.forks import check_polars
 from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
 from bayesmf.unknown import warn_of_twins

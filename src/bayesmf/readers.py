@@ -10,8 +10,8 @@ from bayesmf.cells import Table, make_table
 from bayesmf.delimited import read_text
 from bayesmf.errors import InputError
 from bayesmf.files import existing_file, open_regular, reading, typed_kind
-from bayesmf.forks import check_polars
 from bayesmf.naming import PAIR, TRIPLE, Columns, find_columns
+from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:
     import polars as pl

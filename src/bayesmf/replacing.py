@@ -12,8 +12,8 @@ from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
 from bayesmf.exchange import keep_from_sweeping, one_writer, sweep
-from bayesmf.foreign import as_os_error, polars_errors, reason_of
 from bayesmf.places import PathLike, as_input_error, sync_folder, temporary_name
+from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
 
 @contextlib.contextmanager

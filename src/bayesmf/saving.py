@@ -18,9 +18,9 @@ from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import ChainFolder, Checkpoint, opened
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.identity import identity
-from bayesmf.interruption import Interruption, awaited
 from bayesmf.monitor import Monitor, Validation
 from bayesmf.snapshot_parts import Expecting
+from bayesmf.system.signals import Interruption, awaited
 
 log = logging.getLogger("bayesmf")
 

@@ -15,8 +15,8 @@ from bayesmf.checks import whole
 from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
-from bayesmf.progress import Line
 from bayesmf.questions import HeldOut, held_out_ratings
+from bayesmf.system.progress import Line
 from bayesmf.tables import Columns
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
-from bayesmf.forks import once
 from bayesmf.kernels.predict import find_rated
 from bayesmf.kernels.types import readonly
+from bayesmf.system.forks import once
 
 
 @dataclass(frozen=True)

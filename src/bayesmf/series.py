@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.foreign import cut, polars_errors
+from bayesmf.system.foreign import cut, polars_errors
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.forks import check_polars
 from bayesmf.replacing import replacing, writing
+from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:
     import polars as pl

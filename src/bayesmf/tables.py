@@ -11,7 +11,6 @@ import numpy as np
 
 from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
-from bayesmf.foreign import reason_of
 from bayesmf.frames import Frame, frame_of, wrong_shape
 from bayesmf.naming import (
     PAIR,
@@ -25,6 +24,7 @@ from bayesmf.naming import (
 )
 from bayesmf.positions import check_order
 from bayesmf.series import to_series
+from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:
     import polars as pl

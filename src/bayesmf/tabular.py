@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.forks import check_polars
+from bayesmf.system.forks import check_polars
 from bayesmf.wording import short
 
 if TYPE_CHECKING:

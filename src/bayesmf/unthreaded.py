@@ -1,4 +1,4 @@
-"""A table of ratings where polars has lost its threads (see forks.py): checked with NumPy alone.
+"""A table of ratings where polars has lost its threads (see system/forks.py): checked with NumPy alone.
 
 Slower, and dates that are text are refused; all else is as `cells` has it.
 """
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
-from bayesmf.forks import check_polars
 from bayesmf.plain import id_column, plain_column
 from bayesmf.series import Place
 from bayesmf.strings import Strings
+from bayesmf.system.forks import check_polars
 
 
 def checked_columns(found: Mapping[str, Any], place: Place) -> dict[str, Any]:

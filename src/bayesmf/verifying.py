@@ -23,8 +23,8 @@ import numpy as np
 from bayesmf.contents import ANY, Rule
 from bayesmf.errors import InputError
 from bayesmf.npy import Header
-from bayesmf.parallel import cores
 from bayesmf.places import as_input_error
+from bayesmf.system.threads import cores
 
 # Read at a time: what is left to do when there is no more need to. Whole numbers of any type.
 _BYTES = 1 << 20

@@ -20,8 +20,8 @@ from bayesmf.cli.limits import check_limits
 from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
-from bayesmf.foreign import polars_errors, speak_apart
-from bayesmf.interruption import LAST, leaving, never_lost
+from bayesmf.system.foreign import polars_errors, speak_apart
+from bayesmf.system.signals import LAST, leaving, never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
 from bayesmf.errors import ConvergenceWarning, InputError
-from bayesmf.progress import Counter
 from bayesmf.replacing import replacing
+from bayesmf.system.progress import Counter
 
 if TYPE_CHECKING:
     from bayesmf.ratings import Ratings
@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _measure(args: argparse.Namespace) -> Found:
     from bayesmf import timing
-    from bayesmf.parallel import cores
     from bayesmf.synthetic import Synthetic
+    from bayesmf.system.threads import cores
 
     if args.threads > (have := cores()):
         note(f"--threads {args.threads} is more than the {have} cores there are")

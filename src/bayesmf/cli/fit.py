@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     checkpoint = _checkpoint(args)
     if checkpoint is None:
         return _run(args, None)
-    from bayesmf.interruption import at_once
+    from bayesmf.system.signals import at_once
 
     with at_once():  # SIGTERM too, whatever is under way: the run can go on
         _run(args, checkpoint)

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 
 from bayesmf.errors import InputError
-from bayesmf.parallel import cores
+from bayesmf.system.threads import cores
 
 # What a small fit takes, with room to compile, and what threads take for each core.
 NEEDED, FOR_A_CORE = 900 << 20, 48 << 20

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError, cut_long
 from bayesmf.places import check_output
-from bayesmf.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.replacing import check_replaceable, replacing, writing
+from bayesmf.system.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.wording import printable, short
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import peak_rss_mb, print_json, print_text
-from bayesmf.progress import Counter
+from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, print_facts, print_json
 from bayesmf.errors import InputError
-from bayesmf.progress import Counter
+from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
 if TYPE_CHECKING:

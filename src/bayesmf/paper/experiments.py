@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bayesmf.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from bayesmf.paper.runs import Links, RunSpec, kept, perform
 from bayesmf.paper.studies import Source, Study, load_study
-from bayesmf.progress import Line, clock_text
+from bayesmf.system.progress import Line, clock_text
 
 DIMENSIONS = (30, 60, 100)
 CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
