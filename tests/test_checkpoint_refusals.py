@@ -96,7 +96,7 @@ def test_another_validation_set_is_refused(tmp_path):
 
 
 def test_only_one_process_writes(stopped, reference):
-    from bayesmf.journal import only_one
+    from bayesmf.storage.journal import only_one
 
     with only_one(stopped), pytest.raises(InputError, match="Another process is at work"):
         run_kept(stopped, resume=True)

@@ -11,11 +11,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bayesmf import Gibbs, InputError, saving, storage
+from bayesmf import Gibbs, InputError, saving
 from bayesmf import checkpoints as ck
-from bayesmf.contents import ANY, Expected
 from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial
+from bayesmf.storage import arrays as storage
+from bayesmf.storage.rules import ANY, Expected
 from checkpointed import (
     names,
     no_waiting_for_the_disk,

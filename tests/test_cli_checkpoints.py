@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesmf import Ratings, storage
+from bayesmf import Ratings
+from bayesmf.storage import arrays as storage
 from cli_tools import Data, contents, make_data, run
 
 FIT = (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bayesmf import BayesianMF, Ratings, storage
+from bayesmf import BayesianMF, Ratings
 from bayesmf.cli.diagnose import KINDS
+from bayesmf.storage import arrays as storage
 from cli_tools import SGD, Data, contents, make_data, run
 
 PICTURES = {"reliability.png", "pit.png", "traces.png", "rmse.png"}

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import bayesmf.draws
-from bayesmf import BayesianMF, Gibbs, InputError, exchange, folders
-from bayesmf.replacing import replacing
-from bayesmf.storage import check_writable, read_folder, write_folder
+from bayesmf import BayesianMF, Gibbs, InputError
+from bayesmf.storage import exchange, folders
+from bayesmf.storage.arrays import check_writable, read_folder, write_folder
+from bayesmf.storage.atomic import replacing
 from cli_tools import QUICK, run
 from problems import planted
 
@@ -128,7 +129,7 @@ def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
 def test_processes_write_files_side_by_side(tmp_path):
     """Each is there when its writer says so, and none is told to be of a killed process."""
     code = (
-        "import pathlib, sys; from bayesmf.replacing import check_replaceable, replacing\n"
+        "import pathlib, sys; from bayesmf.storage.atomic import check_replaceable, replacing\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "for k in range(150):\n"
         "    check_replaceable(path)\n"
@@ -272,7 +273,8 @@ def test_room_for_a_model_is_looked_for_before_it_is_made(tmp_path, monkeypatch)
 
 
 def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
-    from bayesmf import Synthetic, storage
+    from bayesmf import Synthetic
+    from bayesmf.storage import arrays as storage
 
     Synthetic(60, 40, 900, seed=1).ratings().write(tmp_path / "a.csv")
     (tmp_path / "here").mkdir()

@@ -14,8 +14,9 @@ import time
 import numpy as np
 import pytest
 
-from bayesmf import SGLD, BayesianMF, Gibbs, InputError, verifying
-from bayesmf.storage import read_folder
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError
+from bayesmf.storage import verify as verifying
+from bayesmf.storage.arrays import read_folder
 from cli_tools import run
 from problems import planted
 

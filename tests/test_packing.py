@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bayesmf import InputError, PackedRatings, Ratings, exchange, pack, runs
-from bayesmf.journal import Journal
+from bayesmf import InputError, PackedRatings, Ratings, pack, runs
 from bayesmf.kernels.csr import sort_rows
 from bayesmf.packed import work_folder
+from bayesmf.storage import exchange
+from bayesmf.storage.journal import Journal
 
 SMALL = {"chunk": 150, "stretch": 170}
 

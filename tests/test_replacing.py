@@ -9,7 +9,7 @@ import pytest
 
 from bayesmf.cli.output import write_frame
 from bayesmf.errors import InputError
-from bayesmf.replacing import check_replaceable, replacing
+from bayesmf.storage.atomic import check_replaceable, replacing
 
 
 def write(path, data=b"new"):
@@ -49,7 +49,7 @@ def test_names_cannot_be_foreseen_and_links_are_not_followed(tmp_path, monkeypat
     secret, trap = tmp_path / "secret", tmp_path / "trap"
     secret.write_bytes(b"mine")
     trap.symlink_to(secret)
-    monkeypatch.setattr("bayesmf.replacing.temporary_name", lambda target: trap)
+    monkeypatch.setattr("bayesmf.storage.atomic.temporary_name", lambda target: trap)
     with pytest.raises(InputError, match="cannot be written"):
         write(tmp_path / "b")
     assert trap.is_symlink()

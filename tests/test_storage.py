@@ -8,9 +8,10 @@ import os
 import numpy as np
 import pytest
 
-from bayesmf import exchange, storage
 from bayesmf.errors import InputError
-from bayesmf.storage import FORMAT_VERSION, check_writable, read_folder, write_folder
+from bayesmf.storage import arrays as storage
+from bayesmf.storage import exchange
+from bayesmf.storage.arrays import FORMAT_VERSION, check_writable, read_folder, write_folder
 
 META = {"library_version": "0.1.0", "rank": 8, "range": [0.5, 5.0], "name": "Ä", "none": None}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.replacing import replacing
+from bayesmf.storage.atomic import replacing
 
 # Okabe and Ito: told apart by every kind of colour vision.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

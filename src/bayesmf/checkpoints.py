@@ -5,7 +5,7 @@
     FOLDER/chain-0/round-000000120/      a chain after 120 rounds (snapshots.py), and its batches
     FOLDER/chain-0/draws-000000-000012-4f1d09a2/    a batch: draws 0 to 11 of the chain
 
-Every folder is written by storage.py: it appears at once, and any changed bit in it is noticed.
+Every folder is written by storage/arrays.py: it appears at once, and any changed bit in it is noticed.
 A batch is written once; checkpoints name theirs with the digests of their manifests.
 """
 
@@ -25,11 +25,14 @@ from typing import Any, NamedTuple
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
-from bayesmf.exchange import FILES, HIDDEN
-from bayesmf.folders import foreign_name, is_real_folder, remove_known
 from bayesmf.identity import difference
-from bayesmf.journal import only_one
-from bayesmf.places import (
+from bayesmf.snapshot_parts import Expecting
+from bayesmf.snapshots import Arrays, Plain
+from bayesmf.storage.arrays import Kind, open_folder, read_folder, write_folder
+from bayesmf.storage.exchange import FILES, HIDDEN
+from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
+from bayesmf.storage.journal import only_one
+from bayesmf.storage.paths import (
     PathLike,
     as_folder,
     as_input_error,
@@ -37,10 +40,7 @@ from bayesmf.places import (
     sync_folder,
     temporary_name,
 )
-from bayesmf.snapshot_parts import Expecting
-from bayesmf.snapshots import Arrays, Plain
-from bayesmf.storage import Kind, open_folder, read_folder, write_folder
-from bayesmf.verifying import check_all
+from bayesmf.storage.verify import check_all
 
 log = logging.getLogger("bayesmf")
 

@@ -19,10 +19,10 @@ from bayesmf import figures
 from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
-from bayesmf.places import check_output
 from bayesmf.ratings import Ratings
 from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
+from bayesmf.storage.paths import check_output
 from bayesmf.synthetic import Synthetic, Truth
 from bayesmf.system.progress import is_terminal, screen_width
 

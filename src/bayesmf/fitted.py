@@ -10,9 +10,9 @@ from bayesmf.habits import not_fitted
 from bayesmf.ids import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.seen import Seen
+from bayesmf.storage.verify import Verification
 from bayesmf.system.progress import counting
 from bayesmf.system.threads import parts
-from bayesmf.verifying import Verification
 
 # Pairs between two looks at the line.
 AT_ONCE = 1 << 17

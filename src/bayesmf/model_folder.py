@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import bayesmf
-from bayesmf import storage
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.fitted import Found
@@ -20,7 +19,8 @@ from bayesmf.posterior import Posterior
 from bayesmf.rules import check_settings
 from bayesmf.samplers import sampler_from
 from bayesmf.seen import Seen
-from bayesmf.verifying import Verification, check_all, close_all
+from bayesmf.storage import arrays as storage
+from bayesmf.storage.verify import Verification, check_all, close_all
 
 # Arrays that answers alone are made of: nearly all bytes, and nothing of them is read in a load.
 LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items")

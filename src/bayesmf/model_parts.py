@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.contents import (
+from bayesmf.storage.rules import (
     ANY,
     ANYTHING,
     ASCENDING,

@@ -14,12 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.folders import Folder
 from bayesmf.ids import IdMap
-from bayesmf.journal import Journal
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
-from bayesmf.manifests import DIGEST, MANIFEST, PACKED
-from bayesmf.npy import read_array
 from bayesmf.pack_values import about_values, all_levels, joint_moments
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
 from bayesmf.runs import (
@@ -31,10 +27,14 @@ from bayesmf.runs import (
     read_ids,
     union_ids,
 )
-from bayesmf.storage import write_array, write_manifest
+from bayesmf.storage.arrays import write_array, write_manifest
+from bayesmf.storage.folders import Folder
+from bayesmf.storage.journal import Journal
+from bayesmf.storage.manifest import DIGEST, MANIFEST, PACKED
+from bayesmf.storage.npy import read_array
+from bayesmf.storage.pieces import Written, are_sound, seal
 from bayesmf.streams import Bookmark, RatingFile, read_chunks
 from bayesmf.system.foreign import polars_errors
-from bayesmf.written import Written, are_sound, seal
 
 log = logging.getLogger("bayesmf")
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.folders import Folder, is_real_folder
 from bayesmf.ids import IdMap
 from bayesmf.kernels.csr import Origin, RowLists
-from bayesmf.manifests import MANIFEST, MOST_MANIFEST, PACKED
 from bayesmf.packed_parts import LISTS, SIDES, packed_expected
-from bayesmf.places import as_folder, as_input_error
-from bayesmf.storage import open_folder
-from bayesmf.verifying import check_all
+from bayesmf.storage.arrays import open_folder
+from bayesmf.storage.folders import Folder, is_real_folder
+from bayesmf.storage.manifest import MANIFEST, MOST_MANIFEST, PACKED
+from bayesmf.storage.paths import as_folder, as_input_error
+from bayesmf.storage.verify import check_all
 
 
 class PackedRatings:

@@ -7,7 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bayesmf.contents import (
+from bayesmf.kernels.csr import MOST_LEVELS
+from bayesmf.storage.rules import (
     ASCENDING,
     FINITE,
     NUMBER,
@@ -18,7 +19,6 @@ from bayesmf.contents import (
     ids_expected,
     starts_misfit,
 )
-from bayesmf.kernels.csr import MOST_LEVELS
 
 SIDES = ("user", "item")
 LISTS = ("starts", "other", "value")

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.ids import IdMap, count_distinct
-from bayesmf.places import check_output
 from bayesmf.repeats import (
     check_duplicates,
     is_among,
@@ -21,8 +20,9 @@ from bayesmf.repeats import (
     repeat_error,
     warn_of_repeats,
 )
-from bayesmf.replacing import replacing
 from bayesmf.splitting import Splitting
+from bayesmf.storage.atomic import replacing
+from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
 from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular

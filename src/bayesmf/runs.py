@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bayesmf.ids import as_ids, encode_ids
 from bayesmf.kernels.csr import RowLists, group_rows
+from bayesmf.storage.pieces import Written
 from bayesmf.tables import Table
-from bayesmf.written import Written
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bayesmf.chain import Chain
-from bayesmf.contents import (
+from bayesmf.model_parts import draws_expected
+from bayesmf.storage.rules import (
     ANY,
     ASCENDING,
     FLAG,
@@ -19,7 +20,6 @@ from bayesmf.contents import (
     Expected,
     check_plain,
 )
-from bayesmf.model_parts import draws_expected
 
 _META = {
     "chain": {

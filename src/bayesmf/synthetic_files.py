@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.replacing import replacing, writing
+from bayesmf.storage.atomic import replacing, writing
 from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.files import open_regular, reading
-from bayesmf.npy import NoArray, read_header
-from bayesmf.replacing import replacing
+from bayesmf.storage.atomic import replacing
+from bayesmf.storage.npy import NoArray, read_header
 
 ARRAYS = ("U", "V", "a", "b")
 

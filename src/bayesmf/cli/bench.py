@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
 from bayesmf.errors import ConvergenceWarning, InputError
-from bayesmf.replacing import replacing
+from bayesmf.storage.atomic import replacing
 from bayesmf.system.progress import Counter
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from bayesmf.cli.output import (
 )
 from bayesmf.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
-from bayesmf.places import check_output
+from bayesmf.storage.paths import check_output
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration

@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.cli.rescue import save
     from bayesmf.ratings import Ratings
     from bayesmf.settings import least_bytes
-    from bayesmf.storage import check_writable
+    from bayesmf.storage.arrays import check_writable
 
     model = _model(args)
     check_writable(args.out)
@@ -174,7 +174,7 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
                 raise InputError(f"{name} needs --checkpoint DIR")
         return None
     from bayesmf.checkpoints import Checkpoint
-    from bayesmf.places import real_place
+    from bayesmf.storage.paths import real_place
 
     one, other = real_place(args.checkpoint), real_place(args.out)
     if one.is_relative_to(other) or other.is_relative_to(one):
@@ -188,7 +188,7 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
 def _check_holdout(args: argparse.Namespace) -> None:
     """Refuse now a file that would be in the way of what is read or written later."""
-    from bayesmf.places import real_place
+    from bayesmf.storage.paths import real_place
 
     read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
     check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError, cut_long
-from bayesmf.places import check_output
-from bayesmf.replacing import check_replaceable, replacing, writing
+from bayesmf.storage.atomic import check_replaceable, replacing, writing
+from bayesmf.storage.paths import check_output
 from bayesmf.system.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.wording import printable, short
 

@@ -13,7 +13,7 @@ from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 from bayesmf.files import open_regular, reading
-from bayesmf.places import check_output
+from bayesmf.storage.paths import check_output
 from bayesmf.wording import count
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from bayesmf.files import open_regular
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
-from bayesmf.replacing import replacing
 from bayesmf.samplers import Auto, sampler_from
 from bayesmf.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.storage.atomic import replacing
 
 FORMAT = 2  # of a kept run; another one is run again
 COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")

@@ -19,7 +19,7 @@ from bayesmf.paper.experiments import Record, Settings, perform_all, spec
 from bayesmf.paper.presets import MCMC
 from bayesmf.paper.runs import RunSpec, best_rmse
 from bayesmf.paper.studies import Study
-from bayesmf.replacing import replacing
+from bayesmf.storage.atomic import replacing
 
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 PACES = (1.0, 2.0, 4.0, 8.0)  # times the default step, which is on the safe side

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.paper.runs import shown
-from bayesmf.replacing import replacing
+from bayesmf.storage.atomic import replacing
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayesmf.errors import InputError
-from bayesmf.folders import Folder
+from bayesmf.storage.folders import Folder
 
 FORMAT_VERSION = 1
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.folders import Folder
+from bayesmf.storage.folders import Folder
 
 # An .npy file of one dimension begins with this many bytes, however long it is.
 HEADER = 128

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bayesmf.errors import InputError
-from bayesmf.folders import foreign_name, is_real_folder, remove_known
-from bayesmf.places import sync_folder, temporary_name
+from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
+from bayesmf.storage.paths import sync_folder, temporary_name
 
 log = logging.getLogger("bayesmf")
 

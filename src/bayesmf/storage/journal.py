@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.exchange import one_writer
-from bayesmf.folders import Folder, foreign_name, is_real_folder, remove_known
-from bayesmf.places import sync_folder
+from bayesmf.storage.exchange import one_writer
+from bayesmf.storage.folders import Folder, foreign_name, is_real_folder, remove_known
+from bayesmf.storage.paths import sync_folder
 
 log = logging.getLogger("bayesmf")
 
@@ -43,7 +43,7 @@ class Journal:
     job
         All that the result depends on, as plain JSON; ``kind`` says what kind of a job it is.
     known
-        What names of files the job writes, as for `bayesmf.folders.foreign_name`.
+        What names of files the job writes, as for `bayesmf.storage.folders.foreign_name`.
     """
 
     def __init__(self, folder: Path, job: dict[str, Any], known: re.Pattern[str]) -> None:

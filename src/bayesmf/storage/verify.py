@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmf.contents import ANY, Rule
 from bayesmf.errors import InputError
-from bayesmf.npy import Header
-from bayesmf.places import as_input_error
+from bayesmf.storage.npy import Header
+from bayesmf.storage.paths import as_input_error
+from bayesmf.storage.rules import ANY, Rule
 from bayesmf.system.threads import cores
 
 # Read at a time: what is left to do when there is no more need to. Whole numbers of any type.

@@ -2,10 +2,10 @@
 
 The manifest holds the SHA-256 digest of every array file, and `manifest.sha256` that of the
 manifest, so that any change to any file is noticed before a number of it is used. A digest is no
-signature: whoever can write a file can write its digest. So numbers are looked at too (contents.py)
+signature: whoever can write a file can write its digest. So numbers are looked at too (storage/rules.py)
 before anything is computed with them.
 
-A folder is written beside its place and exchanged with what is there (exchange.py), so that a
+A folder is written beside its place and exchanged with what is there (storage/exchange.py), so that a
 reader sees the old model or the new one.
 """
 
@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayesmf.contents import Expected, misfit
 from bayesmf.errors import InputError
-from bayesmf.exchange import FILES, new_folder, old_one, one_writer, put_in_place
-from bayesmf.folders import Folder, foreign_name
-from bayesmf.manifests import DIGEST as DIGEST
-from bayesmf.manifests import FORMAT_VERSION as FORMAT_VERSION
-from bayesmf.manifests import MANIFEST as MANIFEST
-from bayesmf.manifests import (
+from bayesmf.storage.exchange import FILES, new_folder, old_one, one_writer, put_in_place
+from bayesmf.storage.folders import Folder, foreign_name
+from bayesmf.storage.manifest import DIGEST as DIGEST
+from bayesmf.storage.manifest import FORMAT_VERSION as FORMAT_VERSION
+from bayesmf.storage.manifest import MANIFEST as MANIFEST
+from bayesmf.storage.manifest import (
     MODEL,
     MOST_MANIFEST,
     NAME,
@@ -39,10 +38,10 @@ from bayesmf.manifests import (
     damaged,
     read_manifest,
 )
-from bayesmf.manifests import Kind as Kind
-from bayesmf.manifests import digest_line as digest_line
-from bayesmf.npy import Header, NoArray, map_array, measured_header, read_array
-from bayesmf.places import (
+from bayesmf.storage.manifest import Kind as Kind
+from bayesmf.storage.manifest import digest_line as digest_line
+from bayesmf.storage.npy import Header, NoArray, map_array, measured_header, read_array
+from bayesmf.storage.paths import (
     PathLike,
     as_folder,
     as_input_error,
@@ -53,7 +52,8 @@ from bayesmf.places import (
     sync_folder,
     temporary_name,
 )
-from bayesmf.verifying import Claim, check, check_all
+from bayesmf.storage.rules import Expected, misfit
+from bayesmf.storage.verify import Claim, check, check_all
 
 _CHUNK_BYTES = 1 << 22
 # How often a folder that is replaced while it is read is begun anew.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
-from bayesmf.exchange import keep_from_sweeping, one_writer, sweep
-from bayesmf.places import PathLike, as_input_error, sync_folder, temporary_name
+from bayesmf.storage.exchange import keep_from_sweeping, one_writer, sweep
+from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
 from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
 
@@ -41,7 +41,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from bayesmf.replacing import replacing
+    >>> from bayesmf.storage.atomic import replacing
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "a.txt"
     ...     with replacing(path) as file:
