@@ -5,7 +5,7 @@
     FOLDER/chain-0/round-000000120/      a chain after 120 rounds (snapshots.py), and its batches
     FOLDER/chain-0/draws-000000-000012-4f1d09a2/    a batch: draws 0 to 11 of the chain
 
-Every folder is written by storage/arrays.py: it appears at once, and any changed bit in it is noticed.
+Every folder is written by storage/arrays.py: it appears at once, any changed bit is noticed.
 A batch is written once; checkpoints name theirs with the digests of their manifests.
 """
 

@@ -1,4 +1,4 @@
-"""A table of ratings where polars has lost its threads (see system/forks.py): checked with NumPy alone.
+"""A table of ratings where polars has lost its threads (system/forks.py): checked with NumPy alone.
 
 Slower, and dates that are text are refused; all else is as `cells` has it.
 """
