@@ -18,7 +18,7 @@ import numpy as np
 
 from bayesmf import BayesianMF, Gibbs
 from bayesmf.errors import ConvergenceWarning, DataWarning
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import POLICIES, Posterior
 
 TIMES = 50

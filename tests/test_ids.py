@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap, column_of
-from bayesmf.unknown import unknown_examples, warn_of_twins
+from bayesmf.ids.id_map import IdMap, column_of
+from bayesmf.ids.unknown import unknown_examples, warn_of_twins
 
 
 def test_encode_integers_orders_ids():
@@ -239,7 +239,7 @@ TEXTS = [
 
 def test_strings_of_every_length_are_found(monkeypatch):
     """By halving, and by the table: long prefixes, zero bytes, several bytes for a character."""
-    from bayesmf import strings
+    from bayesmf.ids import strings
 
     texts = sorted({*TEXTS, *(f"{'x' * (k % 40)}{k}" for k in range(3000))})
     ids = IdMap(texts)
@@ -266,7 +266,7 @@ def test_order_is_that_of_polars():
     "pair", [("b", "a"), ("a", "a"), ("a\0", "a"), ("x" * 30 + "b", "x" * 30 + "a"), ("ab", "a")]
 )
 def test_pairs_that_do_not_ascend_are_seen_among_many(pair, n):
-    from bayesmf.strings import Strings
+    from bayesmf.ids.strings import Strings
 
     before, behind = [f"A{k:05}" for k in range(n)], [f"é{k:05}" for k in range(n)]
     assert Strings.of([*before, *sorted({*pair}), *behind]).ascending()

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from bayesmf import BayesianMF, Ratings
 from bayesmf.diagnostics import rmse
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.learning import training_ratings
 from bayesmf.packing import pack
 from bayesmf.preparing import prepare

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.ratings import Ratings
 
 USERS, ITEMS, VALUES, TIMES = [7, 3, 7, 5], ["b", "a", "a", "c"], [1.0, 2.5, 3.0, 4.0], [9, 8, 7, 6]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
 from bayesmf.files import Unreadable, existing_file, reading
+from bayesmf.ids.series import Place, first_true
 from bayesmf.layouts import Layout, locate
 from bayesmf.naming import NAMES, PAIR, TRIPLE, Columns, plain_name
-from bayesmf.series import Place, first_true
 from bayesmf.text import read_csv, read_lines
 
 if TYPE_CHECKING:

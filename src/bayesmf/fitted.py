@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from bayesmf.habits import not_fitted
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import Posterior
 from bayesmf.seen import Seen
 from bayesmf.storage.verify import Verification

@@ -12,9 +12,9 @@ from bayesmf.cells import Table, make_table
 from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
 from bayesmf.files import check_text, existing_file, missing_file, reading, refuse_ours, typed_kind
+from bayesmf.ids.series import first_true
 from bayesmf.naming import Columns
 from bayesmf.readers import read_typed
-from bayesmf.series import first_true
 from bayesmf.system.forks import check_polars
 from bayesmf.text import read_csv, read_lines
 

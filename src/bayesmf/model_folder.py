@@ -13,7 +13,7 @@ from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.fitted import Found
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.model_parts import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior import Posterior
 from bayesmf.rules import check_settings

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.pack_values import about_values, all_levels, joint_moments
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats

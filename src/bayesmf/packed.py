@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import Origin, RowLists
 from bayesmf.packed_parts import LISTS, SIDES, packed_expected
 from bayesmf.storage.arrays import open_folder

@@ -13,7 +13,7 @@ from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.draws import allocate
 from bayesmf.errors import DataWarning, InputError, warn
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
 from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed import PackedRatings
 from bayesmf.ratings import Ratings

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import DataWarning, InputError, warn
-from bayesmf.ids import IdMap
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import unknown_examples
 from bayesmf.learning import training_ratings
 from bayesmf.packed import PackedRatings
 from bayesmf.ratings import Ratings
 from bayesmf.seen import Seen
 from bayesmf.system.forks import once
-from bayesmf.unknown import unknown_examples
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]

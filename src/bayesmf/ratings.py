@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.checks import number_array
 from bayesmf.errors import InputError
-from bayesmf.ids import IdMap, count_distinct
+from bayesmf.ids.id_map import IdMap, count_distinct
+from bayesmf.ids.unknown import warn_of_twins
 from bayesmf.repeats import (
     check_duplicates,
     is_among,
@@ -26,7 +27,6 @@ from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
 from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
-from bayesmf.unknown import warn_of_twins
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.ids import as_ids, encode_ids
+from bayesmf.ids.id_map import as_ids, encode_ids
 from bayesmf.kernels.csr import RowLists, group_rows
 from bayesmf.storage.pieces import Written
 from bayesmf.tables import Table

@@ -311,7 +311,7 @@ class Synthetic:
         return out[:n]
 
     def _ratings(self, held: int) -> tuple[Ratings, Ratings]:
-        from bayesmf.ids import IdMap
+        from bayesmf.ids.id_map import IdMap
         from bayesmf.ratings import Ratings
 
         sizes = self.n_ratings - held, held

@@ -12,6 +12,7 @@ import numpy as np
 from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
 from bayesmf.frames import Frame, frame_of, wrong_shape
+from bayesmf.ids.series import to_series
 from bayesmf.naming import (
     PAIR,
     ROLES,
@@ -23,7 +24,6 @@ from bayesmf.naming import (
     recognise,
 )
 from bayesmf.positions import check_order
-from bayesmf.series import to_series
 from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:

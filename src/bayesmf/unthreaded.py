@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
-from bayesmf.plain import id_column, plain_column
-from bayesmf.series import Place
-from bayesmf.strings import Strings
+from bayesmf.ids.plain import id_column, plain_column
+from bayesmf.ids.series import Place
+from bayesmf.ids.strings import Strings
 from bayesmf.system.forks import check_polars
 
 

@@ -23,7 +23,7 @@ from bayesmf.wording import printable
 
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
-    from bayesmf.ids import IdMap
+    from bayesmf.ids.id_map import IdMap
     from bayesmf.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")

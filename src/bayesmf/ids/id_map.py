@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import shown
 from bayesmf.errors import InputError
-from bayesmf.plain import id_column
-from bayesmf.series import Place, first_true, row_place, to_series
-from bayesmf.strings import Strings, as_integer
+from bayesmf.ids.plain import id_column
+from bayesmf.ids.series import Place, first_true, row_place, to_series
+from bayesmf.ids.strings import Strings, as_integer
 from bayesmf.system.forks import polars_is_lost
 
 if TYPE_CHECKING:

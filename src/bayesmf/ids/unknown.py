@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import DataWarning, warn
-from bayesmf.ids import IdMap, column_of
-from bayesmf.strings import Strings
+from bayesmf.ids.id_map import IdMap, column_of
+from bayesmf.ids.strings import Strings
 
 # So many unknown ids are compared with the known ones; a slip shows in the first few.
 _COMPARED = 10_000
@@ -44,8 +44,8 @@ def unknown_examples(ids: IdMap, values: Any, most: int = 3) -> tuple[int, list[
 
     Examples
     --------
-    >>> from bayesmf.ids import IdMap
-    >>> from bayesmf.unknown import unknown_examples
+    >>> from bayesmf.ids.id_map import IdMap
+    >>> from bayesmf.ids.unknown import unknown_examples
     >>> unknown_examples(IdMap(["0114709", "0133093"]), [114709, 5])
     (2, ['114709', '5'], "'0114709' is known: were leading zeros dropped?")
     """

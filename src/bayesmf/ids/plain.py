@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.series import (
+from bayesmf.ids.series import (
     Place,
     explanation,
     from_pandas,
@@ -21,7 +21,7 @@ from bayesmf.series import (
     row_place,
     to_series,
 )
-from bayesmf.strings import Strings
+from bayesmf.ids.strings import Strings
 
 Integers = NDArray[np.int64]
 _INT64 = np.iinfo(np.int64)
@@ -62,7 +62,7 @@ def plain_column(values: Any, what: str) -> NDArray[Any] | Sequence[Any]:
     Parameters
     ----------
     values
-        What :func:`bayesmf.series.to_series` takes.
+        What :func:`bayesmf.ids.series.to_series` takes.
     what
         What to call a value in error messages.
     """

@@ -54,7 +54,7 @@ def to_series(values: Any, what: str) -> pl.Series:
 
     Examples
     --------
-    >>> from bayesmf.series import to_series
+    >>> from bayesmf.ids.series import to_series
     >>> to_series(range(3), "user id").to_list()
     [0, 1, 2]
     """
