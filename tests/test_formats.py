@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.formats import read_ratings
 from bayesmf.ratings import Ratings
+from bayesmf.reading.formats import read_ratings
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -14,10 +14,10 @@ import pytest
 
 from bayesmf import InputError, Ratings, Synthetic
 from bayesmf.errors import DataWarning, warn
-from bayesmf.files import Unreadable, open_regular, reading
 from bayesmf.packing import pack
-from bayesmf.streams import Bookmark, rating_files, read_chunks
-from bayesmf.tables import pairs_of
+from bayesmf.reading.chunks import Bookmark, rating_files, read_chunks
+from bayesmf.reading.files import Unreadable, open_regular, reading
+from bayesmf.reading.memory import pairs_of
 from cli_tools import run
 
 ROWS = [(f"u{k % 17}", f"i{k % 13}", k % 5 + 1) for k in range(200)]

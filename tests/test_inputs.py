@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from bayesmf import BayesianMF, InputError, pack
-from bayesmf.formats import read_ratings
-from bayesmf.readers import read_pairs
+from bayesmf.reading.formats import read_ratings
+from bayesmf.reading.readers import read_pairs
 from cli_tools import make_data, run
 
 ROWS = "1,10,4\n2,10,3.5\n1,11,5\n"

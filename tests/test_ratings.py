@@ -353,7 +353,7 @@ def test_write_refusals(tmp_path):
 
 def test_import_is_light():
     code = (
-        "import sys, bayesmf.ratings, bayesmf.formats;"
+        "import sys, bayesmf.ratings, bayesmf.reading.formats;"
         "print([m for m in ('polars', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

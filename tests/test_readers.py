@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.readers import read_pairs, read_table
+from bayesmf.reading.readers import read_pairs, read_table
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

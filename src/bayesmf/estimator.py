@@ -16,9 +16,9 @@ from bayesmf.learning import learn, training_ratings, validation_ratings
 from bayesmf.looking import Looking
 from bayesmf.model_folder import load_model, save_model
 from bayesmf.predicting import Predicting
+from bayesmf.reading.memory import Columns
 from bayesmf.recommending import Recommending
 from bayesmf.samplers import Auto, Sampler
-from bayesmf.tables import Columns
 
 SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]
 TargetName = Literal["fast", "balanced", "accurate"]

@@ -21,11 +21,11 @@ from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
 from bayesmf.priors import GammaPrior
 from bayesmf.ratings import Ratings
+from bayesmf.reading.memory import Columns
 from bayesmf.seen import Seen
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
 from bayesmf.system.signals import deferred
-from bayesmf.tables import Columns
 
 Told = list[tuple[str, type[Warning]]]
 

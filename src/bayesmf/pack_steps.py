@@ -17,6 +17,7 @@ from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.pack_values import about_values, all_levels, joint_moments
+from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
 from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
 from bayesmf.runs import (
     CodedValues,
@@ -33,7 +34,6 @@ from bayesmf.storage.journal import Journal
 from bayesmf.storage.manifest import DIGEST, MANIFEST, PACKED
 from bayesmf.storage.npy import read_array
 from bayesmf.storage.pieces import Written, are_sound, seal
-from bayesmf.streams import Bookmark, RatingFile, read_chunks
 from bayesmf.system.foreign import polars_errors
 
 log = logging.getLogger("bayesmf")

@@ -18,14 +18,14 @@ from bayesmf.checks import whole
 from bayesmf.errors import InputError
 from bayesmf.pack_steps import Packing, Progress
 from bayesmf.packed import PackedRatings, work_folder
+from bayesmf.reading.chunks import RatingFile, Sources, rating_files
+from bayesmf.reading.memory import Columns
 from bayesmf.repeats import check_duplicates
 from bayesmf.storage.exchange import FILES, put_in_place
 from bayesmf.storage.folders import Folder, foreign_name
 from bayesmf.storage.journal import Journal, only_one, read_notes
 from bayesmf.storage.manifest import DIGEST, MOST_DIGEST, PACKED
 from bayesmf.storage.paths import as_input_error, check_output, made_parents, real_place
-from bayesmf.streams import RatingFile, Sources, rating_files
-from bayesmf.tables import Columns
 
 log = logging.getLogger("bayesmf")
 

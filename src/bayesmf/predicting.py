@@ -12,8 +12,8 @@ from bayesmf.fitted import Fitted
 from bayesmf.posterior import Posterior, check_level
 from bayesmf.questions import Asked
 from bayesmf.ratings import Ratings
+from bayesmf.reading.memory import Columns, pairs_of, refuse_columns
 from bayesmf.results import Predictions
-from bayesmf.tables import Columns, pairs_of, refuse_columns
 
 Floats = NDArray[np.float64]
 Id = int | str

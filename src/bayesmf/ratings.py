@@ -14,6 +14,7 @@ from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap, count_distinct
 from bayesmf.ids.unknown import warn_of_twins
+from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.repeats import (
     check_duplicates,
     is_among,
@@ -25,7 +26,6 @@ from bayesmf.splitting import Splitting
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
-from bayesmf.tables import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.tabular import Tabular
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Ratings(Splitting, Tabular):
         duplicates
             As for :class:`Ratings`.
         """
-        from bayesmf.formats import read_ratings
+        from bayesmf.reading.formats import read_ratings
 
         if not isinstance(path, str | os.PathLike):
             raise InputError(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bayesmf.ids.id_map import as_ids, encode_ids
 from bayesmf.kernels.csr import RowLists, group_rows
+from bayesmf.reading.memory import Table
 from bayesmf.storage.pieces import Written
-from bayesmf.tables import Table
 
 if TYPE_CHECKING:
     import polars as pl

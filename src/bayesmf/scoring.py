@@ -16,8 +16,8 @@ from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared
 from bayesmf.questions import HeldOut, held_out_ratings
+from bayesmf.reading.memory import Columns
 from bayesmf.system.progress import Line
-from bayesmf.tables import Columns
 
 
 class Scoring(Fitted):

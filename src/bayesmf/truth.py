@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.files import open_regular, reading
+from bayesmf.reading.files import open_regular, reading
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.npy import NoArray, read_header
 

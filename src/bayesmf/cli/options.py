@@ -231,7 +231,7 @@ def visits(text: str) -> str | list[float]:
 
 def columns(text: str) -> dict[str, str | None]:
     """`user=customer,item=sku`: role to column, None for an empty one."""
-    from bayesmf.tables import ROLES
+    from bayesmf.reading.memory import ROLES
 
     found: dict[str, str | None] = {}
     for part in text.split(","):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
-from bayesmf.files import open_regular, reading
+from bayesmf.reading.files import open_regular, reading
 from bayesmf.storage.paths import check_output
 from bayesmf.wording import count
 

@@ -20,7 +20,7 @@ from bayesmf.cli.output import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from bayesmf.readers import Pairs
+    from bayesmf.reading.readers import Pairs
     from bayesmf.results import Predictions
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
     from bayesmf.estimator import BayesianMF
     from bayesmf.questions import Asked
-    from bayesmf.readers import read_pairs
+    from bayesmf.reading.readers import read_pairs
 
     model = BayesianMF.load(args.model)
     with during(f"reading {args.pairs}"):

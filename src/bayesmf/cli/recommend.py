@@ -17,8 +17,8 @@ from bayesmf.cli.output import (
     write_frame,
 )
 from bayesmf.errors import InputError
-from bayesmf.files import open_regular, reading
-from bayesmf.naming import recognise
+from bayesmf.reading.columns import recognise
+from bayesmf.reading.files import open_regular, reading
 from bayesmf.wording import printable
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
-from bayesmf.files import open_regular
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
+from bayesmf.reading.files import open_regular
 from bayesmf.samplers import Auto, sampler_from
 from bayesmf.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run

@@ -8,15 +8,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesmf.cells import Table, make_table
-from bayesmf.delimited import drop_blank, read_text
 from bayesmf.errors import InputError
-from bayesmf.files import check_text, existing_file, missing_file, reading, refuse_ours, typed_kind
 from bayesmf.ids.series import first_true
-from bayesmf.naming import Columns
-from bayesmf.readers import read_typed
+from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.columns import Columns
+from bayesmf.reading.delimited import drop_blank, read_text
+from bayesmf.reading.files import (
+    check_text,
+    existing_file,
+    missing_file,
+    reading,
+    refuse_ours,
+    typed_kind,
+)
+from bayesmf.reading.readers import read_typed
+from bayesmf.reading.text import read_csv, read_lines
 from bayesmf.system.forks import check_polars
-from bayesmf.text import read_csv, read_lines
 
 if TYPE_CHECKING:
     import polars as pl

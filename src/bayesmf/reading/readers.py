@@ -1,4 +1,4 @@
-"""Rating tables from files: Parquet and Arrow here, text in :mod:`bayesmf.delimited`."""
+"""Rating tables from files: Parquet and Arrow here, text in :mod:`bayesmf.reading.delimited`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesmf.cells import Table, make_table
-from bayesmf.delimited import read_text
 from bayesmf.errors import InputError
-from bayesmf.files import existing_file, open_regular, reading, typed_kind
-from bayesmf.naming import PAIR, TRIPLE, Columns, find_columns
+from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.columns import PAIR, TRIPLE, Columns, find_columns
+from bayesmf.reading.delimited import read_text
+from bayesmf.reading.files import existing_file, open_regular, reading, typed_kind
 from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:

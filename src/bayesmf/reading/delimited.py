@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
-from bayesmf.files import Unreadable, existing_file, reading
 from bayesmf.ids.series import Place, first_true
-from bayesmf.layouts import Layout, locate
-from bayesmf.naming import NAMES, PAIR, TRIPLE, Columns, plain_name
-from bayesmf.text import read_csv, read_lines
+from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.columns import NAMES, PAIR, TRIPLE, Columns, plain_name
+from bayesmf.reading.files import Unreadable, existing_file, reading
+from bayesmf.reading.layout import Layout, locate
+from bayesmf.reading.text import read_csv, read_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ def read_text(
     Parameters
     ----------
     path, columns, need
-        As for :func:`bayesmf.readers.read_table`.
+        As for :func:`bayesmf.reading.readers.read_table`.
     """
     path = existing_file(path)
     with reading(path):
@@ -46,7 +46,7 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
     path
         The file, for error messages and where the layout has no part of it.
     layout
-        What :func:`bayesmf.layouts.locate` found, perhaps with a part of the file, which begins
+        What :func:`bayesmf.reading.layout.locate` found, perhaps with a part of the file, which begins
         with a line that is not blank.
     found
         Position of each role's column.

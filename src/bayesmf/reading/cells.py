@@ -11,9 +11,9 @@ from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import as_ids, canonical_ints
 from bayesmf.ids.series import Place, first_true, refuse_odd, row_place
+from bayesmf.reading.unthreaded import checked_columns
 from bayesmf.system.foreign import cut, polars_errors, reason_of
 from bayesmf.system.forks import polars_is_lost
-from bayesmf.unthreaded import checked_columns
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
-from bayesmf.files import open_regular, polars_path, reading
+from bayesmf.reading.files import open_regular, polars_path, reading
 
 if TYPE_CHECKING:
     import polars as pl

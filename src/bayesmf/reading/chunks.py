@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-from bayesmf.cells import Table, make_table
-from bayesmf.delimited import read_laid_out
 from bayesmf.errors import InputError
-from bayesmf.files import (
+from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.columns import TRIPLE, Columns, find_columns
+from bayesmf.reading.delimited import read_laid_out
+from bayesmf.reading.files import (
     existing_file,
     first_bytes,
     open_regular,
@@ -22,9 +23,8 @@ from bayesmf.files import (
     reading,
     refuse_ours,
 )
-from bayesmf.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
-from bayesmf.layouts import Layout, locate
-from bayesmf.naming import TRIPLE, Columns, find_columns
+from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
+from bayesmf.reading.layout import Layout, locate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,7 +62,7 @@ class RatingFile:
     path
         The file.
     format
-        A name in :data:`bayesmf.formats.FORMATS`.
+        A name in :data:`bayesmf.reading.formats.FORMATS`.
     columns
         What the user said of the columns.
     """

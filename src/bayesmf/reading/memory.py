@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesmf.cells import Table, make_table
 from bayesmf.errors import InputError
-from bayesmf.frames import Frame, frame_of, wrong_shape
 from bayesmf.ids.series import to_series
-from bayesmf.naming import (
+from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.columns import (
     PAIR,
     ROLES,
     TRIPLE,
@@ -23,7 +22,8 @@ from bayesmf.naming import (
     may_be_id,
     recognise,
 )
-from bayesmf.positions import check_order
+from bayesmf.reading.frames import Frame, frame_of, wrong_shape
+from bayesmf.reading.positions import check_order
 from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def table_of(data: Any, columns: Columns | None = None) -> Table | None:
 
     Examples
     --------
-    >>> from bayesmf.tables import table_of
+    >>> from bayesmf.reading.memory import table_of
     >>> table_of([("ann", "Alien", 5.0), ("bob", "Alien", 2.0)]).rating.to_list()
     [5.0, 2.0]
     """
@@ -101,14 +101,14 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
 
     Examples
     --------
-    >>> from bayesmf.tables import pairs_of
+    >>> from bayesmf.reading.memory import pairs_of
     >>> users, items = pairs_of([("ann", 10), ("bob", 20)])
     >>> users.to_list(), items.to_list()
     (['ann', 'bob'], [10, 20])
     """
     check_columns(columns)
     if isinstance(data, str | os.PathLike):
-        from bayesmf.readers import read_pairs
+        from bayesmf.reading.readers import read_pairs
 
         return tuple(read_pairs(data, columns))  # type: ignore[return-value]
     if _holds_ratings(data):
@@ -151,7 +151,7 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
 
     Examples
     --------
-    >>> from bayesmf.tables import table_with
+    >>> from bayesmf.reading.memory import table_with
     >>> table_with([("ann", 10), ("bob", 20)], [4, 2]).rating.to_list()
     [4.0, 2.0]
     """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.naming import recognise
+from bayesmf.reading.columns import recognise
 from bayesmf.system.foreign import polars_errors, reason_of
 from bayesmf.system.forks import check_polars
 
@@ -37,7 +37,7 @@ def frame_of(data: Any, need: Sequence[str]) -> Frame | None:
     Parameters
     ----------
     data
-        What :func:`bayesmf.tables.table_of` takes, but for sparse matrices.
+        What :func:`bayesmf.reading.memory.table_of` takes, but for sparse matrices.
     need
         The roles that will be looked for, which tell how many columns to expect.
 
