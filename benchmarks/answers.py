@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesmf.data.rated import Seen
 from bayesmf.draws import Draws
 from bayesmf.posterior import POLICIES, Posterior
 from bayesmf.ranking import Question, draw_picks, rank_users
-from bayesmf.seen import Seen
 from benchmarks import latency
 
 SHAPES = {"ml-1m": (6040, 3706, 1_000_209), "ml-10m": (69_878, 10_677, 10_000_054)}

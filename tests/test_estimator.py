@@ -24,10 +24,10 @@ from bayesmf import (
     NotFittedError,
     Ratings,
 )
+from bayesmf.data.rated import Seen
 from bayesmf.draws import Draws
 from bayesmf.posterior import Posterior
 from bayesmf.ranking import Question, rank_users
-from bayesmf.seen import Seen
 from contract import draws_digest
 from problems import planted
 

@@ -13,6 +13,7 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.batches import TrainingData
+from bayesmf.data.rated import Seen
 from bayesmf.draws import Draws, DrawStore
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
@@ -21,7 +22,6 @@ from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.posterior import Posterior
 from bayesmf.ranking import Question, rank_users
-from bayesmf.seen import Seen
 from bayesmf.sweeps import SETTLE, GibbsRounds
 from contract import draws_digest
 from driving import sweep

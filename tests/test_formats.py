@@ -3,8 +3,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.ratings import Ratings
 from bayesmf.reading.formats import read_ratings
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.ratings import Ratings
 
 USERS, ITEMS, VALUES, TIMES = [7, 3, 7, 5], ["b", "a", "a", "c"], [1.0, 2.5, 3.0, 4.0], [9, 8, 7, 6]
 
@@ -353,7 +353,7 @@ def test_write_refusals(tmp_path):
 
 def test_import_is_light():
     code = (
-        "import sys, bayesmf.ratings, bayesmf.reading.formats;"
+        "import sys, bayesmf.data.ratings, bayesmf.reading.formats;"
         "print([m for m in ('polars', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse
 
 from bayesmf import BayesianMF, Gibbs
+from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.ratings import Ratings
 from bayesmf.reading.memory import pairs_of, table_of, table_with
 
 USERS, ITEMS, VALUES = ["a", "b", "a", "c", "d"], [1, 2, 2, 3, 1], [3.0, 4.0, 5.0, 1.0, 2.0]

@@ -9,7 +9,7 @@ import pytest
 
 from bayesmf import Synthetic, timing
 from bayesmf.batches import TrainingData
-from bayesmf.ratings import Ratings
+from bayesmf.data.ratings import Ratings
 from bayesmf.samplers import Auto, Gibbs
 from bayesmf.timing import Case, EpochTimer, Timer, take_turns
 

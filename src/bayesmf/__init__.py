@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.clocks import SGHMC, SGNHT, RowClock
+    from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics import Scores
     from bayesmf.engines.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from bayesmf.packed import PackedRatings
     from bayesmf.packing import pack
     from bayesmf.ranking import Recommendations
-    from bayesmf.ratings import Ratings
     from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic import Synthetic
@@ -60,7 +60,7 @@ _HOMES = {
     "NotFittedError": "errors",
     "PackedRatings": "packed",
     "Progress": "callbacks",
-    "Ratings": "ratings",
+    "Ratings": "data.ratings",
     "Predictions": "results",
     "Recommendation": "results",
     "Recommendations": "ranking",

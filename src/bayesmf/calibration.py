@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayesmf.data.tabular import html_table
 from bayesmf.diagnostics import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
 from bayesmf.kernels.mixture import mixture_cdf
-from bayesmf.tabular import html_table
 from bayesmf.wording import short
 
 Floats = NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import figures
+from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
-from bayesmf.ratings import Ratings
 from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bayesmf.checks import number_array
+from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.errors import InputError
 from bayesmf.kernels.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
-from bayesmf.tabular import Columns, Tabular
 from bayesmf.wording import short
 
 LEVELS = (50, 80, 90, 95)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from bayesmf.data.rated import Seen
 from bayesmf.habits import not_fitted
 from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import Posterior
-from bayesmf.seen import Seen
 from bayesmf.storage.verify import Verification
 from bayesmf.system.progress import counting
 from bayesmf.system.threads import parts

@@ -13,6 +13,8 @@ from bayesmf.callbacks import Callback, History, Progress
 from bayesmf.chain import Settings
 from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
+from bayesmf.data.rated import Seen
+from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.fitted import Found
@@ -20,9 +22,7 @@ from bayesmf.packed import PackedRatings
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
 from bayesmf.priors import GammaPrior
-from bayesmf.ratings import Ratings
 from bayesmf.reading.memory import Columns
-from bayesmf.seen import Seen
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
 from bayesmf.system.signals import deferred

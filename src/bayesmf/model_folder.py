@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import bayesmf
+from bayesmf.data.rated import Seen
 from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.fitted import Found
@@ -18,7 +19,6 @@ from bayesmf.model_parts import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior import Posterior
 from bayesmf.rules import check_settings
 from bayesmf.samplers import sampler_from
-from bayesmf.seen import Seen
 from bayesmf.storage import arrays as storage
 from bayesmf.storage.verify import Verification, check_all, close_all
 

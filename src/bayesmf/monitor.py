@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
 from bayesmf.callbacks import Callback, Event, Plan
+from bayesmf.data.rated import Seen
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.phases import ChainState
-from bayesmf.seen import Seen
 from bayesmf.system.forks import once
 
 # Of a run whose length follows from convergence, this share is burn-in whenever it ends.

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.data.duplicates import is_among, last_of_repeats, repeat_error, warn_of_repeats
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
 from bayesmf.pack_values import about_values, all_levels, joint_moments
 from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
-from bayesmf.repeats import is_among, last_of_repeats, repeat_error, warn_of_repeats
 from bayesmf.runs import (
     CodedValues,
     Runs,

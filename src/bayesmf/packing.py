@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.checks import whole
+from bayesmf.data.duplicates import check_duplicates
 from bayesmf.errors import InputError
 from bayesmf.pack_steps import Packing, Progress
 from bayesmf.packed import PackedRatings, work_folder
 from bayesmf.reading.chunks import RatingFile, Sources, rating_files
 from bayesmf.reading.memory import Columns
-from bayesmf.repeats import check_duplicates
 from bayesmf.storage.exchange import FILES, put_in_place
 from bayesmf.storage.folders import Folder, foreign_name
 from bayesmf.storage.journal import Journal, only_one, read_notes

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import yes_or_no
+from bayesmf.data.ratings import Ratings
 from bayesmf.fitted import Fitted
 from bayesmf.posterior import Posterior, check_level
 from bayesmf.questions import Asked
-from bayesmf.ratings import Ratings
 from bayesmf.reading.memory import Columns, pairs_of, refuse_columns
 from bayesmf.results import Predictions
 

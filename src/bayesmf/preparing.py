@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
+from bayesmf.data.ratings import Ratings
 from bayesmf.draws import allocate
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed import PackedRatings
-from bayesmf.ratings import Ratings
 from bayesmf.samplers import settings_dict
 from bayesmf.server import RunReport
 

@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.data.rated import Seen
+from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.learning import training_ratings
 from bayesmf.packed import PackedRatings
-from bayesmf.ratings import Ratings
-from bayesmf.seen import Seen
 from bayesmf.system.forks import once
 from bayesmf.wording import printable
 

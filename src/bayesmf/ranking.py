@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
+from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.kernels.predict import add_block, add_bonus, correct_rated, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.one_user import UserScores
 from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
 from bayesmf.system.threads import Pool, parts
-from bayesmf.tabular import Columns, Tabular
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]

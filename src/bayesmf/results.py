@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.tabular import Columns, Tabular
+from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.wording import short
 
 Floats = NDArray[np.float64]

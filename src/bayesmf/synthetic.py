@@ -23,7 +23,7 @@ from bayesmf.synthetic_chunks import Arrays, check_chunk, empty, make_parts
 from bayesmf.truth import Truth as Truth
 
 if TYPE_CHECKING:
-    from bayesmf.ratings import Ratings
+    from bayesmf.data.ratings import Ratings
 
 # Users, items, ratings.
 SHAPES = {
@@ -311,8 +311,8 @@ class Synthetic:
         return out[:n]
 
     def _ratings(self, held: int) -> tuple[Ratings, Ratings]:
+        from bayesmf.data.ratings import Ratings
         from bayesmf.ids.id_map import IdMap
-        from bayesmf.ratings import Ratings
 
         sizes = self.n_ratings - held, held
         wholes, ends = [empty(n) for n in sizes], [0, 0]

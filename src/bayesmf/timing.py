@@ -21,10 +21,10 @@ import bayesmf
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.clocks import SGHMC, RowClock
+from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Threads
 from bayesmf.estimator import BayesianMF
-from bayesmf.ratings import Ratings
 from bayesmf.rounds import data_shape
 from bayesmf.samplers import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run

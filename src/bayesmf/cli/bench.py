@@ -18,7 +18,7 @@ from bayesmf.storage.atomic import replacing
 from bayesmf.system.progress import Counter
 
 if TYPE_CHECKING:
-    from bayesmf.ratings import Ratings
+    from bayesmf.data.ratings import Ratings
     from bayesmf.timing import Timer
 
 SHAPES = ("ml-100k", "ml-1m", "ml-10m")

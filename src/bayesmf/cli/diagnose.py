@@ -65,8 +65,8 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Diagnose, and tell."""
     from bayesmf.cli.scores import calibrate, calibrated_scores
+    from bayesmf.data.ratings import Ratings
     from bayesmf.estimator import BayesianMF
-    from bayesmf.ratings import Ratings
 
     if args.test is None and (args.columns is not None or args.format != "auto"):
         raise InputError("--columns and --format do nothing without --test FILE: leave them out")

@@ -26,8 +26,8 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Score, and tell."""
+    from bayesmf.data.ratings import Ratings
     from bayesmf.estimator import BayesianMF
-    from bayesmf.ratings import Ratings
 
     model = BayesianMF.load(args.model)
     with during(f"reading {args.test}"):

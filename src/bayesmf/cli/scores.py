@@ -13,8 +13,8 @@ from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
+    from bayesmf.data.ratings import Ratings
     from bayesmf.estimator import BayesianMF
-    from bayesmf.ratings import Ratings
 
 BAR = 40  # characters of the longest
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.oracle import lists_by_user, oracle_rmse
-from bayesmf.ratings import Ratings
 from bayesmf.storage import arrays as storage
 from bayesmf.synthetic import SHAPES, Synthetic
 

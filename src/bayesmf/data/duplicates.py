@@ -40,7 +40,7 @@ def last_of_repeats(
     key, rating, timestamp
         Of the repeated ratings: ratings with the same key are of one user and item.
     duplicates : {"last", "mean", "sum"}
-        As for :class:`bayesmf.ratings.Ratings`; the sum is that of cells of a sparse matrix.
+        As for :class:`bayesmf.data.ratings.Ratings`; the sum is that of cells of a sparse matrix.
 
     Returns
     -------

@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.checks import number_array
-from bayesmf.errors import InputError
-from bayesmf.ids.id_map import IdMap, count_distinct
-from bayesmf.ids.unknown import warn_of_twins
-from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
-from bayesmf.repeats import (
+from bayesmf.data.duplicates import (
     check_duplicates,
     is_among,
     last_of_repeats,
     repeat_error,
     warn_of_repeats,
 )
-from bayesmf.splitting import Splitting
+from bayesmf.data.split import Splitting
+from bayesmf.data.tabular import Tabular
+from bayesmf.errors import InputError
+from bayesmf.ids.id_map import IdMap, count_distinct
+from bayesmf.ids.unknown import warn_of_twins
+from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
-from bayesmf.tabular import Tabular
 
 if TYPE_CHECKING:
     import polars as pl
