@@ -16,7 +16,7 @@ import numpy as np
 from bayesmf import Ratings
 from bayesmf.errors import BayesMFError
 from bayesmf.oracle import oracle_rmse
-from bayesmf.packed import PackedRatings
+from bayesmf.packed.ratings import PackedRatings
 from bayesmf.system.progress import Counter
 from bayesmf.truth import Truth
 from benchmarks.child import measured

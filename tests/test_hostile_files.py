@@ -14,7 +14,7 @@ import pytest
 
 from bayesmf import InputError, Ratings, Synthetic
 from bayesmf.errors import DataWarning, warn
-from bayesmf.packing import pack
+from bayesmf.packed.pack import pack
 from bayesmf.reading.chunks import Bookmark, rating_files, read_chunks
 from bayesmf.reading.files import Unreadable, open_regular, reading
 from bayesmf.reading.memory import pairs_of

@@ -15,7 +15,7 @@ from bayesmf.diagnostics import rmse
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.learning import training_ratings
-from bayesmf.packing import pack
+from bayesmf.packed.pack import pack
 from bayesmf.preparing import prepare
 from bayesmf.reading.memory import pairs_of
 

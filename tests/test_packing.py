@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bayesmf import InputError, PackedRatings, Ratings, pack, runs
+from bayesmf import InputError, PackedRatings, Ratings, pack
 from bayesmf.kernels.csr import sort_rows
-from bayesmf.packed import work_folder
+from bayesmf.packed import sort_runs as runs
+from bayesmf.packed.ratings import work_folder
 from bayesmf.storage import exchange
 from bayesmf.storage.journal import Journal
 

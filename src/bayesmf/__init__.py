@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     )
     from bayesmf.estimator import BayesianMF
     from bayesmf.kernels.jit import CacheWarning
-    from bayesmf.packed import PackedRatings
-    from bayesmf.packing import pack
+    from bayesmf.packed.pack import pack
+    from bayesmf.packed.ratings import PackedRatings
     from bayesmf.ranking import Recommendations
     from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
@@ -58,7 +58,7 @@ _HOMES = {
     "Interrupted": "errors",
     "Network": "engines.simulated",
     "NotFittedError": "errors",
-    "PackedRatings": "packed",
+    "PackedRatings": "packed.ratings",
     "Progress": "callbacks",
     "Ratings": "data.ratings",
     "Predictions": "results",
@@ -72,7 +72,7 @@ _HOMES = {
     "Scores": "diagnostics",
     "Simulated": "engines.simulated",
     "Synthetic": "synthetic",
-    "pack": "packing",
+    "pack": "packed.pack",
 }
 
 __all__ = [

@@ -16,7 +16,7 @@ from bayesmf.draws import allocate
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.monitor import Pairs, Validation, among
-from bayesmf.packed import PackedRatings
+from bayesmf.packed.ratings import PackedRatings
 from bayesmf.samplers import settings_dict
 from bayesmf.server import RunReport
 

@@ -15,7 +15,7 @@ from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.learning import training_ratings
-from bayesmf.packed import PackedRatings
+from bayesmf.packed.ratings import PackedRatings
 from bayesmf.system.forks import once
 from bayesmf.wording import printable
 

@@ -17,7 +17,7 @@ from bayesmf.batches import Block, Stripe, TrainingData, make_block
 from bayesmf.errors import InputError
 from bayesmf.grid import Grid
 from bayesmf.kernels.csr import Origin
-from bayesmf.packed import PackedRatings, this_copy
+from bayesmf.packed.ratings import PackedRatings, this_copy
 from bayesmf.worker import HeldBlock
 
 

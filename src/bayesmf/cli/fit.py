@@ -20,7 +20,7 @@ from bayesmf.wording import count, short
 if TYPE_CHECKING:
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.estimator import BayesianMF
-    from bayesmf.packed import PackedRatings
+    from bayesmf.packed.ratings import PackedRatings
 
 TOLD_BY_NOBODY = "not told by the version that fitted it"
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
@@ -214,7 +214,7 @@ def _look(checkpoint: Checkpoint) -> bool:
 
 def _packed(args: argparse.Namespace) -> PackedRatings | None:
     """Ratings that have been packed, None if they have not."""
-    from bayesmf.packed import PackedRatings
+    from bayesmf.packed.ratings import PackedRatings
 
     if not PackedRatings.is_packed(args.ratings):
         return None

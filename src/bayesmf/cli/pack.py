@@ -12,7 +12,7 @@ from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
-    from bayesmf.packed import PackedRatings
+    from bayesmf.packed.ratings import PackedRatings
 
 
 def parser() -> options.Parser:
@@ -35,7 +35,7 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Pack, and tell the size and the speed."""
-    from bayesmf.packing import pack
+    from bayesmf.packed.pack import pack
 
     begin = time.monotonic()
     bars = _Bars()

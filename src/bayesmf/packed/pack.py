@@ -17,8 +17,8 @@ from typing import Any
 from bayesmf.checks import whole
 from bayesmf.data.duplicates import check_duplicates
 from bayesmf.errors import InputError
-from bayesmf.pack_steps import Packing, Progress
-from bayesmf.packed import PackedRatings, work_folder
+from bayesmf.packed.ratings import PackedRatings, work_folder
+from bayesmf.packed.steps import Packing, Progress
 from bayesmf.reading.chunks import RatingFile, Sources, rating_files
 from bayesmf.reading.memory import Columns
 from bayesmf.storage.exchange import FILES, put_in_place

@@ -17,9 +17,7 @@ from bayesmf.data.duplicates import is_among, last_of_repeats, repeat_error, war
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
-from bayesmf.pack_values import about_values, all_levels, joint_moments
-from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
-from bayesmf.runs import (
+from bayesmf.packed.sort_runs import (
     CodedValues,
     Runs,
     Stretch,
@@ -28,6 +26,8 @@ from bayesmf.runs import (
     read_ids,
     union_ids,
 )
+from bayesmf.packed.values import about_values, all_levels, joint_moments
+from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
 from bayesmf.storage.arrays import write_array, write_manifest
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.journal import Journal
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
 
 
 class Packing:
-    """The steps of :func:`bayesmf.packing.pack`; each asks the journal what it has left to do.
+    """The steps of :func:`bayesmf.packed.pack.pack`; each asks the journal what it has left to do.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Packing:
     journal
         Of the steps that are finished, in the folder where the result is made.
     duplicates, chunk, stretch, progress
-        As for :func:`bayesmf.packing.pack`.
+        As for :func:`bayesmf.packed.pack.pack`.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import Origin, RowLists
-from bayesmf.packed_parts import LISTS, SIDES, packed_expected
+from bayesmf.packed.rules import LISTS, SIDES, packed_expected
 from bayesmf.storage.arrays import open_folder
 from bayesmf.storage.folders import Folder, is_real_folder
 from bayesmf.storage.manifest import MANIFEST, MOST_MANIFEST, PACKED

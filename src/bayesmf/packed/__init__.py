@@ -1,0 +1,1 @@
+"""Ratings larger than memory: packed into a folder by an external sort, and read in place."""
