@@ -15,10 +15,10 @@ import numpy as np
 
 from bayesmf import Ratings
 from bayesmf.errors import BayesMFError
-from bayesmf.oracle import oracle_rmse
 from bayesmf.packed.ratings import PackedRatings
+from bayesmf.synthetic.oracle import oracle_rmse
+from bayesmf.synthetic.truth import Truth
 from bayesmf.system.progress import Counter
-from bayesmf.truth import Truth
 from benchmarks.child import measured
 from benchmarks.scale_speed import Plan, Section
 

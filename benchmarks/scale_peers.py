@@ -17,7 +17,7 @@ import numpy as np
 
 from bayesmf.batches import TrainingData
 from bayesmf.errors import BayesMFError
-from bayesmf.synthetic import Synthetic
+from bayesmf.synthetic.plan import Synthetic
 from bayesmf.timing import Timer, in_units
 from benchmarks import race
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesmf.batches import TrainingData
 from bayesmf.samplers import Gibbs
-from bayesmf.synthetic import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES, Synthetic
 from bayesmf.system.progress import Counter
 from bayesmf.timing import (
     LABELS,

@@ -27,7 +27,7 @@ from typing import Any
 from bayesmf.batches import TrainingData
 from bayesmf.engines.simulated import Network
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.synthetic import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES, Synthetic
 from bayesmf.timing import describe, machine, training_data
 from benchmarks import scaling_check, scaling_curves, scaling_figure
 from benchmarks.arguments import Parser

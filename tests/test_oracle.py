@@ -7,11 +7,11 @@ import pytest
 from scipy import optimize
 from scipy.stats import norm
 
-import bayesmf.oracle
+import bayesmf.synthetic.oracle
 from bayesmf import BayesianMF, Gibbs, Synthetic
 from bayesmf.errors import InputError
 from bayesmf.kernels.oracle import expected_star, pull_of_star
-from bayesmf.oracle import lists_by_user, oracle_rmse
+from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
 
 PLAIN = Synthetic(150, 100, 4000, n_factors=3, seed=2)
 STARS = Synthetic(150, 100, 4000, n_factors=3, seed=2, stars=True)
@@ -154,7 +154,7 @@ def test_blocks_and_codes_change_nothing(plan, monkeypatch):
     train, test = plan.split(0.1)
     plain = ask(plan, train, test)
     done = []
-    monkeypatch.setattr(bayesmf.oracle, "_BLOCK", 300)
+    monkeypatch.setattr(bayesmf.synthetic.oracle, "_BLOCK", 300)
     levels, codes = np.unique(train.rating, return_inverse=True)
     lists = lists_by_user(
         train.user, train.item, codes.astype(np.uint8 if plan.stars else np.uint16), plan.n_users

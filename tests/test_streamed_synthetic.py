@@ -14,7 +14,7 @@ import pytest
 
 from bayesmf import Ratings, Synthetic
 from bayesmf.errors import InputError
-from bayesmf.truth import Truth
+from bayesmf.synthetic.truth import Truth
 from cli_tools import contents, run
 
 PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
         yield
 
-    monkeypatch.setattr("bayesmf.synthetic.make_parts", full)
+    monkeypatch.setattr("bayesmf.synthetic.plan.make_parts", full)
     with pytest.raises(InputError, match=r"train\.parquet cannot be written: the disk is full"):
         PLAN.write(tmp_path / "train.parquet", test=tmp_path / "test.parquet")
     assert contents(tmp_path) == set()
@@ -295,7 +295,7 @@ def test_no_pickle_is_written(tmp_path):
 
 MEASURE = """
 import resource, sys
-from bayesmf.synthetic import Synthetic
+from bayesmf.synthetic.plan import Synthetic
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin"

@@ -158,7 +158,7 @@ def _write(frame: Any, file: Any, suffix: str) -> None:
 def archives(case: Case) -> None:
     """An .npz where a truth or a table is asked for."""
     from bayesmf import Ratings
-    from bayesmf.truth import Truth
+    from bayesmf.synthetic.truth import Truth
 
     file = case.work / case.rng.choice(("a.npz", "a.parquet", "a.csv", "a.arrow"))
     with file.open("wb") as stream:

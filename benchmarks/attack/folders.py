@@ -323,7 +323,7 @@ def _now(case: Case) -> dict[str, Any]:
 @attack("folders")
 def truth(case: Case) -> None:
     """A file of planted truth with other bytes."""
-    from bayesmf.truth import Truth
+    from bayesmf.synthetic.truth import Truth
 
     file = case.copy("truth.npz")
     if case.rng.random() < 0.8:

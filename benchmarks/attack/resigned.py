@@ -341,7 +341,7 @@ def commands(case: Case) -> None:
 @attack("resigned")
 def truth(case: Case) -> None:
     """Planted truth with wrong values, packed as it should be."""
-    from bayesmf.truth import Truth
+    from bayesmf.synthetic.truth import Truth
 
     found = dict(np.load(case.material.folder / "truth.npz"))
     name = case.rng.choice(sorted(found))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bayesmf.ranking import Recommendations
     from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
-    from bayesmf.synthetic import Synthetic
+    from bayesmf.synthetic.plan import Synthetic
 
 # Where public names live. They are imported when first used: `bayesmf --help` need not wait for
 # the compiler.
@@ -71,7 +71,7 @@ _HOMES = {
     "SGNHT": "clocks",
     "Scores": "diagnostics",
     "Simulated": "engines.simulated",
-    "Synthetic": "synthetic",
+    "Synthetic": "synthetic.plan",
     "pack": "packed.pack",
 }
 

@@ -23,7 +23,7 @@ from bayesmf.estimator import BayesianMF
 from bayesmf.results import Recommendation
 from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output
-from bayesmf.synthetic import Synthetic, Truth
+from bayesmf.synthetic.plan import Synthetic, Truth
 from bayesmf.system.progress import is_terminal, screen_width
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"

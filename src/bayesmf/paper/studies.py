@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.oracle import lists_by_user, oracle_rmse
 from bayesmf.storage import arrays as storage
-from bayesmf.synthetic import SHAPES, Synthetic
+from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
+from bayesmf.synthetic.plan import SHAPES, Synthetic
 
 # Planted features: more than the fewest that an experiment fits, fewer than the most.
 PLANTED = 48

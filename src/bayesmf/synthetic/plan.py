@@ -19,8 +19,8 @@ from bayesmf.checks import yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import fill_normals, make_key
 from bayesmf.kernels.plant import ACTIVITY, ITEMS, ORDER, USERS, plant
-from bayesmf.synthetic_chunks import Arrays, check_chunk, empty, make_parts
-from bayesmf.truth import Truth as Truth
+from bayesmf.synthetic.chunks import Arrays, check_chunk, empty, make_parts
+from bayesmf.synthetic.truth import Truth as Truth
 
 if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
@@ -281,7 +281,7 @@ class Synthetic:
         holdout, shuffle
             As for `parts`.
         """
-        from bayesmf.synthetic_files import check_paths, write_files
+        from bayesmf.synthetic.files import check_paths, write_files
 
         path, second = Path(path), None if test is None else Path(test)
         check_paths(path, second)

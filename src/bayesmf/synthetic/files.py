@@ -16,7 +16,7 @@ from bayesmf.system.forks import check_polars
 if TYPE_CHECKING:
     import polars as pl
 
-    from bayesmf.synthetic_chunks import Arrays
+    from bayesmf.synthetic.chunks import Arrays
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.kernels.oracle import deal, predict_rows, score_truth, turn
-from bayesmf.truth import Truth
+from bayesmf.synthetic.truth import Truth
 
 _BLOCK = 16_000_000  # ratings at a time: 64 MB as numbers, and as many as row numbers
 

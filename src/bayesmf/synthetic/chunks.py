@@ -12,7 +12,7 @@ from bayesmf.kernels.keys import STREAM_SYNTHETIC, generator, make_key
 from bayesmf.kernels.plant import alias_table, fill, hold
 
 if TYPE_CHECKING:
-    from bayesmf.synthetic import Synthetic
+    from bayesmf.synthetic.plan import Synthetic
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 

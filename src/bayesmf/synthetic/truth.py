@@ -23,7 +23,7 @@ class Truth(NamedTuple):
     """What was planted: rating = mean + a[user] + b[item] + U[user] . V[item] + noise.
 
     `noise_floor` is the error (RMSE) that no model can beat; None where ratings are stars,
-    because rounding and clipping change it (`bayesmf.oracle` tells what it then is). The
+    because rounding and clipping change it (`bayesmf.synthetic.oracle` tells what it then is). The
     numbers after it are those the planted ones were drawn with: entries of U and V are normal
     with deviation `factor`, biases with `bias_user` and `bias_item`.
     """
