@@ -46,7 +46,7 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
     path
         The file, for error messages and where the layout has no part of it.
     layout
-        What :func:`bayesmf.reading.layout.locate` found, perhaps with a part of the file, which begins
+        What :func:`layout.locate` found, perhaps with a part of the file, which begins
         with a line that is not blank.
     found
         Position of each role's column.
