@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
+from bayesmf.model.draws import Draws
 from bayesmf.posterior import POLICIES, Posterior
 from bayesmf.ranking import Question, draw_picks, rank_users
 from benchmarks import latency

@@ -16,7 +16,7 @@ from bayesmf import SGLD, Gibbs, Synthetic
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.engines.choice import make_engine
-from bayesmf.priors import GammaPrior, WishartPrior
+from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels

@@ -22,7 +22,7 @@ import numpy as np
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.engines.simulated import Flight, Network, Simulated
-from bayesmf.priors import GammaPrior
+from bayesmf.model.priors import GammaPrior
 from bayesmf.rounds import data_shape
 from bayesmf.samplers import SGLD
 from bayesmf.server import run

@@ -10,8 +10,8 @@ from bayesmf import Checkpoint, Gibbs
 from bayesmf.callbacks import History
 from bayesmf.chain import Settings
 from bayesmf.engines.local import Serial
+from bayesmf.model.priors import GammaPrior
 from bayesmf.monitor import Pairs, Validation
-from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from dying import Dying, Killed, facts

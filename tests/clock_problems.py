@@ -13,7 +13,7 @@ import naive
 from bayesmf import BayesianMF, Ratings
 from bayesmf.batches import TrainingData
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
-from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, data_shape
 from bayesmf.worker import RoundTask, RowsResult, run_task

@@ -8,7 +8,7 @@ import pytest
 import bayesmf
 from bayesmf import SGD, BayesianMF, Checkpoint, InputError
 from bayesmf.engines.local import Serial
-from bayesmf.priors import GammaPrior, WishartPrior
+from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server import run
 from checkpointed import (
     DATA,

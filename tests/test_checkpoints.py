@@ -13,8 +13,8 @@ import pytest
 
 from bayesmf import Gibbs, InputError, saving
 from bayesmf import checkpoints as ck
-from bayesmf.draws import DrawStore
 from bayesmf.engines.local import Serial
+from bayesmf.model.draws import DrawStore
 from bayesmf.storage import arrays as storage
 from bayesmf.storage.rules import ANY, Expected
 from checkpointed import (

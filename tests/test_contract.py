@@ -135,7 +135,7 @@ def test_noise_off_is_sgd(data):
     from bayesmf.batches import TrainingData
     from bayesmf.chain import Settings
     from bayesmf.engines.local import Serial
-    from bayesmf.priors import GammaPrior
+    from bayesmf.model.priors import GammaPrior
     from bayesmf.rounds import data_shape
     from bayesmf.server import run
 

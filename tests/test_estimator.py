@@ -25,7 +25,7 @@ from bayesmf import (
     Ratings,
 )
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
+from bayesmf.model.draws import Draws
 from bayesmf.posterior import Posterior
 from bayesmf.ranking import Question, rank_users
 from contract import draws_digest

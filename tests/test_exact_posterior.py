@@ -14,7 +14,7 @@ import pytest
 import naive
 from bayesmf.batches import TrainingData
 from bayesmf.kernels.keys import make_key
-from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import GradientRounds, data_shape
 from bayesmf.samplers import SGLD

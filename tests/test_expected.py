@@ -14,11 +14,11 @@ import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.batches import TrainingData
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws, DrawStore
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
+from bayesmf.model.draws import Draws, DrawStore
+from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.monitor import Pairs, among
-from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.posterior import Posterior
 from bayesmf.ranking import Question, rank_users

@@ -12,16 +12,16 @@ import functools
 import numpy as np
 import pytest
 
-import bayesmf.priors
-import bayesmf.scales
+import bayesmf.model.priors
+import bayesmf.model.rescale
 import bayesmf.worker
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
 from bayesmf.kernels.keys import make_key
-from bayesmf.params import Params, Precisions
+from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.phases import ChainState
-from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.samplers import Gibbs
 from bayesmf.sweeps import GibbsRounds
 from driving import sweep
@@ -43,8 +43,8 @@ USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.in
 
 @pytest.fixture(autouse=True)
 def _light_tails(monkeypatch):
-    monkeypatch.setattr(bayesmf.priors, "TAU_SHAPE", TAU_PRIOR[0])
-    monkeypatch.setattr(bayesmf.priors, "TAU_RATE", TAU_PRIOR[1])
+    monkeypatch.setattr(bayesmf.model.priors, "TAU_SHAPE", TAU_PRIOR[0])
+    monkeypatch.setattr(bayesmf.model.priors, "TAU_RATE", TAU_PRIOR[1])
 
 
 def _functions(state):
@@ -163,12 +163,12 @@ def test_a_wrong_wishart_mean_is_caught(monkeypatch):
 
 def test_a_wrong_jacobian_of_the_scales_is_caught(monkeypatch):
     """(n_users - n_items) x left out of the density of a column's log scale."""
-    right = bayesmf.scales._slice
+    right = bayesmf.model.rescale._slice
 
     def mutant(log_density, rng):
         return right(lambda x: log_density(x) - (N_USERS - N_ITEMS) * x, rng)
 
-    monkeypatch.setattr(bayesmf.scales, "_slice", mutant)
+    monkeypatch.setattr(bayesmf.model.rescale, "_slice", mutant)
     assert np.nanmax(_z_scores("wishart-bias", 2000)[0]) > 6
 
 

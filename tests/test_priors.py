@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bayesmf.params import Params, RowPrior
-from bayesmf.priors import (
+from bayesmf.model.params import Params, RowPrior
+from bayesmf.model.priors import (
     GammaPrior,
     WishartPrior,
     draw_tau,

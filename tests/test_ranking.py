@@ -12,9 +12,9 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError, moments, ranking
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
 from bayesmf.kernels.mixture import mixture_moments
 from bayesmf.kernels.predict import select_top
+from bayesmf.model.draws import Draws
 from bayesmf.posterior import POLICIES, Posterior
 from bayesmf.ranking import Question, Ranker, draw_picks, rank_users
 from bayesmf.system.threads import Pool, parts

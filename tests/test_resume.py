@@ -23,8 +23,8 @@ from bayesmf.block_rounds import BlockRounds
 from bayesmf.callbacks import EarlyStop, History
 from bayesmf.chain import Settings
 from bayesmf.engines.local import Serial, Threads
+from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.monitor import Pairs, Validation
-from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from contract import draws_digest

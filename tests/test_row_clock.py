@@ -24,7 +24,7 @@ from bayesmf.kernels import row_clock as kernels
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
-from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
 from bayesmf.worker import _pad_precision

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-import bayesmf.priors
+import bayesmf.model.priors
 import bayesmf.worker
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.kernels.keys import make_key
-from bayesmf.params import Params, Precisions
+from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.phases import ChainState
-from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.samplers import Gibbs
 from bayesmf.sweeps import SETTLE, GibbsRounds
 from driving import sweep
@@ -38,8 +38,8 @@ LEVEL = 1e-4
 
 @pytest.fixture(autouse=True)
 def _light_tails(monkeypatch):
-    monkeypatch.setattr(bayesmf.priors, "TAU_SHAPE", TAU_PRIOR[0])
-    monkeypatch.setattr(bayesmf.priors, "TAU_RATE", TAU_PRIOR[1])
+    monkeypatch.setattr(bayesmf.model.priors, "TAU_SHAPE", TAU_PRIOR[0])
+    monkeypatch.setattr(bayesmf.model.priors, "TAU_RATE", TAU_PRIOR[1])
 
 
 def _truth(prior, rng, seed):

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wishart
 
-import bayesmf.priors
-import bayesmf.scales
+import bayesmf.model.priors
+import bayesmf.model.rescale
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.kernels.keys import make_key
-from bayesmf.params import Params, Precisions
+from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.phases import ChainState
-from bayesmf.priors import GammaPrior, WishartPrior
 from bayesmf.samplers import Gibbs
-from bayesmf.scales import draw_scales, rescale
 
 N_USERS, N_ITEMS, LEVEL = 9, 4, 1e-4
 PRIORS = {
@@ -149,7 +149,7 @@ def test_each_column_is_drawn_given_the_others_as_they_are_now(name, monkeypatch
         found.append([log_density(x) for x in points])
         return 0.7 - 0.5 * len(found)
 
-    monkeypatch.setattr(bayesmf.scales, "_slice", at_points)
+    monkeypatch.setattr(bayesmf.model.rescale, "_slice", at_points)
     now, params = _params(prior, 3, 20), _params(prior, 3, 20)
     factors = draw_scales(params, prior, np.random.default_rng(0))
     for d in range(3):
@@ -193,7 +193,7 @@ def test_slices_have_their_density():
     """A skew density, from far out: slices of any height, and brackets that must step out."""
     rng, x, out = np.random.default_rng(0), 0.0, []
     for t in range(24_000):
-        x += bayesmf.scales._slice(lambda y, x=x: 2 * (x + y) - np.exp(x + y), rng)
+        x += bayesmf.model.rescale._slice(lambda y, x=x: 2 * (x + y) - np.exp(x + y), rng)
         if t % 6 == 5:
             out.append(x)
     assert kstest(np.exp(out), gamma(2).cdf).pvalue > LEVEL
@@ -239,18 +239,18 @@ def test_the_prior_is_left_in_place(name):
 
 
 def test_a_wrong_volume_is_caught(monkeypatch):
-    right = bayesmf.scales._slice
+    right = bayesmf.model.rescale._slice
 
     def mutant(log_density, rng):
         return right(lambda x: log_density(x) - (N_USERS - N_ITEMS) * x, rng)
 
-    monkeypatch.setattr(bayesmf.scales, "_slice", mutant)
+    monkeypatch.setattr(bayesmf.model.rescale, "_slice", mutant)
     assert _least_p("wishart-bias", 600) < LEVEL / 100
 
 
 def test_a_wrong_weight_is_caught(monkeypatch):
-    right = bayesmf.priors.WishartColumns.weight
-    monkeypatch.setattr(bayesmf.priors.WishartColumns, "weight", lambda c, d: right(c, d) / 2)
+    right = bayesmf.model.priors.WishartColumns.weight
+    monkeypatch.setattr(bayesmf.model.priors.WishartColumns, "weight", lambda c, d: right(c, d) / 2)
     assert _least_p("wishart", 600) < LEVEL / 100
 
 

@@ -8,12 +8,12 @@ import pytest
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.callbacks import EarlyStop, History
 from bayesmf.chain import Settings
-from bayesmf.draws import DrawStore
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Serial, Threads
+from bayesmf.model.draws import DrawStore
+from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import GammaPrior
 from bayesmf.monitor import Pairs, Validation
-from bayesmf.params import Params, Precisions
-from bayesmf.priors import GammaPrior
 from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from bayesmf.worker import RoundTask
@@ -181,9 +181,9 @@ def test_streaming_average_equals_the_draws_average():
 
 
 def test_large_draws_are_mapped(monkeypatch):
-    import bayesmf.draws
+    import bayesmf.model.draws
 
-    monkeypatch.setattr(bayesmf.draws, "MAP_ABOVE_BYTES", 0)
+    monkeypatch.setattr(bayesmf.model.draws, "MAP_ABOVE_BYTES", 0)
     store = DrawStore(2, 5)
     rng = np.random.default_rng(0)
     prior = GammaPrior().initial(2)

@@ -18,7 +18,7 @@ from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread, weight
 from bayesmf.engines.protocol import Work
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
-from bayesmf.priors import GammaPrior
+from bayesmf.model.priors import GammaPrior
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.server import drive, run
 from problems import planted, random_data

@@ -16,8 +16,8 @@ from bayesmf import BayesianMF, Gibbs, InputError, Ratings
 from bayesmf.chain import Settings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.keeping import Growing
+from bayesmf.model.priors import WishartPrior
 from bayesmf.monitor import SEGMENTS, RunningMean
-from bayesmf.priors import WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.samplers import Auto
 from bayesmf.server import run

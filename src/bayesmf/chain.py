@@ -11,17 +11,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from bayesmf.callbacks import Event
-from bayesmf.draws import DrawStore
 from bayesmf.errors import InputError
 from bayesmf.keeping import Fixed, Growing, Keeping
 from bayesmf.kernels.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
+from bayesmf.model.draws import DrawStore
+from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import Prior, draw_tau
+from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.monitor import Monitor, Pairs
-from bayesmf.params import Params, Precisions
 from bayesmf.phases import ChainState, Rounds
-from bayesmf.priors import Prior, draw_tau
 from bayesmf.rules import DataShape
 from bayesmf.samplers import SGD, Sampler
-from bayesmf.scales import draw_scales, rescale
 from bayesmf.schedules import Trace
 from bayesmf.worker import Result, Task
 

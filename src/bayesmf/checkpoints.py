@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayesmf.checks import whole, yes_or_no
-from bayesmf.draws import Draws, DrawStore
 from bayesmf.errors import InputError
 from bayesmf.identity import difference
+from bayesmf.model.draws import Draws, DrawStore
 from bayesmf.snapshot_parts import Expecting
 from bayesmf.snapshots import Arrays, Plain
 from bayesmf.storage.arrays import Kind, open_folder, read_folder, write_folder

@@ -18,10 +18,10 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.fitted import Found
+from bayesmf.model.priors import GammaPrior
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior import Posterior
 from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
-from bayesmf.priors import GammaPrior
 from bayesmf.reading.memory import Columns
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings

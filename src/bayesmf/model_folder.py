@@ -10,12 +10,12 @@ import numpy as np
 
 import bayesmf
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.fitted import Found
 from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids.id_map import IdMap
-from bayesmf.model_parts import SAVED_PARAMS, model_expected, precise
+from bayesmf.model.draws import Draws
+from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior import Posterior
 from bayesmf.rules import check_settings
 from bayesmf.samplers import sampler_from

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
 from bayesmf.kernels.predict import sort_by_user, stream_moments
 from bayesmf.kernels.types import Rows, readonly
+from bayesmf.model.draws import Draws
 from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.rated import Seen
-from bayesmf.draws import Draws
 from bayesmf.errors import InputError
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import predict_components, sum_expected
 from bayesmf.kernels.types import readonly
+from bayesmf.model.draws import Draws
 from bayesmf.moments import FEWEST, Moments, rows_of
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts

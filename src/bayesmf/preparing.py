@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bayesmf.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.data.ratings import Ratings
-from bayesmf.draws import allocate
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
+from bayesmf.model.draws import allocate
 from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.samplers import settings_dict

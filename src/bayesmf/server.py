@@ -12,10 +12,10 @@ from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
 from bayesmf.convergence import AGREE, LARGEST_RHAT, told
-from bayesmf.draws import Draws, DrawStore, LastDraw
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.keeping import FIRST_KEPT
+from bayesmf.model.draws import Draws, DrawStore, LastDraw
 from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.saving import saving

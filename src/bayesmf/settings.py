@@ -19,8 +19,8 @@ from bayesmf.errors import InputError
 from bayesmf.grid import Grid
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
+from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.monitor import Pairs, Validation
-from bayesmf.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.rounds import data_shape
 from bayesmf.rules import BatchRule, DataShape
 from bayesmf.samplers import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler

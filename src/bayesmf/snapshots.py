@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bayesmf.callbacks import Callback
 from bayesmf.chain import Chain, Errors
 from bayesmf.kernels.types import Rows
+from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.monitor import RunningMean
-from bayesmf.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState, Moments, Safe
 
 Arrays = dict[str, NDArray[Any]]

@@ -10,7 +10,7 @@ from bayesmf.batches import Stripe, TrainingData, make_stripes
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
-from bayesmf.params import Params
+from bayesmf.model.params import Params
 from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers import Gibbs
 from bayesmf.sources import stripe_recipes

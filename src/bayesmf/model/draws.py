@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.types import Rows
-from bayesmf.params import Params, Precisions, RowPrior
+from bayesmf.model.params import Params, Precisions, RowPrior
 
 log = logging.getLogger("bayesmf")
 

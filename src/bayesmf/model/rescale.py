@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from bayesmf.params import Params
-from bayesmf.priors import Prior
+from bayesmf.model.params import Params
+from bayesmf.model.priors import Prior
 
 STEP_OUT = 1.0  # the first width of the slice: e-fold, about what the hyper-priors leave open
 FARTHEST = 300.0  # beyond it exponentials overflow; no posterior reaches there

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bayesmf.kernels.gradient import column_squares
 from bayesmf.kernels.linalg import cholesky, multiply, outer_square, second_moments, solve_upper
 from bayesmf.kernels.types import Rows
-from bayesmf.params import RowPrior
+from bayesmf.model.params import RowPrior
 
 Array = NDArray[np.float64]
 
