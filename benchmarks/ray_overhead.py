@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.engines.choice import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.errors import BayesMFError
 from bayesmf.synthetic.plan import Synthetic
 from bayesmf.timing import Timer, in_units

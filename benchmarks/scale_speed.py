@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.samplers import Gibbs
 from bayesmf.synthetic.plan import SHAPES, Synthetic
 from bayesmf.system.progress import Counter

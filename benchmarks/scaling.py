@@ -24,7 +24,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.engines.simulated import Network
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.synthetic.plan import SHAPES, Synthetic

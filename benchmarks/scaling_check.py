@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import start_chain
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.protocol import Engine

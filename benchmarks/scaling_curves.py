@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior

@@ -11,7 +11,7 @@ import numpy as np
 
 import naive
 from bayesmf import BayesianMF, Ratings
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState

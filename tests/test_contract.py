@@ -132,7 +132,7 @@ def test_noise_off_is_sgd(data):
     """SGLD's drift with its noise and its draws of precisions switched off is SGD, bit for bit."""
     from dataclasses import dataclass
 
-    from bayesmf.batches import TrainingData
+    from bayesmf.blocks.batches import TrainingData
     from bayesmf.chain import Settings
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior

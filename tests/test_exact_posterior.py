@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState

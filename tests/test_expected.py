@@ -12,7 +12,7 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.data.rated import Seen
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key

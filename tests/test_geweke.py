@@ -15,7 +15,7 @@ import pytest
 import bayesmf.model.priors
 import bayesmf.model.rescale
 import bayesmf.worker
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
 from bayesmf.kernels.keys import make_key

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bayesmf.blocks.grid import Grid, Rotation, stripes, visit_slots
 from bayesmf.errors import InputError
-from bayesmf.grid import Grid, Rotation, stripes, visit_slots
 
 GRIDS = [(1, 1), (2, 2), (3, 3), (4, 1), (1, 4), (2, 3), (3, 2), (4, 2), (5, 3)]
 

@@ -9,8 +9,8 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf.batches import TrainingData
 from bayesmf.block_rounds import MOST_REPAIRS
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.clocks import (
     SGHMC,
     RowClock,

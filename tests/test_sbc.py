@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 import bayesmf.model.priors
 import bayesmf.worker
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions

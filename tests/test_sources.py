@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
-from bayesmf.batches import make_block, make_blocks
-from bayesmf.grid import Grid
+from bayesmf.blocks.batches import make_block, make_blocks
+from bayesmf.blocks.grid import Grid
 from bayesmf.preparing import prepare
 from bayesmf.rounds import data_shape, make_rounds
 from problems import random_data

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesmf import Synthetic, timing
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.data.ratings import Ratings
 from bayesmf.samplers import Auto, Gibbs
 from bayesmf.timing import Case, EpochTimer, Timer, take_turns

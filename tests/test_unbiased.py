@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.batches import make_blocks
-from bayesmf.grid import Grid, Rotation
+from bayesmf.blocks.batches import make_blocks
+from bayesmf.blocks.grid import Grid, Rotation
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import Block, TrainingData, make_blocks
-from bayesmf.correctors import h_bar
+from bayesmf.blocks.batches import Block, TrainingData, make_blocks
+from bayesmf.blocks.correctors import h_bar
+from bayesmf.blocks.grid import Rotation, visit_slots
 from bayesmf.errors import DivergenceError
-from bayesmf.grid import Rotation, visit_slots
 from bayesmf.phases import ChainState, Phases, Safe
 from bayesmf.rules import Array, BatchRule, DataShape
 from bayesmf.worker import ErrorsTask, Held, HeldBlock, Recipe, Result, RoundResult, RoundTask, Task

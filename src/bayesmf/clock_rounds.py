@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmf.batches import Stripe, TrainingData, some_stripes
 from bayesmf.block_rounds import BlockRounds, hold_blocks
+from bayesmf.blocks.batches import Stripe, TrainingData, some_stripes
 from bayesmf.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.callbacks import Callback, Event, Plan
 from bayesmf.data.rated import Seen
 from bayesmf.kernels.gradient import predict_pairs

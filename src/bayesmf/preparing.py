@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayesmf.batches import TrainingData
 from bayesmf.block_rounds import BlockRounds, data_shape, hold_blocks
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.clock_rounds import ClockRounds
 from bayesmf.clocks import ClockRule
 from bayesmf.errors import DivergenceError

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.blocks.grid import Grid
 from bayesmf.checks import positive, whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.grid import Grid
 from bayesmf.schedules import FixedBurnIn, burn_in_rule
 
 Array = NDArray[np.float64]

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesmf.blocks.grid import Grid
 from bayesmf.checks import one_of
 from bayesmf.clocks import SGHMC, SGNHT, RowClock
-from bayesmf.grid import Grid
 from bayesmf.rules import BATCHES, Array, DataShape, GradientRule, check_settings
 from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bayesmf import snapshots
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import ChainFolder, Checkpoint, opened
 from bayesmf.errors import EngineError, InputError, Interrupted

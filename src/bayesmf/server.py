@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
+from bayesmf.blocks.grid import Grid
 from bayesmf.chain import Settings
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.clocks import ClockRule
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
-from bayesmf.grid import Grid
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior

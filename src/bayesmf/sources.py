@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batches import Block, Stripe, TrainingData, make_block
+from bayesmf.blocks.batches import Block, Stripe, TrainingData, make_block
+from bayesmf.blocks.grid import Grid
 from bayesmf.errors import InputError
-from bayesmf.grid import Grid
 from bayesmf.kernels.csr import Origin
 from bayesmf.packed.ratings import PackedRatings, this_copy
 from bayesmf.worker import HeldBlock

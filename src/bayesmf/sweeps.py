@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayesmf.batches import Stripe, TrainingData, make_stripes
+from bayesmf.blocks.batches import Stripe, TrainingData, make_stripes
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import bayesmf
-from bayesmf.batches import TrainingData
+from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.clocks import SGHMC, RowClock
 from bayesmf.data.ratings import Ratings

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.batches import Block, Stripe, batch_order
+from bayesmf.blocks.batches import Block, Stripe, batch_order
 from bayesmf.kernels.gather import Regressors, padded
 from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word

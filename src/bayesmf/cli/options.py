@@ -206,7 +206,7 @@ def burn_in(text: str) -> str | float:
 
 def grid(text: str) -> str:
     """`RxC`, both at least 1."""
-    from bayesmf.grid import Grid
+    from bayesmf.blocks.grid import Grid
 
     try:
         return str(Grid.of(text))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.grid import Grid, stripes
+from bayesmf.blocks.grid import Grid, stripes
 from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
 from bayesmf.kernels.deal import (
     count_blocks,

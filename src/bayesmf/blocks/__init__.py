@@ -1,0 +1,1 @@
+"""The rating matrix cut into blocks and stripes, laid out as mini-batches (Section 4.1)."""
