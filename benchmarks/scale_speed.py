@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.samplers import Gibbs
+from bayesmf.samplers.registry import Gibbs
 from bayesmf.synthetic.plan import SHAPES, Synthetic
 from bayesmf.system.progress import Counter
 from bayesmf.timing import (

@@ -19,7 +19,7 @@ from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
 from bayesmf.rounds import data_shape, make_rounds
-from bayesmf.samplers import SGLD, Auto, Sampler
+from bayesmf.samplers.registry import SGLD, Auto, Sampler
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels
 from bayesmf.timing import Case

@@ -24,7 +24,7 @@ from bayesmf.chain import Settings
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.rounds import data_shape
-from bayesmf.samplers import SGLD
+from bayesmf.samplers.registry import SGLD
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels
 from bayesmf.worker import RoundTask, Task

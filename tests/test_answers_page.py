@@ -11,7 +11,7 @@ import pytest
 
 from bayesmf import BayesianMF, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning
-from bayesmf.rules import DataShape
+from bayesmf.samplers.base import DataShape
 from bayesmf.settings import default_factors
 from bayesmf.tuning import AGREEING, N_PROBE, TARGETS
 

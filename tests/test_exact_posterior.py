@@ -17,7 +17,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import GradientRounds, data_shape
-from bayesmf.samplers import SGLD
+from bayesmf.samplers.registry import SGLD
 from bayesmf.worker import run_task
 
 CLASSES, EACH, N_ITEMS, D, TAU = (3, 12, 60), 40, 80, 2, 1.0

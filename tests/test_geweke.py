@@ -22,7 +22,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.phases import ChainState
-from bayesmf.samplers import Gibbs
+from bayesmf.samplers.registry import Gibbs
 from bayesmf.sweeps import GibbsRounds
 from driving import sweep
 from mutants import with_noise

@@ -11,7 +11,14 @@ import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
 from bayesmf.block_rounds import MOST_REPAIRS
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.clocks import (
+from bayesmf.kernels import row_clock as kernels
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
+from bayesmf.kernels.minibatch import make_columns, make_work, pad
+from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.phases import ChainState
+from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
+from bayesmf.samplers.clocks import (
     SGHMC,
     RowClock,
     RowFacts,
@@ -20,13 +27,6 @@ from bayesmf.clocks import (
     longest,
     survival,
 )
-from bayesmf.kernels import row_clock as kernels
-from bayesmf.kernels.gather import padded
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
-from bayesmf.kernels.minibatch import make_columns, make_work, pad
-from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.phases import ChainState
-from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
 from bayesmf.worker import _pad_precision
 from clock_problems import Known, batches, by_class
 from driving import sweep

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError
-from bayesmf.rules import DataShape
-from bayesmf.samplers import sampler_from, settings_dict
-from bayesmf.schedules import (
+from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.registry import sampler_from, settings_dict
+from bayesmf.samplers.schedules import (
     FixedBurnIn,
     Stationary,
     StepSize,

@@ -11,7 +11,6 @@ import pytest
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.callbacks import History
 from bayesmf.chain import Settings
-from bayesmf.clocks import SGHMC
 from bayesmf.engines import simulated
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
@@ -20,6 +19,7 @@ from bayesmf.engines.protocol import Work
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.rounds import data_shape, make_rounds
+from bayesmf.samplers.clocks import SGHMC
 from bayesmf.server import drive, run
 from problems import planted, random_data
 

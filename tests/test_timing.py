@@ -10,7 +10,7 @@ import pytest
 from bayesmf import Synthetic, timing
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.data.ratings import Ratings
-from bayesmf.samplers import Auto, Gibbs
+from bayesmf.samplers.registry import Auto, Gibbs
 from bayesmf.timing import Case, EpochTimer, Timer, take_turns
 
 

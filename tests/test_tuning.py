@@ -19,7 +19,7 @@ from bayesmf.keeping import Growing
 from bayesmf.model.priors import WishartPrior
 from bayesmf.monitor import SEGMENTS, RunningMean
 from bayesmf.rounds import data_shape
-from bayesmf.samplers import Auto
+from bayesmf.samplers.registry import Auto
 from bayesmf.server import run
 from bayesmf.tuning import TARGETS, Convergence, Target, judge, stages
 from contract import draws_digest

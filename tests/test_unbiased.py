@@ -18,7 +18,7 @@ from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.rounds import hold_blocks
-from bayesmf.samplers import SGD
+from bayesmf.samplers.registry import SGD
 from bayesmf.worker import _pad_precision
 from problems import random_data
 

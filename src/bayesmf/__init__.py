@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from bayesmf.calibration import Calibration
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
-    from bayesmf.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics import Scores
     from bayesmf.engines.cluster import Cluster
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
     from bayesmf.packed.ratings import PackedRatings
     from bayesmf.ranking import Recommendations
     from bayesmf.results import Predictions, Recommendation
-    from bayesmf.samplers import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
+    from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
+    from bayesmf.samplers.registry import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic.plan import Synthetic
 
 # Where public names live. They are imported when first used: `bayesmf --help` need not wait for
 # the compiler.
 _HOMES = {
-    "Auto": "samplers",
+    "Auto": "samplers.registry",
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
     "CacheWarning": "kernels.jit",
@@ -45,14 +45,14 @@ _HOMES = {
     "Checkpoint": "checkpoints",
     "Cluster": "engines.cluster",
     "ConvergenceWarning": "errors",
-    "DSGD": "samplers",
-    "DSGLD": "samplers",
+    "DSGD": "samplers.registry",
+    "DSGLD": "samplers.registry",
     "DataWarning": "errors",
     "DivergenceError": "errors",
     "EarlyStop": "callbacks",
     "EngineError": "errors",
     "Event": "callbacks",
-    "Gibbs": "samplers",
+    "Gibbs": "samplers.registry",
     "History": "callbacks",
     "InputError": "errors",
     "Interrupted": "errors",
@@ -64,11 +64,11 @@ _HOMES = {
     "Predictions": "results",
     "Recommendation": "results",
     "Recommendations": "ranking",
-    "RowClock": "clocks",
-    "SGD": "samplers",
-    "SGHMC": "clocks",
-    "SGLD": "samplers",
-    "SGNHT": "clocks",
+    "RowClock": "samplers.clocks",
+    "SGD": "samplers.registry",
+    "SGHMC": "samplers.clocks",
+    "SGLD": "samplers.registry",
+    "SGNHT": "samplers.clocks",
     "Scores": "diagnostics",
     "Simulated": "engines.simulated",
     "Synthetic": "synthetic.plan",

@@ -14,7 +14,7 @@ from bayesmf.blocks.correctors import h_bar
 from bayesmf.blocks.grid import Rotation, visit_slots
 from bayesmf.errors import DivergenceError
 from bayesmf.phases import ChainState, Phases, Safe
-from bayesmf.rules import Array, BatchRule, DataShape
+from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker import ErrorsTask, Held, HeldBlock, Recipe, Result, RoundResult, RoundTask, Task
 
 log = logging.getLogger("bayesmf")

@@ -20,9 +20,9 @@ from bayesmf.model.priors import Prior, draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.monitor import Monitor, Pairs
 from bayesmf.phases import ChainState, Rounds
-from bayesmf.rules import DataShape
-from bayesmf.samplers import SGD, Sampler
-from bayesmf.schedules import Trace
+from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.registry import SGD, Sampler
+from bayesmf.samplers.schedules import Trace
 from bayesmf.worker import Result, Task
 
 

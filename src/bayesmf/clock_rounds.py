@@ -8,12 +8,12 @@ import numpy as np
 
 from bayesmf.block_rounds import BlockRounds, hold_blocks
 from bayesmf.blocks.batches import Stripe, TrainingData, some_stripes
-from bayesmf.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.phases import ChainState, Moments, Phases
-from bayesmf.rules import Array
+from bayesmf.samplers.base import Array
+from bayesmf.samplers.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.sources import block_recipes
 from bayesmf.worker import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
 

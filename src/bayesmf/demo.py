@@ -21,7 +21,7 @@ from bayesmf.diagnostics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
 from bayesmf.results import Recommendation
-from bayesmf.samplers import SGD, SGLD, Gibbs, Sampler
+from bayesmf.samplers.registry import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output
 from bayesmf.synthetic.plan import Synthetic, Truth
 from bayesmf.system.progress import is_terminal, screen_width

@@ -18,7 +18,7 @@ from bayesmf.model_folder import load_model, save_model
 from bayesmf.predicting import Predicting
 from bayesmf.reading.memory import Columns
 from bayesmf.recommending import Recommending
-from bayesmf.samplers import Auto, Sampler
+from bayesmf.samplers.registry import Auto, Sampler
 
 SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]
 TargetName = Literal["fast", "balanced", "accurate"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesmf.checks import did_you_mean
 from bayesmf.errors import InputError, NotFittedError
-from bayesmf.samplers import named_sampler
+from bayesmf.samplers.registry import named_sampler
 
 SAMPLER = "sampler__"
 

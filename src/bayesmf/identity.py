@@ -14,7 +14,7 @@ from bayesmf import __version__
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings
 from bayesmf.monitor import Validation
-from bayesmf.samplers import settings_dict
+from bayesmf.samplers.registry import settings_dict
 
 CHUNK = 1 << 24  # elements hashed at a time
 

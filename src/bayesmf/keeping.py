@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.monitor import BURN_SHARE
-from bayesmf.rules import DataShape
-from bayesmf.schedules import Thinning
+from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.schedules import Thinning
 
 if TYPE_CHECKING:
     from bayesmf.chain import Chain

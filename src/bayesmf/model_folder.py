@@ -17,8 +17,8 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import Draws
 from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior import Posterior
-from bayesmf.rules import check_settings
-from bayesmf.samplers import sampler_from
+from bayesmf.samplers.base import check_settings
+from bayesmf.samplers.registry import sampler_from
 from bayesmf.storage import arrays as storage
 from bayesmf.storage.verify import Verification, check_all, close_all
 

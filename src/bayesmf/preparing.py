@@ -17,7 +17,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import allocate
 from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.samplers import settings_dict
+from bayesmf.samplers.registry import settings_dict
 from bayesmf.server import RunReport
 
 CHUNK = 1 << 22  # ratings scaled at a time

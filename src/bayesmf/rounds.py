@@ -7,12 +7,12 @@ from dataclasses import replace
 from bayesmf.block_rounds import BlockRounds, data_shape, hold_blocks
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.clock_rounds import ClockRounds
-from bayesmf.clocks import ClockRule
 from bayesmf.errors import DivergenceError
 from bayesmf.phases import ChainState
-from bayesmf.rules import BatchRule
-from bayesmf.samplers import SGD, SGLD, Gibbs
-from bayesmf.schedules import StepSize
+from bayesmf.samplers.base import BatchRule
+from bayesmf.samplers.clocks import ClockRule
+from bayesmf.samplers.registry import SGD, SGLD, Gibbs
+from bayesmf.samplers.schedules import StepSize
 from bayesmf.sources import block_recipes
 from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker import RoundTask

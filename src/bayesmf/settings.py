@@ -14,7 +14,6 @@ from bayesmf.blocks.batches import TrainingData
 from bayesmf.blocks.grid import Grid
 from bayesmf.chain import Settings
 from bayesmf.checks import one_of, positive, whole
-from bayesmf.clocks import ClockRule
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS
@@ -22,8 +21,9 @@ from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.rounds import data_shape
-from bayesmf.rules import BatchRule, DataShape
-from bayesmf.samplers import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
+from bayesmf.samplers.base import BatchRule, DataShape
+from bayesmf.samplers.clocks import ClockRule
+from bayesmf.samplers.registry import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
 from bayesmf.server import run
 from bayesmf.tuning import target_named
 

@@ -12,7 +12,7 @@ from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.model.params import Params
 from bayesmf.phases import ChainState, Phases
-from bayesmf.samplers import Gibbs
+from bayesmf.samplers.registry import Gibbs
 from bayesmf.sources import stripe_recipes
 from bayesmf.worker import Recipe, RowsResult, RowsTask
 

@@ -10,9 +10,9 @@ from bayesmf.cli import options
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
-    from bayesmf.samplers import Auto, Sampler
+    from bayesmf.samplers.registry import Auto, Sampler
 
-# Settings of samplers, by the name that samplers.py gives them.
+# Settings of samplers, by the name that samplers/registry.py gives them.
 SETTINGS = {
     "grid": "--grid",
     "n_chains": "--chains",
@@ -144,8 +144,8 @@ def add_gradient_options(group: argparse._ArgumentGroup) -> None:
 
 def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
     """The sampler of the options; one sentence for those that it does not have."""
-    from bayesmf.rules import check_settings
-    from bayesmf.samplers import SAMPLERS as RULES
+    from bayesmf.samplers.base import check_settings
+    from bayesmf.samplers.registry import SAMPLERS as RULES
 
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     rules = RULES

@@ -1,4 +1,4 @@
-"""Compiled mini-batch updates of the rules in clocks.py: every row runs by its own clock.
+"""Compiled mini-batch updates of the rules in samplers/clocks.py: every row runs by its own clock.
 
 One row step serves three rules. It is the splitting "kick, drift, friction and noise, drift" of
 Langevin dynamics (BAOAB, Leimkuhler and Matthews 2013) with a diagonal preconditioner P:

@@ -14,7 +14,7 @@ from math import isqrt
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.samplers import SGD, SGLD, Gibbs, settings_dict
+from bayesmf.samplers.registry import SGD, SGLD, Gibbs, settings_dict
 
 ALGORITHMS = (
     "SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "Gibbs", "coordinate Gibbs", "bayesmf",

@@ -27,8 +27,8 @@ from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
 from bayesmf.preparing import prepare, prepare_validation
 from bayesmf.reading.files import open_regular
-from bayesmf.samplers import Auto, sampler_from
-from bayesmf.schedules import UntilRMSE, burn_in_rule
+from bayesmf.samplers.registry import Auto, sampler_from
+from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels, make_settings
 from bayesmf.storage.atomic import replacing

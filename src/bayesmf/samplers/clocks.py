@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.rules import Array, BatchRule, DataShape, check_settings
-from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers.base import Array, BatchRule, DataShape, check_settings
+from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
 
 # A chain sets out with long steps and much gradient noise: it is far away and has to travel.
 START_DELTA, START_RHO = 1.0, 0.5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bayesmf.blocks.grid import Grid
 from bayesmf.checks import positive, whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.schedules import FixedBurnIn, burn_in_rule
+from bayesmf.samplers.schedules import FixedBurnIn, burn_in_rule
 
 Array = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.checks import one_of
-from bayesmf.clocks import SGHMC, SGNHT, RowClock
-from bayesmf.rules import BATCHES, Array, DataShape, GradientRule, check_settings
-from bayesmf.schedules import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
+from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
+from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
 
 # How far mini-batches may heat a busy row, as a share of its variance. Busier rows get more, but
 # their variance is small; were they exact, rare rows would take thousands of epochs to forget

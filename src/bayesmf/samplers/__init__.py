@@ -1,0 +1,1 @@
+"""The update rules (SGD, SGLD, RowClock, SGHMC, SGNHT, Gibbs): settings, defaults, registry."""
