@@ -23,7 +23,7 @@ from bayesmf.samplers.registry import SGLD, Auto, Sampler
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels
 from bayesmf.timing import Case
-from bayesmf.worker import Held, Task, run_task
+from bayesmf.worker.tasks import Held, Task, run_task
 
 WORKERS = (1, 2)
 CASES: dict[str, Sampler | Auto] = {

@@ -27,7 +27,7 @@ from bayesmf.rounds import data_shape
 from bayesmf.samplers.registry import SGLD
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels
-from bayesmf.worker import RoundTask, Task
+from bayesmf.worker.tasks import RoundTask, Task
 
 WORKERS = (1, 4, 16, 36, 100)
 PASSES = (1, 10)  # over a block, in a round

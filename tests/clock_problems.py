@@ -16,7 +16,7 @@ from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import ClockRounds, data_shape
-from bayesmf.worker import RoundTask, RowsResult, run_task
+from bayesmf.worker.tasks import RoundTask, RowsResult, run_task
 
 CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0
 

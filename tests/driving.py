@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayesmf.worker import run_task
+from bayesmf.worker.tasks import run_task
 
 
 def sweep(rounds, state, t):

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from bayesmf.worker import run_task
+from bayesmf.worker.tasks import run_task
 
 
 class Perverse:

@@ -18,7 +18,7 @@ from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versi
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.transport import contiguous, own, packed, unpacked
-from bayesmf.worker import RoundResult, RoundTask, run_task
+from bayesmf.worker.tasks import RoundResult, RoundTask, run_task
 from problems import planted
 
 

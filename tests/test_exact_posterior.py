@@ -18,7 +18,7 @@ from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.phases import ChainState
 from bayesmf.rounds import GradientRounds, data_shape
 from bayesmf.samplers.registry import SGLD
-from bayesmf.worker import run_task
+from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, N_ITEMS, D, TAU = (3, 12, 60), 40, 80, 2, 1.0
 WIDTH = D + 1

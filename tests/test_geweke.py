@@ -14,7 +14,7 @@ import pytest
 
 import bayesmf.model.priors
 import bayesmf.model.rescale
-import bayesmf.worker
+import bayesmf.worker.tasks
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.diagnostics import effective_sample_size
@@ -137,7 +137,9 @@ def _too_cold(draw_rows):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_row_draw_at_the_wrong_temperature_is_caught(name, monkeypatch):
-    monkeypatch.setattr(bayesmf.worker, "draw_rows", _too_cold(bayesmf.worker.draw_rows))
+    monkeypatch.setattr(
+        bayesmf.worker.tasks, "draw_rows", _too_cold(bayesmf.worker.tasks.draw_rows)
+    )
     assert np.nanmax(_z_scores(name, 1200)[0]) > 6
 
 
@@ -178,6 +180,6 @@ def test_a_wrong_share_of_fresh_noise_is_caught(monkeypatch):
     def share(relax):
         return (1 - relax) / (1 - relax**2) ** 0.5
 
-    mutant = with_noise(bayesmf.worker.draw_rows, share)
-    monkeypatch.setattr(bayesmf.worker, "draw_rows", mutant)
+    mutant = with_noise(bayesmf.worker.tasks.draw_rows, share)
+    monkeypatch.setattr(bayesmf.worker.tasks, "draw_rows", mutant)
     assert np.nanmax(_z_scores("wishart-bias", 600)[0]) > 6

@@ -8,7 +8,7 @@ from bayesmf.blocks.batches import Stripe
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import CHUNK, DUAL_SHARE
-from bayesmf.row_draws import draw_rows
+from bayesmf.worker.row_draws import draw_rows
 
 KEY, PLACE = make_key(2), (5, stream_word(2, 0))
 WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)

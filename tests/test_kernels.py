@@ -17,7 +17,7 @@ from bayesmf.kernels.minibatch import (
     sum_squared_errors,
 )
 from bayesmf.kernels.predict import predict_components
-from bayesmf.worker import _pad_precision
+from bayesmf.worker.tasks import _pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3
 

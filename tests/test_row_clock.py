@@ -27,7 +27,7 @@ from bayesmf.samplers.clocks import (
     longest,
     survival,
 )
-from bayesmf.worker import _pad_precision
+from bayesmf.worker.tasks import _pad_precision
 from clock_problems import Known, batches, by_class
 from driving import sweep
 from problems import planted, random_data

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import chi2
 
 import bayesmf.model.priors
-import bayesmf.worker
+import bayesmf.worker.tasks
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
 from bayesmf.kernels.keys import make_key
@@ -102,6 +102,6 @@ def test_the_truth_is_like_a_draw(name):
 
 
 def test_a_wrong_temperature_is_caught(monkeypatch):
-    hot = with_noise(bayesmf.worker.draw_rows, 1.5**0.5)
-    monkeypatch.setattr(bayesmf.worker, "draw_rows", hot)
+    hot = with_noise(bayesmf.worker.tasks.draw_rows, 1.5**0.5)
+    monkeypatch.setattr(bayesmf.worker.tasks, "draw_rows", hot)
     assert _p_values("gamma", 60).min() < LEVEL / 10

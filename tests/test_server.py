@@ -16,7 +16,7 @@ from bayesmf.model.priors import GammaPrior
 from bayesmf.monitor import Pairs, Validation
 from bayesmf.rounds import data_shape
 from bayesmf.server import run
-from bayesmf.worker import RoundTask
+from bayesmf.worker.tasks import RoundTask
 from perverse import Perverse
 from problems import planted, random_data
 

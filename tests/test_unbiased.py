@@ -19,7 +19,7 @@ from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.rounds import hold_blocks
 from bayesmf.samplers.registry import SGD
-from bayesmf.worker import _pad_precision
+from bayesmf.worker.tasks import _pad_precision
 from problems import random_data
 
 N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3

@@ -15,7 +15,16 @@ from bayesmf.blocks.grid import Rotation, visit_slots
 from bayesmf.errors import DivergenceError
 from bayesmf.phases import ChainState, Phases, Safe
 from bayesmf.samplers.base import Array, BatchRule, DataShape
-from bayesmf.worker import ErrorsTask, Held, HeldBlock, Recipe, Result, RoundResult, RoundTask, Task
+from bayesmf.worker.tasks import (
+    ErrorsTask,
+    Held,
+    HeldBlock,
+    Recipe,
+    Result,
+    RoundResult,
+    RoundTask,
+    Task,
+)
 
 log = logging.getLogger("bayesmf")
 

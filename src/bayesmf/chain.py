@@ -23,7 +23,7 @@ from bayesmf.phases import ChainState, Rounds
 from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.registry import SGD, Sampler
 from bayesmf.samplers.schedules import Trace
-from bayesmf.worker import Result, Task
+from bayesmf.worker.tasks import Result, Task
 
 
 @dataclass(frozen=True)

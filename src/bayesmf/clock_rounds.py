@@ -14,8 +14,8 @@ from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.phases import ChainState, Moments, Phases
 from bayesmf.samplers.base import Array
 from bayesmf.samplers.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
-from bayesmf.sources import block_recipes
-from bayesmf.worker import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
+from bayesmf.worker.recipes import block_recipes
+from bayesmf.worker.tasks import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
 
 RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Params, Precisions
-from bayesmf.worker import Held, Recipe, Result, Task
+from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 
 class Safe(NamedTuple):

@@ -13,9 +13,9 @@ from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.registry import SGD, SGLD, Gibbs
 from bayesmf.samplers.schedules import StepSize
-from bayesmf.sources import block_recipes
 from bayesmf.sweeps import GibbsRounds
-from bayesmf.worker import RoundTask
+from bayesmf.worker.recipes import block_recipes
+from bayesmf.worker.tasks import RoundTask
 
 __all__ = ["ClockRounds", "GradientRounds", "data_shape", "hold_blocks", "make_rounds"]
 

@@ -20,7 +20,7 @@ from bayesmf.monitor import Monitor, Validation, probe_pairs
 from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.saving import saving
 from bayesmf.tuning import N_PROBE, Convergence, judge, stages, target_named
-from bayesmf.worker import Held, Result, Task
+from bayesmf.worker.tasks import Held, Result, Task
 
 Found = dict[str, Any]
 ChainRun = Generator[list[Task], Sequence[Result], None]

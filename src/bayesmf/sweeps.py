@@ -13,8 +13,8 @@ from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.model.params import Params
 from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers.registry import Gibbs
-from bayesmf.sources import stripe_recipes
-from bayesmf.worker import Recipe, RowsResult, RowsTask
+from bayesmf.worker.recipes import stripe_recipes
+from bayesmf.worker.tasks import Recipe, RowsResult, RowsTask
 
 # Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
 # a chain that begins far off would take tens of sweeps to warm up.

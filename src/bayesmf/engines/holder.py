@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bayesmf.engines.transport import own, own_task, packed
 from bayesmf.errors import InputError
 from bayesmf.kernels.gather import Regressors
-from bayesmf.worker import Held, Recipe, Result, RowsTask, Task, run_task
+from bayesmf.worker.tasks import Held, Recipe, Result, RowsTask, Task, run_task
 
 PACKAGES = ("bayesmf", "numpy", "numba")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.worker import Result, Task
+from bayesmf.worker.tasks import Result, Task
 
 log = logging.getLogger("bayesmf")
 

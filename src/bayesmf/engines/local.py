@@ -16,7 +16,7 @@ from typing import Any
 
 from bayesmf.engines.ledger import Ledger
 from bayesmf.engines.protocol import Handle, Work
-from bayesmf.worker import Held, Result, Task, run_task
+from bayesmf.worker.tasks import Held, Result, Task, run_task
 
 
 class _Local:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 
 from bayesmf.engines.protocol import Work
-from bayesmf.worker import Held, HeldBlock
+from bayesmf.worker.tasks import Held, HeldBlock
 
 
 def weight(held: Held) -> int:

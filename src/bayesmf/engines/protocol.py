@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bayesmf.worker import Held, Recipe, Result, Task
+from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 
 class Handle(Protocol):

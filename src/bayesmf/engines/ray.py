@@ -33,7 +33,7 @@ from bayesmf.engines.slots import Call, Pending, Shared, Slot, bare
 from bayesmf.engines.store import store_bytes
 from bayesmf.engines.transport import contiguous, unpacked
 from bayesmf.errors import EngineError
-from bayesmf.worker import RowsTask, Task
+from bayesmf.worker.tasks import RowsTask, Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
 _NO_ROWS = np.empty((0, 0), np.float32)

@@ -20,7 +20,7 @@ from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.protocol import Handle, Work
 from bayesmf.errors import InputError
-from bayesmf.worker import Result, RowsTask, Task, run_task
+from bayesmf.worker.tasks import Result, RowsTask, Task, run_task
 
 
 @dataclass(frozen=True)

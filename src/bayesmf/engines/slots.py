@@ -7,7 +7,7 @@ from typing import Any
 
 from bayesmf.engines.holder import About
 from bayesmf.kernels.gather import Regressors
-from bayesmf.worker import Result, RowsTask, Task
+from bayesmf.worker.tasks import Result, RowsTask, Task
 
 
 @dataclass(eq=False)

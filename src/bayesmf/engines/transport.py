@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from bayesmf.kernels.types import Rows
-from bayesmf.worker import Result, RoundResult
+from bayesmf.worker.tasks import Result, RoundResult
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import Origin
 from bayesmf.packed.ratings import PackedRatings, this_copy
-from bayesmf.worker import HeldBlock
+from bayesmf.worker.tasks import HeldBlock
 
 
 @lru_cache(maxsize=4)

@@ -27,7 +27,7 @@ from bayesmf.kernels.minibatch import (
 from bayesmf.kernels.row_clock import ClockSide, run_clock_dealt, run_clock_replacement
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Precisions, RowPrior
-from bayesmf.row_draws import draw_rows
+from bayesmf.worker.row_draws import draw_rows
 
 Weights = NDArray[np.floating[Any]]
 
