@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from bayesmf import BayesianMF, Calibration, Gibbs, InputError, NotFittedError
-from bayesmf import calibration as calibration_module
-from bayesmf import gaps as gaps_module
-from bayesmf.calibration import PIT_BINS, Calibrator, terciles
-from bayesmf.diagnostics import LEVELS, Scorer
-from bayesmf.gaps import FINE_LEVELS, Gap, Group
+from bayesmf.diagnostics import calibration as calibration_module
+from bayesmf.diagnostics import coverage as gaps_module
+from bayesmf.diagnostics.calibration import PIT_BINS, Calibrator, terciles
+from bayesmf.diagnostics.coverage import FINE_LEVELS, Gap, Group
+from bayesmf.diagnostics.scores import LEVELS, Scorer
 from calibrated import calibrate, mixtures
 from problems import planted
 

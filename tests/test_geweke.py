@@ -17,7 +17,7 @@ import bayesmf.model.rescale
 import bayesmf.worker.tasks
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chain import Settings, draw_precisions
-from bayesmf.diagnostics import effective_sample_size
+from bayesmf.diagnostics.scores import effective_sample_size
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError, looking
-from bayesmf.convergence import headline
+from bayesmf.diagnostics.convergence import headline
 from bayesmf.panels import Unknown, running_median
 from bayesmf.storage import arrays as storage
 from looks import check_legends, check_text, lines

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmf import BayesianMF, Ratings
-from bayesmf.diagnostics import rmse
+from bayesmf.diagnostics.scores import rmse
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.learning import training_ratings

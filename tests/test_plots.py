@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmf import canvas, plots
-from bayesmf.calibration import Calibrator
+from bayesmf.diagnostics.calibration import Calibrator
 from bayesmf.errors import InputError
 from looks import check_legends, check_text, lines
 

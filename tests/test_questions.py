@@ -20,8 +20,8 @@ from bayesmf import (
     Ratings,
     RowClock,
 )
-from bayesmf.convergence import advice, enough_passes, headline, state_of, told, verdict
-from bayesmf.diagnostics import split_rhat
+from bayesmf.diagnostics.convergence import advice, enough_passes, headline, state_of, told, verdict
+from bayesmf.diagnostics.scores import split_rhat
 from bayesmf.tuning import AGREEING
 from problems import planted
 

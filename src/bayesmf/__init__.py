@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bayesmf.calibration import Calibration
     from bayesmf.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.data.ratings import Ratings
-    from bayesmf.diagnostics import Scores
+    from bayesmf.diagnostics.calibration import Calibration
+    from bayesmf.diagnostics.scores import Scores
     from bayesmf.engines.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
@@ -40,7 +40,7 @@ _HOMES = {
     "BayesMFError": "errors",
     "BayesianMF": "estimator",
     "CacheWarning": "kernels.jit",
-    "Calibration": "calibration",
+    "Calibration": "diagnostics.calibration",
     "CallbackWarning": "errors",
     "Checkpoint": "checkpoints",
     "Cluster": "engines.cluster",
@@ -69,7 +69,7 @@ _HOMES = {
     "SGHMC": "samplers.clocks",
     "SGLD": "samplers.registry",
     "SGNHT": "samplers.clocks",
-    "Scores": "diagnostics",
+    "Scores": "diagnostics.scores",
     "Simulated": "engines.simulated",
     "Synthetic": "synthetic.plan",
     "pack": "packed.pack",

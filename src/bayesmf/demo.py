@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bayesmf import figures
 from bayesmf.data.ratings import Ratings
-from bayesmf.diagnostics import LEVELS, Scores
+from bayesmf.diagnostics.scores import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
 from bayesmf.results import Recommendation

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import canvas, panels
-from bayesmf.calibration import Calibration
-from bayesmf.convergence import headline
+from bayesmf.diagnostics.calibration import Calibration
+from bayesmf.diagnostics.convergence import headline
 from bayesmf.errors import InputError
 from bayesmf.monitor import BURN_SHARE
 from bayesmf.panels import Unknown

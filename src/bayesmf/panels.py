@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import canvas
-from bayesmf.calibration import Calibration
 from bayesmf.canvas import COLOURS, GREY
-from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, TOLERANCE, Gap, Group, allowed_gap
+from bayesmf.diagnostics.calibration import Calibration
+from bayesmf.diagnostics.coverage import (
+    FINE_LEVELS,
+    GROUP_TOLERANCE,
+    TOLERANCE,
+    Gap,
+    Group,
+    allowed_gap,
+)
 
 Floats = NDArray[np.float64]
 Event = Mapping[str, Any]

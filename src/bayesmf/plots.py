@@ -11,12 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import canvas, panels
-from bayesmf.calibration import Calibration
 from bayesmf.canvas import COLOURS, GREY
 from bayesmf.canvas import check_matplotlib as check_matplotlib
-from bayesmf.convergence import DECIDED_BY
-from bayesmf.diagnostics import effective_sample_size, split_rhat
-from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, STANDARD_ERRORS, TOLERANCE, allowed_gap
+from bayesmf.diagnostics.calibration import Calibration
+from bayesmf.diagnostics.convergence import DECIDED_BY
+from bayesmf.diagnostics.coverage import (
+    FINE_LEVELS,
+    GROUP_TOLERANCE,
+    STANDARD_ERRORS,
+    TOLERANCE,
+    allowed_gap,
+)
+from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
 from bayesmf.panels import DASHES, Event, Floats
 
 Curve = tuple[str, int, Sequence[float]]  # a name, ratings, coverage by level

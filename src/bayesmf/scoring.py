@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import diagnostics
-from bayesmf.calibration import Calibration, Calibrator
 from bayesmf.checks import whole
+from bayesmf.diagnostics import scores as diagnostics
+from bayesmf.diagnostics.calibration import Calibration, Calibrator
 from bayesmf.errors import InputError
 from bayesmf.fitted import Fitted, Found
 from bayesmf.habits import r_squared

@@ -11,7 +11,7 @@ from bayesmf.blocks.batches import TrainingData
 from bayesmf.callbacks import Callback, Plan
 from bayesmf.chain import Chain, Settings
 from bayesmf.checkpoints import Checkpoint
-from bayesmf.convergence import AGREE, LARGEST_RHAT, told
+from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.keeping import FIRST_KEPT

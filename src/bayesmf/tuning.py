@@ -13,8 +13,8 @@ import numpy as np
 
 from bayesmf.chain import Chain
 from bayesmf.checks import one_of
-from bayesmf.convergence import LEAST_DRAWS
-from bayesmf.diagnostics import effective_sample_size, split_rhat
+from bayesmf.diagnostics.convergence import LEAST_DRAWS
+from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95

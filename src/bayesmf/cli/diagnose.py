@@ -17,12 +17,12 @@ from bayesmf.cli.output import (
     print_table,
     print_text,
 )
-from bayesmf.convergence import DECIDED_BY, advice
+from bayesmf.diagnostics.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
 from bayesmf.storage.paths import check_output
 
 if TYPE_CHECKING:
-    from bayesmf.calibration import Calibration
+    from bayesmf.diagnostics.calibration import Calibration
     from bayesmf.estimator import BayesianMF
 
 N_PAIRS = 200

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import engine_options, fit_options, options
 from bayesmf.cli.output import check_file, during, note, peak_rss_mb, print_facts, print_json
-from bayesmf.convergence import advice
+from bayesmf.diagnostics.convergence import advice
 from bayesmf.errors import InputError
 from bayesmf.wording import count, short
 

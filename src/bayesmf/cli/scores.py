@@ -12,8 +12,8 @@ from bayesmf.errors import DataWarning
 from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
-    from bayesmf.calibration import Calibration
     from bayesmf.data.ratings import Ratings
+    from bayesmf.diagnostics.calibration import Calibration
     from bayesmf.estimator import BayesianMF
 
 BAR = 40  # characters of the longest

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bayesmf.diagnostics import LEVELS
+from bayesmf.diagnostics.scores import LEVELS
 
 FINE_LEVELS = tuple(range(50, 96))
 """Levels that are looked at, in percent. Nobody uses narrower intervals, and whole stars make

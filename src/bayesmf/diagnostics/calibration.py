@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.data.tabular import html_table
-from bayesmf.diagnostics import LEVELS, Scorer, Scores
+from bayesmf.diagnostics.coverage import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
+from bayesmf.diagnostics.scores import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
-from bayesmf.gaps import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
 from bayesmf.kernels.mixture import mixture_cdf
 from bayesmf.wording import short
 

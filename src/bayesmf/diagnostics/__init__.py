@@ -1,0 +1,1 @@
+"""How good a fit is: scores on held-out ratings, convergence of chains, calibration."""
