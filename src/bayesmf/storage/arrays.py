@@ -2,7 +2,7 @@
 
 The manifest holds the SHA-256 digest of every array file, and `manifest.sha256` that of the
 manifest, so that any change to any file is noticed before a number of it is used. A digest is no
-signature: whoever can write a file can write its digest. So numbers are looked at too (samplers/base.py)
+signature: whoever can write a file can write its digest. So numbers are looked at too (rules.py)
 before anything is computed with them.
 
 A folder is written beside its place and exchanged with what is there (exchange.py), so that a
