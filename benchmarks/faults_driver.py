@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf import SGLD, Auto, BayesianMF, Checkpoint, Synthetic
-from bayesmf.callbacks import Event
+from bayesmf.chains.callbacks import Event
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
 

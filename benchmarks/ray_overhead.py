@@ -14,10 +14,10 @@ from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.engines.choice import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels
 from bayesmf.timing import training_data

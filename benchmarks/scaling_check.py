@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import start_chain
+from bayesmf.chains.chain import start_chain
+from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
-from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.samplers.registry import SGLD, Auto, Sampler
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
-from bayesmf.rounds import data_shape
 from bayesmf.samplers.registry import SGLD
 from bayesmf.server import run
 from bayesmf.settings import compile_kernels

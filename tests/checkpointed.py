@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
-from bayesmf.callbacks import History
-from bayesmf.chain import Settings
+from bayesmf.chains.callbacks import History
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior
-from bayesmf.monitor import Pairs, Validation
-from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from dying import Dying, Killed, facts
 from problems import random_data

@@ -12,10 +12,10 @@ import numpy as np
 import naive
 from bayesmf import BayesianMF, Ratings
 from bayesmf.blocks.batches import TrainingData
+from bayesmf.chains.gradient_rounds import ClockRounds, data_shape
+from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.phases import ChainState
-from bayesmf.rounds import ClockRounds, data_shape
 from bayesmf.worker.tasks import RoundTask, RowsResult, run_task
 
 CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0

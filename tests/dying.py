@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from bayesmf.callbacks import History
+from bayesmf.chains.callbacks import History
 from bayesmf.checkpoints import Checkpoint
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.server import run

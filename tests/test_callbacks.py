@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
-from bayesmf.callbacks import EarlyStop, Event, History, Plan, Progress
+from bayesmf.chains.callbacks import EarlyStop, Event, History, Plan, Progress
 from problems import planted
 from test_progress import until
 
@@ -45,7 +45,9 @@ def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
     """Beyond the end of a stage, and up to the longest there can be: never a traceback."""
     monkeypatch.setattr("sys.stderr", screen := _Screen(True))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr("bayesmf.callbacks.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(
+        "bayesmf.chains.callbacks.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
     clock = iter(range(10_000))
     progress = Progress(after_seconds=0.0)
     for epoch in range(1, 121):
@@ -61,7 +63,7 @@ def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
 def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     """The fit's own clock may be a simulated one. Three seconds a pass, 30 passes to come."""
     now = [100.0]
-    monkeypatch.setattr("bayesmf.callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("bayesmf.chains.callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
     progress = Progress(show=False)
     progress.begin(Plan(n_chains=1, epochs=40, max_seconds=None, validated=True))
     for epoch in range(1, 11):

@@ -133,10 +133,10 @@ def test_noise_off_is_sgd(data):
     from dataclasses import dataclass
 
     from bayesmf.blocks.batches import TrainingData
-    from bayesmf.chain import Settings
+    from bayesmf.chains.chain import Settings
+    from bayesmf.chains.gradient_rounds import data_shape
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior
-    from bayesmf.rounds import data_shape
     from bayesmf.server import run
 
     @dataclass(frozen=True)

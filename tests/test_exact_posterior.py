@@ -13,10 +13,10 @@ import pytest
 
 import naive
 from bayesmf.blocks.batches import TrainingData
+from bayesmf.chains.gradient_rounds import GradientRounds, data_shape
+from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.phases import ChainState
-from bayesmf.rounds import GradientRounds, data_shape
 from bayesmf.samplers.registry import SGLD
 from bayesmf.worker.tasks import run_task
 

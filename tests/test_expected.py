@@ -13,16 +13,16 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.blocks.batches import TrainingData
+from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
+from bayesmf.chains.monitor import Pairs, among
+from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import Seen
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.draws import Draws, DrawStore
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.monitor import Pairs, among
-from bayesmf.phases import ChainState
 from bayesmf.posterior import Posterior
 from bayesmf.ranking import Question, rank_users
-from bayesmf.sweeps import SETTLE, GibbsRounds
 from contract import draws_digest
 from driving import sweep
 from problems import planted, random_data

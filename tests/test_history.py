@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError
-from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
+from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.storage import arrays as storage
 from problems import planted
 

@@ -19,13 +19,13 @@ from bayesmf import (
     RowClock,
     server,
 )
-from bayesmf.block_rounds import BlockRounds
-from bayesmf.callbacks import EarlyStop, History
-from bayesmf.chain import Settings
+from bayesmf.chains.block_rounds import BlockRounds
+from bayesmf.chains.callbacks import EarlyStop, History
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.monitor import Pairs, Validation
-from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from contract import draws_digest
 from dying import Dying, Killed, facts, killed_and_resumed

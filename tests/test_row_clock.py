@@ -9,15 +9,15 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf.block_rounds import MOST_REPAIRS
 from bayesmf.blocks.batches import TrainingData
+from bayesmf.chains.block_rounds import MOST_REPAIRS
+from bayesmf.chains.gradient_rounds import ClockRounds, GradientRounds, data_shape
+from bayesmf.chains.state import ChainState
 from bayesmf.kernels import row_clock as kernels
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.phases import ChainState
-from bayesmf.rounds import ClockRounds, GradientRounds, data_shape
 from bayesmf.samplers.clocks import (
     SGHMC,
     RowClock,
@@ -312,7 +312,8 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
 def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
     """Steps that are stable for independent columns alone; a chain finds its way back by itself."""
     monkeypatch.setattr(
-        "bayesmf.clock_rounds.stable_steps", lambda rule, facts, width: np.full(len(facts.n), 2.0)
+        "bayesmf.chains.clock_rounds.stable_steps",
+        lambda rule, facts, width: np.full(len(facts.n), 2.0),
     )
     train, test = Ratings(*planted()).split(0.15, seed=1)
     sampler = rule(epochs=300, burn_in=100, delta_max=2.0, batch_size=10**9, exact_below=0)

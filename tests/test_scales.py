@@ -11,12 +11,12 @@ from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wish
 
 import bayesmf.model.priors
 import bayesmf.model.rescale
-from bayesmf.chain import Settings, draw_precisions
+from bayesmf.chains.chain import Settings, draw_precisions
+from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.model.rescale import draw_scales, rescale
-from bayesmf.phases import ChainState
 from bayesmf.samplers.registry import Gibbs
 
 N_USERS, N_ITEMS, LEVEL = 9, 4, 1e-4

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
-from bayesmf.callbacks import EarlyStop, History
-from bayesmf.chain import Settings
+from bayesmf.chains.callbacks import EarlyStop, History
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior
-from bayesmf.monitor import Pairs, Validation
-from bayesmf.rounds import data_shape
 from bayesmf.server import run
 from bayesmf.worker.tasks import RoundTask
 from perverse import Perverse

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.callbacks import History
-from bayesmf.chain import Settings
+from bayesmf.chains.callbacks import History
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.engines import simulated
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
@@ -18,7 +19,6 @@ from bayesmf.engines.placement import spread, weight
 from bayesmf.engines.protocol import Work
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
-from bayesmf.rounds import data_shape, make_rounds
 from bayesmf.samplers.clocks import SGHMC
 from bayesmf.server import drive, run
 from problems import planted, random_data

@@ -8,8 +8,8 @@ import pytest
 from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
 from bayesmf.blocks.batches import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
+from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.preparing import prepare
-from bayesmf.rounds import data_shape, make_rounds
 from problems import random_data
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.monitor import SEGMENTS, RunningMean
+from bayesmf.chains.retention import Growing
 from bayesmf.engines.local import Serial, Threads
-from bayesmf.keeping import Growing
 from bayesmf.model.priors import WishartPrior
-from bayesmf.monitor import SEGMENTS, RunningMean
-from bayesmf.rounds import data_shape
 from bayesmf.samplers.registry import Auto
 from bayesmf.server import run
 from bayesmf.tuning import TARGETS, Convergence, Target, judge, stages

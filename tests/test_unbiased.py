@@ -13,11 +13,11 @@ import pytest
 import naive
 from bayesmf.blocks.batches import make_blocks
 from bayesmf.blocks.grid import Grid, Rotation
+from bayesmf.chains.gradient_rounds import hold_blocks
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
-from bayesmf.rounds import hold_blocks
 from bayesmf.samplers.registry import SGD
 from bayesmf.worker.tasks import _pad_precision
 from problems import random_data

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bayesmf.callbacks import EarlyStop, Event, History, Progress
+    from bayesmf.chains.callbacks import EarlyStop, Event, History, Progress
     from bayesmf.checkpoints import Checkpoint
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics.calibration import Calibration
@@ -49,17 +49,17 @@ _HOMES = {
     "DSGLD": "samplers.registry",
     "DataWarning": "errors",
     "DivergenceError": "errors",
-    "EarlyStop": "callbacks",
+    "EarlyStop": "chains.callbacks",
     "EngineError": "errors",
-    "Event": "callbacks",
+    "Event": "chains.callbacks",
     "Gibbs": "samplers.registry",
-    "History": "callbacks",
+    "History": "chains.callbacks",
     "InputError": "errors",
     "Interrupted": "errors",
     "Network": "engines.simulated",
     "NotFittedError": "errors",
     "PackedRatings": "packed.ratings",
-    "Progress": "callbacks",
+    "Progress": "chains.callbacks",
     "Ratings": "data.ratings",
     "Predictions": "results",
     "Recommendation": "results",

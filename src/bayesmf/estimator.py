@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal, Self
 
-from bayesmf.callbacks import Callback, Progress, checked_callbacks
+from bayesmf.chains.callbacks import Callback, Progress, checked_callbacks
 from bayesmf.checkpoints import Checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.cluster import Cluster

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bayesmf import __version__
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Settings
-from bayesmf.monitor import Validation
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.monitor import Validation
 from bayesmf.samplers.registry import settings_dict
 
 CHUNK = 1 << 24  # elements hashed at a time

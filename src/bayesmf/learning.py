@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.callbacks import Callback, History, Progress
-from bayesmf.chain import Settings
+from bayesmf.chains.callbacks import Callback, History, Progress
+from bayesmf.chains.chain import Settings
 from bayesmf.checkpoints import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.rated import Seen

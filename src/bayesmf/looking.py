@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import canvas, panels
+from bayesmf.chains.monitor import BURN_SHARE
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.errors import InputError
-from bayesmf.monitor import BURN_SHARE
 from bayesmf.panels import Unknown
 from bayesmf.posterior import Posterior
 from bayesmf.scoring import Scoring

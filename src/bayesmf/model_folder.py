@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import bayesmf
+from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.data.rated import Seen
 from bayesmf.errors import InputError
 from bayesmf.fitted import Found
-from bayesmf.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import Draws
 from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise

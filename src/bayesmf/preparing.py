@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.monitor import Pairs, Validation, among
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import allocate
-from bayesmf.monitor import Pairs, Validation, among
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.samplers.registry import settings_dict
 from bayesmf.server import RunReport

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 
 from bayesmf import snapshots
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Chain, Settings
+from bayesmf.chains.chain import Chain, Settings
+from bayesmf.chains.monitor import Monitor, Validation
 from bayesmf.checkpoints import ChainFolder, Checkpoint, opened
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.identity import identity
-from bayesmf.monitor import Monitor, Validation
 from bayesmf.snapshot_parts import Expecting
 from bayesmf.system.signals import Interruption, awaited
 

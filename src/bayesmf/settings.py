@@ -12,15 +12,15 @@ import numpy as np
 
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.blocks.grid import Grid
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
-from bayesmf.monitor import Pairs, Validation
-from bayesmf.rounds import data_shape
 from bayesmf.samplers.base import BatchRule, DataShape
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.registry import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bayesmf.chain import Chain
+from bayesmf.chains.chain import Chain
 from bayesmf.model.rules import draws_expected
 from bayesmf.storage.rules import (
     ANY,

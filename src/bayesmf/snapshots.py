@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.callbacks import Callback
-from bayesmf.chain import Chain, Errors
+from bayesmf.chains.callbacks import Callback
+from bayesmf.chains.chain import Chain, Errors
+from bayesmf.chains.monitor import RunningMean
+from bayesmf.chains.state import ChainState, Moments, Safe
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.monitor import RunningMean
-from bayesmf.phases import ChainState, Moments, Safe
 
 Arrays = dict[str, NDArray[Any]]
 Plain = dict[str, Any]

@@ -19,12 +19,12 @@ import numpy as np
 
 import bayesmf
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.chain import Settings
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Threads
 from bayesmf.estimator import BayesianMF
-from bayesmf.rounds import data_shape
 from bayesmf.samplers.clocks import SGHMC, RowClock
 from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server import run

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmf.chain import Chain
+from bayesmf.chains.chain import Chain
 from bayesmf.checks import one_of
 from bayesmf.diagnostics.convergence import LEAST_DRAWS
 from bayesmf.diagnostics.scores import effective_sample_size, split_rhat

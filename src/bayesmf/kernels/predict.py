@@ -21,7 +21,7 @@ _STRIDE = 8
 def sum_expected(user_means, item_means, users, user, item, rated, n_factors, out):
     """out[n] += expected predictions of pair n, over draws; nothing for rows nobody has seen.
 
-    For a rated pair the user's own row stands in (see Pairs.predict in monitor.py).
+    For a rated pair the user's own row stands in (see Pairs.predict in chains/monitor.py).
     """
     for t in range(users.shape[0]):
         add_expected(user_means[t], item_means[t], users[t], user, item, rated, n_factors, out)

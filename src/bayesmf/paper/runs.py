@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf import __version__
-from bayesmf.callbacks import History
+from bayesmf.chains.callbacks import History
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine

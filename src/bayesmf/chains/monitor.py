@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.callbacks import Callback, Event, Plan
+from bayesmf.chains.callbacks import Callback, Event, Plan
+from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import Seen
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
-from bayesmf.phases import ChainState
 from bayesmf.system.forks import once
 
 # Of a run whose length follows from convergence, this share is burn-in whenever it ends.

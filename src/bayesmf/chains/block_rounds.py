@@ -12,8 +12,8 @@ import numpy as np
 from bayesmf.blocks.batches import Block, TrainingData, make_blocks
 from bayesmf.blocks.correctors import h_bar
 from bayesmf.blocks.grid import Rotation, visit_slots
+from bayesmf.chains.state import ChainState, Phases, Safe
 from bayesmf.errors import DivergenceError
-from bayesmf.phases import ChainState, Phases, Safe
 from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker.tasks import (
     ErrorsTask,

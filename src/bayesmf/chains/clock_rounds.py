@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmf.block_rounds import BlockRounds, hold_blocks
 from bayesmf.blocks.batches import Stripe, TrainingData, some_stripes
+from bayesmf.chains.block_rounds import BlockRounds, hold_blocks
+from bayesmf.chains.state import ChainState, Moments, Phases
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
-from bayesmf.phases import ChainState, Moments, Phases
 from bayesmf.samplers.base import Array
 from bayesmf.samplers.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.worker.recipes import block_recipes

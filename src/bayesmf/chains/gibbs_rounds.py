@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesmf.blocks.batches import Stripe, TrainingData, make_stripes
+from bayesmf.chains.state import ChainState, Phases
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.model.params import Params
-from bayesmf.phases import ChainState, Phases
 from bayesmf.samplers.registry import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
 from bayesmf.worker.tasks import Recipe, RowsResult, RowsTask

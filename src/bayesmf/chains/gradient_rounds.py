@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayesmf.block_rounds import BlockRounds, data_shape, hold_blocks
 from bayesmf.blocks.batches import TrainingData
-from bayesmf.clock_rounds import ClockRounds
+from bayesmf.chains.block_rounds import BlockRounds, data_shape, hold_blocks
+from bayesmf.chains.clock_rounds import ClockRounds
+from bayesmf.chains.gibbs_rounds import GibbsRounds
+from bayesmf.chains.state import ChainState
 from bayesmf.errors import DivergenceError
-from bayesmf.phases import ChainState
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.registry import SGD, SGLD, Gibbs
 from bayesmf.samplers.schedules import StepSize
-from bayesmf.sweeps import GibbsRounds
 from bayesmf.worker.recipes import block_recipes
 from bayesmf.worker.tasks import RoundTask
 

@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from bayesmf.callbacks import Event
+from bayesmf.chains.callbacks import Event
+from bayesmf.chains.monitor import Monitor, Pairs
+from bayesmf.chains.retention import Fixed, Growing, Keeping
+from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.errors import InputError
-from bayesmf.keeping import Fixed, Growing, Keeping
 from bayesmf.kernels.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import Prior, draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
-from bayesmf.monitor import Monitor, Pairs
-from bayesmf.phases import ChainState, Rounds
 from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.registry import SGD, Sampler
 from bayesmf.samplers.schedules import Trace

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.monitor import BURN_SHARE
+from bayesmf.chains.monitor import BURN_SHARE
 from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.schedules import Thinning
 
 if TYPE_CHECKING:
-    from bayesmf.chain import Chain
+    from bayesmf.chains.chain import Chain
 
 Traces = tuple[NDArray[np.float32], NDArray[np.float32]]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.callbacks import Event
+from bayesmf.chains.callbacks import Event
 from bayesmf.errors import InputError
 
 HISTORY_COLUMNS = tuple(field.name for field in fields(Event))
