@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from bayesmf.chains.callbacks import History
-from bayesmf.checkpoints import Checkpoint
+from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.server import run
 from perverse import Perverse

@@ -80,7 +80,7 @@ def test_other_ratings_are_refused(stopped, monkeypatch):
         run(other, SETTINGS, Serial(), checkpoint=checkpoint)
     with pytest.raises(InputError, match="validation number none there, 9 here"):
         run(DATA, SETTINGS, Serial(), KNOWN, checkpoint=checkpoint)
-    monkeypatch.setattr("bayesmf.identity.__version__", "9.9")
+    monkeypatch.setattr("bayesmf.checkpoints.fingerprint.__version__", "9.9")
     with pytest.raises(InputError, match=rf"version {bayesmf.__version__} there, 9.9 here"):
         run_kept(stopped, resume=True)
 

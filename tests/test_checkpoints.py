@@ -11,8 +11,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bayesmf import Gibbs, InputError, saving
-from bayesmf import checkpoints as ck
+from bayesmf import Gibbs, InputError
+from bayesmf.checkpoints import folder as ck
+from bayesmf.checkpoints import writer as saving
 from bayesmf.engines.local import Serial
 from bayesmf.model.draws import DrawStore
 from bayesmf.storage import arrays as storage

@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bayesmf.chains.callbacks import EarlyStop, Event, History, Progress
-    from bayesmf.checkpoints import Checkpoint
+    from bayesmf.checkpoints.folder import Checkpoint
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics.calibration import Calibration
     from bayesmf.diagnostics.scores import Scores
@@ -42,7 +42,7 @@ _HOMES = {
     "CacheWarning": "kernels.jit",
     "Calibration": "diagnostics.calibration",
     "CallbackWarning": "errors",
-    "Checkpoint": "checkpoints",
+    "Checkpoint": "checkpoints.folder",
     "Cluster": "engines.cluster",
     "ConvergenceWarning": "errors",
     "DSGD": "samplers.registry",

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, Literal, Self
 
 from bayesmf.chains.callbacks import Callback, Progress, checked_callbacks
-from bayesmf.checkpoints import Checkpoint
+from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesmf.chains.callbacks import Callback, History, Progress
 from bayesmf.chains.chain import Settings
-from bayesmf.checkpoints import Checkpoint, noted_run
+from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.rated import Seen
 from bayesmf.data.ratings import Ratings

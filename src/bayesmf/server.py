@@ -13,12 +13,12 @@ from bayesmf.chains.chain import Chain, Settings
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.chains.monitor import Monitor, Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT
-from bayesmf.checkpoints import Checkpoint
+from bayesmf.checkpoints.folder import Checkpoint
+from bayesmf.checkpoints.writer import saving
 from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.model.draws import Draws, DrawStore, LastDraw
-from bayesmf.saving import saving
 from bayesmf.tuning import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 

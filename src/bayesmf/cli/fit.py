@@ -18,7 +18,7 @@ from bayesmf.errors import InputError
 from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
-    from bayesmf.checkpoints import Checkpoint
+    from bayesmf.checkpoints.folder import Checkpoint
     from bayesmf.estimator import BayesianMF
     from bayesmf.packed.ratings import PackedRatings
 
@@ -173,7 +173,7 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
             if given:
                 raise InputError(f"{name} needs --checkpoint DIR")
         return None
-    from bayesmf.checkpoints import Checkpoint
+    from bayesmf.checkpoints.folder import Checkpoint
     from bayesmf.storage.paths import real_place
 
     one, other = real_place(args.checkpoint), real_place(args.out)
@@ -204,7 +204,7 @@ def _check_holdout(args: argparse.Namespace) -> None:
 
 def _look(checkpoint: Checkpoint) -> bool:
     """Refuse a folder before the ratings are read; whether there is something to go on from."""
-    from bayesmf.checkpoints import noted_run
+    from bayesmf.checkpoints.folder import noted_run
 
     begun = noted_run(checkpoint) is not None
     if checkpoint.resume and not begun:

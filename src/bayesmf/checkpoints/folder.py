@@ -1,7 +1,7 @@
 """Checkpoints on the disk: where they are, how they are written, verified, counted and found.
 
     FOLDER/lock              held by the one process that writes here
-    FOLDER/run/              which run it is (identity.py)
+    FOLDER/run/              which run it is (fingerprint.py)
     FOLDER/chain-0/round-000000120/      a chain after 120 rounds (snapshots.py), and its batches
     FOLDER/chain-0/draws-000000-000012-4f1d09a2/    a batch: draws 0 to 11 of the chain
 
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayesmf.checkpoints.fingerprint import difference
+from bayesmf.checkpoints.rules import Expecting
+from bayesmf.checkpoints.snapshots import Arrays, Plain
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.identity import difference
 from bayesmf.model.draws import Draws, DrawStore
-from bayesmf.snapshot_parts import Expecting
-from bayesmf.snapshots import Arrays, Plain
 from bayesmf.storage.arrays import Kind, open_folder, read_folder, write_folder
 from bayesmf.storage.exchange import FILES, HIDDEN
 from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
