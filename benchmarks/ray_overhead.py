@@ -18,8 +18,8 @@ from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.engines.choice import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels
 from bayesmf.timing import training_data
 from benchmarks.arguments import Parser
 

@@ -20,8 +20,8 @@ from bayesmf.engines.protocol import Engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
 from bayesmf.samplers.registry import SGLD, Auto, Sampler
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels
 from bayesmf.timing import Case
 from bayesmf.worker.tasks import Held, Task, run_task
 

@@ -25,8 +25,8 @@ from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.registry import SGLD
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels
 from bayesmf.worker.tasks import RoundTask, Task
 
 WORKERS = (1, 4, 16, 36, 100)

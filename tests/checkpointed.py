@@ -13,7 +13,7 @@ from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior
-from bayesmf.server import run
+from bayesmf.server.run import run
 from dying import Dying, Killed, facts
 from problems import random_data
 

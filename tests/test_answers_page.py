@@ -12,8 +12,8 @@ import pytest
 from bayesmf import BayesianMF, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.samplers.base import DataShape
-from bayesmf.settings import default_factors
-from bayesmf.tuning import AGREEING, N_PROBE, TARGETS
+from bayesmf.server.settings import default_factors
+from bayesmf.server.stopping import AGREEING, N_PROBE, TARGETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "answers.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)

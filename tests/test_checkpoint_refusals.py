@@ -9,7 +9,7 @@ import bayesmf
 from bayesmf import SGD, BayesianMF, Checkpoint, InputError
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server import run
+from bayesmf.server.run import run
 from checkpointed import (
     DATA,
     KNOWN,

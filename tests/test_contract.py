@@ -137,7 +137,7 @@ def test_noise_off_is_sgd(data):
     from bayesmf.chains.gradient_rounds import data_shape
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior
-    from bayesmf.server import run
+    from bayesmf.server.run import run
 
     @dataclass(frozen=True)
     class Silent(SGLD):

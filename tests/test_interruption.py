@@ -11,7 +11,7 @@ from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings
 from bayesmf.chains.callbacks import History
 from bayesmf.engines.local import Serial
 from bayesmf.kernels.jit import CLOCK
-from bayesmf.server import run
+from bayesmf.server.run import run
 from bayesmf.storage import arrays as storage
 from bayesmf.system.signals import Ended, at_once, deferred, leaving
 from checkpointed import (

@@ -22,7 +22,7 @@ from bayesmf import (
 )
 from bayesmf.diagnostics.convergence import advice, enough_passes, headline, state_of, told, verdict
 from bayesmf.diagnostics.scores import split_rhat
-from bayesmf.tuning import AGREEING
+from bayesmf.server.stopping import AGREEING
 from problems import planted
 
 

@@ -7,18 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import (
-    SGD,
-    SGHMC,
-    SGLD,
-    SGNHT,
-    BayesianMF,
-    Checkpoint,
-    Gibbs,
-    Interrupted,
-    RowClock,
-    server,
-)
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
 from bayesmf.chains.block_rounds import BlockRounds
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.chain import Settings
@@ -26,7 +15,8 @@ from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server import run
+from bayesmf.server import run as server
+from bayesmf.server.run import run
 from contract import draws_digest
 from dying import Dying, Killed, facts, killed_and_resumed
 from perverse import Perverse

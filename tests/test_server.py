@@ -15,7 +15,7 @@ from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior
-from bayesmf.server import run
+from bayesmf.server.run import run
 from bayesmf.worker.tasks import RoundTask
 from perverse import Perverse
 from problems import planted, random_data

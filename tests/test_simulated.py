@@ -20,7 +20,7 @@ from bayesmf.engines.protocol import Work
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.clocks import SGHMC
-from bayesmf.server import drive, run
+from bayesmf.server.run import drive, run
 from problems import planted, random_data
 
 DATA = random_data(40, 30, 500)

@@ -9,7 +9,7 @@ from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
 from bayesmf.blocks.batches import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
-from bayesmf.preparing import prepare
+from bayesmf.server.prepare import prepare
 from problems import random_data
 
 

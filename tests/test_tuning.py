@@ -20,8 +20,8 @@ from bayesmf.chains.retention import Growing
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import WishartPrior
 from bayesmf.samplers.registry import Auto
-from bayesmf.server import run
-from bayesmf.tuning import TARGETS, Convergence, Target, judge, stages
+from bayesmf.server.run import run
+from bayesmf.server.stopping import TARGETS, Convergence, Target, judge, stages
 from contract import draws_digest
 from perverse import Perverse
 from problems import planted, random_data

@@ -37,7 +37,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
         settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}
-        When samplers whose length was not said have sampled enough (bayesmf.tuning), and how many
+        When samplers whose length was not said have sampled enough (bayesmf.server.stopping), and how many
         chains "auto" runs: 1, 2 or 4.
     max_seconds : float, optional
         Stop sampling after this long, and keep what there is.

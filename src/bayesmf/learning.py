@@ -21,10 +21,10 @@ from bayesmf.fitted import Found
 from bayesmf.model.priors import GammaPrior
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior import Posterior
-from bayesmf.preparing import Prepared, as_packed, make_report, prepare, prepare_validation
 from bayesmf.reading.memory import Columns
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.server.prepare import Prepared, as_packed, make_report, prepare, prepare_validation
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels, make_settings
 from bayesmf.system.signals import deferred
 
 Told = list[tuple[str, type[Warning]]]

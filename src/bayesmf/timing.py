@@ -27,8 +27,8 @@ from bayesmf.engines.local import Threads
 from bayesmf.estimator import BayesianMF
 from bayesmf.samplers.clocks import SGHMC, RowClock
 from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels, make_prior, make_sampler
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels, make_prior, make_sampler
 
 # What is timed under which name. Without burn-in, because that is how most epochs are.
 RULES: dict[str, Sampler] = {

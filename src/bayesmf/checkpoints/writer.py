@@ -2,7 +2,7 @@
 
 Chains do not wait for each other, so each has checkpoints of its own, at the end of its own
 rounds: together they are the checkpoint of the run. Nothing that a chain computes depends on where
-the others are, but for the judgement between stages, which waits for all (server.py).
+the others are, but for the judgement between stages, which waits for all (server/run.py).
 """
 
 from __future__ import annotations

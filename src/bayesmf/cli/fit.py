@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.cli.rescue import save
     from bayesmf.data.ratings import Ratings
-    from bayesmf.settings import least_bytes
+    from bayesmf.server.settings import least_bytes
     from bayesmf.storage.arrays import check_writable
 
     model = _model(args)

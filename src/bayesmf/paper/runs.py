@@ -25,12 +25,12 @@ from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.presets import Plan
 from bayesmf.paper.studies import Study
-from bayesmf.preparing import prepare, prepare_validation
 from bayesmf.reading.files import open_regular
 from bayesmf.samplers.registry import Auto, sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
-from bayesmf.server import run
-from bayesmf.settings import compile_kernels, make_settings
+from bayesmf.server.prepare import prepare, prepare_validation
+from bayesmf.server.run import run
+from bayesmf.server.settings import compile_kernels, make_settings
 from bayesmf.storage.atomic import replacing
 
 FORMAT = 2  # of a kept run; another one is run again

@@ -71,7 +71,7 @@ class ClockRule(BatchRule):
 
     keeps_draws = True
     rescales = True
-    passes_for_a_sweep = 8  # what tuning.py counts as one
+    passes_for_a_sweep = 8  # what server/stopping.py counts as one
     gain = 0.0
 
     @property

@@ -18,7 +18,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import allocate
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.samplers.registry import settings_dict
-from bayesmf.server import RunReport
+from bayesmf.server.run import RunReport
 
 CHUNK = 1 << 22  # ratings scaled at a time
 # No scale of ratings begins with times since 1970, in seconds.

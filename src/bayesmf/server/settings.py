@@ -24,8 +24,8 @@ from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.samplers.base import BatchRule, DataShape
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.registry import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
-from bayesmf.server import run
-from bayesmf.tuning import target_named
+from bayesmf.server.run import run
+from bayesmf.server.stopping import target_named
 
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
 FEWEST_DRAWS = 8

@@ -19,7 +19,7 @@ from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.engines.protocol import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.model.draws import Draws, DrawStore, LastDraw
-from bayesmf.tuning import N_PROBE, Convergence, judge, stages, target_named
+from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 
 Found = dict[str, Any]
