@@ -29,8 +29,8 @@ import numpy as np
 
 from bayesmf.data.rated import Seen
 from bayesmf.model.draws import Draws
-from bayesmf.posterior import POLICIES, Posterior
-from bayesmf.ranking import Question, draw_picks, rank_users
+from bayesmf.posterior.posterior import POLICIES, Posterior
+from bayesmf.posterior.ranking import Question, draw_picks, rank_users
 from benchmarks import latency
 
 SHAPES = {"ml-1m": (6040, 3706, 1_000_209), "ml-10m": (69_878, 10_677, 10_000_054)}

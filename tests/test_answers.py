@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf import SGLD, BayesianMF, Gibbs, InputError, one_user, ranking
-from bayesmf.one_user import UserScores
-from bayesmf.posterior import POLICIES
-from bayesmf.ranking import Question, draw_picks, rank_users
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError
+from bayesmf.posterior import one_user, ranking
+from bayesmf.posterior.one_user import UserScores
+from bayesmf.posterior.posterior import POLICIES
+from bayesmf.posterior.ranking import Question, draw_picks, rank_users
 from bayesmf.system.threads import Pool, parts
 from problems import planted
 from test_ranking import random_posterior

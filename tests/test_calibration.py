@@ -246,7 +246,7 @@ def test_model_counts_training_ratings(model, monkeypatch):
     users, items = np.append(user, [new] * 5), np.append(item, np.unique(item)[:5])
     ratings = np.append(rating, [3.0] * 5)
     steps = []
-    monkeypatch.setattr("bayesmf.posterior.COMPONENTS", 100 * len(model.posterior_.draws))
+    monkeypatch.setattr("bayesmf.posterior.posterior.COMPONENTS", 100 * len(model.posterior_.draws))
     found = model.calibration((users, items, ratings), progress=steps.append)
     assert isinstance(found, Calibration)
     assert (sum(steps), max(steps)) == (605, 100)

@@ -26,8 +26,8 @@ from bayesmf import (
 )
 from bayesmf.data.rated import Seen
 from bayesmf.model.draws import Draws
-from bayesmf.posterior import Posterior
-from bayesmf.ranking import Question, rank_users
+from bayesmf.posterior.posterior import Posterior
+from bayesmf.posterior.ranking import Question, rank_users
 from contract import draws_digest
 from problems import planted
 

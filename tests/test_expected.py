@@ -21,8 +21,8 @@ from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.draws import Draws, DrawStore
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.posterior import Posterior
-from bayesmf.ranking import Question, rank_users
+from bayesmf.posterior.posterior import Posterior
+from bayesmf.posterior.ranking import Question, rank_users
 from contract import draws_digest
 from driving import sweep
 from problems import planted, random_data

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError, moments, ranking
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.data.rated import Seen
 from bayesmf.kernels.mixture import mixture_moments
 from bayesmf.kernels.predict import select_top
 from bayesmf.model.draws import Draws
-from bayesmf.posterior import POLICIES, Posterior
-from bayesmf.ranking import Question, Ranker, draw_picks, rank_users
+from bayesmf.posterior import moments, ranking
+from bayesmf.posterior.posterior import POLICIES, Posterior
+from bayesmf.posterior.ranking import Question, Ranker, draw_picks, rank_users
 from bayesmf.system.threads import Pool, parts
 from problems import planted
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bayesmf.kernels.jit import CacheWarning
     from bayesmf.packed.pack import pack
     from bayesmf.packed.ratings import PackedRatings
-    from bayesmf.ranking import Recommendations
+    from bayesmf.posterior.ranking import Recommendations
     from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.samplers.registry import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
@@ -63,7 +63,7 @@ _HOMES = {
     "Ratings": "data.ratings",
     "Predictions": "results",
     "Recommendation": "results",
-    "Recommendations": "ranking",
+    "Recommendations": "posterior.ranking",
     "RowClock": "samplers.clocks",
     "SGD": "samplers.registry",
     "SGHMC": "samplers.clocks",

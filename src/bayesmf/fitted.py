@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bayesmf.data.rated import Seen
 from bayesmf.habits import not_fitted
 from bayesmf.ids.id_map import IdMap
-from bayesmf.posterior import Posterior
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.storage.verify import Verification
 from bayesmf.system.progress import counting
 from bayesmf.system.threads import parts

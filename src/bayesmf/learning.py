@@ -20,7 +20,7 @@ from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, Inp
 from bayesmf.fitted import Found
 from bayesmf.model.priors import GammaPrior
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.posterior import Posterior
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
 from bayesmf.server.prepare import Prepared, as_packed, make_report, prepare, prepare_validation
 from bayesmf.server.run import run

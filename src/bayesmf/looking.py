@@ -14,7 +14,7 @@ from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.errors import InputError
 from bayesmf.panels import Unknown
-from bayesmf.posterior import Posterior
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.scoring import Scoring
 
 # Rows that are looked at, and the partners that each is averaged over: seconds for any model.

@@ -16,7 +16,7 @@ from bayesmf.fitted import Found
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import Draws
 from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise
-from bayesmf.posterior import Posterior
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.storage import arrays as storage

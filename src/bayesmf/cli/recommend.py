@@ -24,7 +24,7 @@ from bayesmf.wording import printable
 if TYPE_CHECKING:
     from bayesmf.estimator import BayesianMF
     from bayesmf.ids.id_map import IdMap
-    from bayesmf.ranking import Recommendations
+    from bayesmf.posterior.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")
 SUFFIXES = (".csv", ".parquet", ".jsonl")

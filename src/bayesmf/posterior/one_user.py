@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayesmf.kernels.one_user import sum_moments, sum_scores, sum_spreads
 from bayesmf.kernels.simd import LANES
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.posterior import Floats, Index, Posterior
+from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.system.threads import Pool, parts
 
 # Numbers that are read at a stretch, 16 MB: a millisecond or two, some times what a thread takes to

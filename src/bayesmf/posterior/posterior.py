@@ -18,7 +18,7 @@ from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import predict_components, sum_expected
 from bayesmf.kernels.types import readonly
 from bayesmf.model.draws import Draws
-from bayesmf.moments import FEWEST, Moments, rows_of
+from bayesmf.posterior.moments import FEWEST, Moments, rows_of
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts
 

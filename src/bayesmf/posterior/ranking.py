@@ -23,8 +23,8 @@ from bayesmf.checks import one_of
 from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.kernels.predict import add_block, add_bonus, correct_rated, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.one_user import UserScores
-from bayesmf.posterior import POLICIES, Floats, Index, Posterior, check_level
+from bayesmf.posterior.one_user import UserScores
+from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
 from bayesmf.system.threads import Pool, parts
 
 Scores = NDArray[np.float32]

@@ -1,0 +1,1 @@
+"""From kept draws to answers: mean, spread and intervals of pairs, rankings of items."""
