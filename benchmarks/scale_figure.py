@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bayesmf.canvas import COLOURS, GREY, drawing, save
+from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.timing import LABELS
 
 # Colours that every kind of colour vision tells apart, and shapes besides.

@@ -10,8 +10,10 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from bayesmf import canvas, demo, figures
+from bayesmf import demo
 from bayesmf.errors import InputError
+from bayesmf.plots import demo as figures
+from bayesmf.plots import style as canvas
 from looks import check_legends, check_text
 
 # Half the epochs of SGLD are too few: on RMSE it then loses to SGD with 4 of the seeds 0 to 7. With

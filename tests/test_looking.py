@@ -11,7 +11,7 @@ import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError, looking
 from bayesmf.diagnostics.convergence import headline
-from bayesmf.panels import Unknown, running_median
+from bayesmf.plots.panels import Unknown, running_median
 from bayesmf.storage import arrays as storage
 from looks import check_legends, check_text, lines
 from problems import planted

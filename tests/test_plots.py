@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import canvas, plots
 from bayesmf.diagnostics.calibration import Calibrator
 from bayesmf.errors import InputError
+from bayesmf.plots import diagnose as plots
+from bayesmf.plots import style as canvas
 from looks import check_legends, check_text, lines
 
 

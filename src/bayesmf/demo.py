@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import figures
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.scores import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator import BayesianMF
+from bayesmf.plots import demo as figures
 from bayesmf.results import Recommendation
 from bayesmf.samplers.registry import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import canvas, panels
 from bayesmf.chains.monitor import BURN_SHARE
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.errors import InputError
-from bayesmf.panels import Unknown
+from bayesmf.plots import panels
+from bayesmf.plots import style as canvas
+from bayesmf.plots.panels import Unknown
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.scoring import Scoring
 

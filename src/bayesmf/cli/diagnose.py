@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     if args.test is None and (args.columns is not None or args.format != "auto"):
         raise InputError("--columns and --format do nothing without --test FILE: leave them out")
     if args.plots is not None:
-        from bayesmf.plots import check_matplotlib
+        from bayesmf.plots.diagnose import check_matplotlib
 
         check_matplotlib()
     model = BayesianMF.load(args.model)
@@ -130,7 +130,7 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
 
 def _make_folder(folder: Path) -> None:
     """Make the folder, and refuse now pictures that could not be written after the work."""
-    from bayesmf.plots import NAMES
+    from bayesmf.plots.diagnose import NAMES
 
     check_output(folder)
     try:
@@ -144,7 +144,7 @@ def _make_folder(folder: Path) -> None:
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
     from bayesmf.looking import convergence_title
-    from bayesmf.plots import draw
+    from bayesmf.plots.diagnose import draw
 
     headline = convergence_title(model.report_)
     drawn, missing = draw(

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmf.canvas import GREY, drawing, save
 from bayesmf.paper.runs import shown
+from bayesmf.plots.style import GREY, drawing, save
 
 # Okabe and Ito's colours; dashes and marks tell the same for print without colour.
 LOOKS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import canvas
-from bayesmf.canvas import COLOURS, GREY
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.coverage import (
     FINE_LEVELS,
@@ -19,6 +17,8 @@ from bayesmf.diagnostics.coverage import (
     Group,
     allowed_gap,
 )
+from bayesmf.plots import style as canvas
+from bayesmf.plots.style import COLOURS, GREY
 
 Floats = NDArray[np.float64]
 Event = Mapping[str, Any]

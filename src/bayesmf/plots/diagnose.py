@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import canvas, panels
-from bayesmf.canvas import COLOURS, GREY
-from bayesmf.canvas import check_matplotlib as check_matplotlib
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.convergence import DECIDED_BY
 from bayesmf.diagnostics.coverage import (
@@ -23,7 +20,11 @@ from bayesmf.diagnostics.coverage import (
     allowed_gap,
 )
 from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
-from bayesmf.panels import DASHES, Event, Floats
+from bayesmf.plots import panels
+from bayesmf.plots import style as canvas
+from bayesmf.plots.panels import DASHES, Event, Floats
+from bayesmf.plots.style import COLOURS, GREY
+from bayesmf.plots.style import check_matplotlib as check_matplotlib
 
 Curve = tuple[str, int, Sequence[float]]  # a name, ratings, coverage by level
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf import canvas
-from bayesmf.canvas import GREY
+from bayesmf.plots import style as canvas
+from bayesmf.plots.style import GREY
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,1 @@
+"""Pictures of a fit. matplotlib is optional and imported on use."""
