@@ -97,7 +97,7 @@ def bayesmf(*args: object, columns: int = 80, **options: Any) -> Session:
 
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["bayesmf.cli.fit", "bayesmf.estimator", "terminal"])
+_SERVER.set_forkserver_preload(["bayesmf.cli.fit", "bayesmf.estimator.bayesian_mf", "terminal"])
 
 
 def forked(

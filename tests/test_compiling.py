@@ -263,7 +263,8 @@ def test_a_function_without_a_place_is_compiled(monkeypatch):
 REHEARSED = """
 import gc, warnings
 from numba.core.dispatcher import Dispatcher
-from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic, learning
+from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic
+from bayesmf.estimator import fit as learning
 
 def compiled():
     kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]

@@ -20,7 +20,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from bayesmf.looking import unknown
+from bayesmf.estimator.plot import unknown
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "tutorial.ipynb"
 MOVIELENS = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-100k"

@@ -9,8 +9,9 @@ import matplotlib
 import numpy as np
 import pytest
 
-from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError, looking
+from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
+from bayesmf.estimator import plot as looking
 from bayesmf.plots.panels import Unknown, running_median
 from bayesmf.storage import arrays as storage
 from looks import check_legends, check_text, lines

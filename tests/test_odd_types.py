@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from bayesmf import BayesianMF, Ratings
 from bayesmf.diagnostics.scores import rmse
 from bayesmf.errors import InputError
+from bayesmf.estimator.fit import training_ratings
 from bayesmf.ids.id_map import IdMap
-from bayesmf.learning import training_ratings
 from bayesmf.packed.pack import pack
 from bayesmf.reading.memory import pairs_of
 from bayesmf.server.prepare import prepare

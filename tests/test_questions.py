@@ -298,7 +298,7 @@ def test_numbers_of_workers_and_engines_that_are_none():
 
 
 def test_progress_is_drawn_by_default_and_not_when_refused(monkeypatch):
-    from bayesmf import learning
+    from bayesmf.estimator import fit as learning
 
     shown = []
     monkeypatch.setattr(

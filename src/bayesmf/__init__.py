@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         Interrupted,
         NotFittedError,
     )
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.estimator.results import Predictions, Recommendation
     from bayesmf.kernels.jit import CacheWarning
     from bayesmf.packed.pack import pack
     from bayesmf.packed.ratings import PackedRatings
     from bayesmf.posterior.ranking import Recommendations
-    from bayesmf.results import Predictions, Recommendation
     from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.samplers.registry import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
     from bayesmf.synthetic.plan import Synthetic
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Auto": "samplers.registry",
     "BayesMFError": "errors",
-    "BayesianMF": "estimator",
+    "BayesianMF": "estimator.bayesian_mf",
     "CacheWarning": "kernels.jit",
     "Calibration": "diagnostics.calibration",
     "CallbackWarning": "errors",
@@ -61,8 +61,8 @@ _HOMES = {
     "PackedRatings": "packed.ratings",
     "Progress": "chains.callbacks",
     "Ratings": "data.ratings",
-    "Predictions": "results",
-    "Recommendation": "results",
+    "Predictions": "estimator.results",
+    "Recommendation": "estimator.results",
     "Recommendations": "posterior.ranking",
     "RowClock": "samplers.clocks",
     "SGD": "samplers.registry",

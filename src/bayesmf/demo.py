@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.scores import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
-from bayesmf.estimator import BayesianMF
+from bayesmf.estimator.bayesian_mf import BayesianMF
+from bayesmf.estimator.results import Recommendation
 from bayesmf.plots import demo as figures
-from bayesmf.results import Recommendation
 from bayesmf.samplers.registry import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output
 from bayesmf.synthetic.plan import Synthetic, Truth

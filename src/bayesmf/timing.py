@@ -24,7 +24,7 @@ from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Threads
-from bayesmf.estimator import BayesianMF
+from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.samplers.clocks import SGHMC, RowClock
 from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
 from bayesmf.server.run import run

@@ -23,7 +23,7 @@ from bayesmf.storage.paths import check_output
 
 if TYPE_CHECKING:
     from bayesmf.diagnostics.calibration import Calibration
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
 N_PAIRS = 200
 # What the table calls the traces of `model.diagnose()`.
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     """Diagnose, and tell."""
     from bayesmf.cli.scores import calibrate, calibrated_scores
     from bayesmf.data.ratings import Ratings
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
     if args.test is None and (args.columns is not None or args.format != "auto"):
         raise InputError("--columns and --format do nothing without --test FILE: leave them out")
@@ -143,7 +143,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
-    from bayesmf.looking import convergence_title
+    from bayesmf.estimator.plot import convergence_title
     from bayesmf.plots.diagnose import draw
 
     headline = convergence_title(model.report_)

@@ -27,7 +27,7 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Score, and tell."""
     from bayesmf.data.ratings import Ratings
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
     model = BayesianMF.load(args.model)
     with during(f"reading {args.test}"):

@@ -19,7 +19,7 @@ from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
     from bayesmf.checkpoints.folder import Checkpoint
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.packed.ratings import PackedRatings
 
 TOLD_BY_NOBODY = "not told by the version that fitted it"
@@ -243,7 +243,7 @@ def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoin
 
 
 def _model(args: argparse.Namespace) -> BayesianMF:
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
     sampler = fit_options.make_sampler(args)
     engine = engine_options.make_engine(args)

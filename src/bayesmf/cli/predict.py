@@ -20,8 +20,8 @@ from bayesmf.cli.output import (
 if TYPE_CHECKING:
     import polars as pl
 
+    from bayesmf.estimator.results import Predictions
     from bayesmf.reading.readers import Pairs
-    from bayesmf.results import Predictions
 
 
 def parser() -> options.Parser:
@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> None:
     """Predict, and write or print it."""
     if args.out is not None:
         check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
-    from bayesmf.estimator import BayesianMF
-    from bayesmf.questions import Asked
+    from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.estimator.questions import Asked
     from bayesmf.reading.readers import read_pairs
 
     model = BayesianMF.load(args.model)

@@ -22,7 +22,7 @@ from bayesmf.reading.files import open_regular, reading
 from bayesmf.wording import printable
 
 if TYPE_CHECKING:
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.ids.id_map import IdMap
     from bayesmf.posterior.ranking import Recommendations
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         inputs = [] if args.users is None else [args.users]
         check_file(args.out, SUFFIXES, inputs)
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
     model = BayesianMF.load(args.model)
     listed = [] if args.users is None else _read_ids(args.users, model.user_ids_)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
 
 def save(model: BayesianMF, out: str) -> None:

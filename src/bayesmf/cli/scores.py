@@ -14,7 +14,7 @@ from bayesmf.wording import count, short
 if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics.calibration import Calibration
-    from bayesmf.estimator import BayesianMF
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
 BAR = 40  # characters of the longest
 
@@ -33,7 +33,7 @@ def calibrate(model: BayesianMF, test: Ratings) -> Calibration:
 
 def calibrated_scores(model: BayesianMF, test: Ratings, found: Calibration) -> dict[str, Any]:
     """Scores, some unseen ids, and the verdict on intervals."""
-    from bayesmf.questions import HeldOut
+    from bayesmf.estimator.questions import HeldOut
 
     told, examples = found.overall.as_dict(), ""
     if told["unseen"]:

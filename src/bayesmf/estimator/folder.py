@@ -12,7 +12,7 @@ import bayesmf
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.data.rated import Seen
 from bayesmf.errors import InputError
-from bayesmf.fitted import Found
+from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import Draws
 from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise

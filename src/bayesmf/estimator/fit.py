@@ -17,7 +17,7 @@ from bayesmf.data.rated import Seen
 from bayesmf.data.ratings import Ratings
 from bayesmf.engines.choice import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
-from bayesmf.fitted import Found
+from bayesmf.estimator.fitted import Found
 from bayesmf.model.priors import GammaPrior
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
-from bayesmf.fitted import Fitted
+from bayesmf.estimator.fitted import Fitted
+from bayesmf.estimator.questions import Asked
+from bayesmf.estimator.results import Predictions
 from bayesmf.posterior.posterior import Posterior, check_level
-from bayesmf.questions import Asked
 from bayesmf.reading.memory import Columns, pairs_of, refuse_columns
-from bayesmf.results import Predictions
 
 Floats = NDArray[np.float64]
 Id = int | str

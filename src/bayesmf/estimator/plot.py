@@ -12,11 +12,11 @@ from bayesmf.chains.monitor import BURN_SHARE
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.errors import InputError
+from bayesmf.estimator.evaluate import Scoring
 from bayesmf.plots import panels
 from bayesmf.plots import style as canvas
 from bayesmf.plots.panels import Unknown
 from bayesmf.posterior.posterior import Posterior
-from bayesmf.scoring import Scoring
 
 # Rows that are looked at, and the partners that each is averaged over: seconds for any model.
 ROWS, PARTNERS = 1500, 40

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bayesmf.data.rated import Seen
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
+from bayesmf.estimator.fit import training_ratings
 from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
-from bayesmf.learning import training_ratings
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.system.forks import once
 from bayesmf.wording import printable

@@ -13,9 +13,9 @@ from bayesmf.checks import whole
 from bayesmf.diagnostics import scores as diagnostics
 from bayesmf.diagnostics.calibration import Calibration, Calibrator
 from bayesmf.errors import InputError
-from bayesmf.fitted import Fitted, Found
-from bayesmf.habits import r_squared
-from bayesmf.questions import HeldOut, held_out_ratings
+from bayesmf.estimator.fitted import Fitted, Found
+from bayesmf.estimator.questions import HeldOut, held_out_ratings
+from bayesmf.estimator.sklearn import r_squared
 from bayesmf.reading.memory import Columns
 from bayesmf.system.progress import Line
 

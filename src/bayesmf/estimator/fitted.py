@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from bayesmf.data.rated import Seen
-from bayesmf.habits import not_fitted
+from bayesmf.estimator.sklearn import not_fitted
 from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.storage.verify import Verification

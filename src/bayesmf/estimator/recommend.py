@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.fitted import Fitted, Found
+from bayesmf.estimator.fitted import Fitted, Found
+from bayesmf.estimator.questions import is_single, warn_of_unknown_users
+from bayesmf.estimator.results import Recommendation, RecommendationList
 from bayesmf.posterior.posterior import check_level
 from bayesmf.posterior.ranking import Question, Recommendations, draw_picks, rank_users
-from bayesmf.questions import is_single, warn_of_unknown_users
-from bayesmf.results import Recommendation, RecommendationList
 
 PolicyName = Literal["mean", "ucb", "thompson"]
 

@@ -11,13 +11,13 @@ from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.cluster import Cluster
 from bayesmf.engines.protocol import Engine
-from bayesmf.habits import EstimatorHabits
-from bayesmf.learning import learn, training_ratings, validation_ratings
-from bayesmf.looking import Looking
-from bayesmf.model_folder import load_model, save_model
-from bayesmf.predicting import Predicting
+from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
+from bayesmf.estimator.folder import load_model, save_model
+from bayesmf.estimator.plot import Looking
+from bayesmf.estimator.predict import Predicting
+from bayesmf.estimator.recommend import Recommending
+from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.reading.memory import Columns
-from bayesmf.recommending import Recommending
 from bayesmf.samplers.registry import Auto, Sampler
 
 SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]

@@ -1,0 +1,1 @@
+"""BayesianMF: what users hold in hand, how it is fitted, and all that it answers."""
