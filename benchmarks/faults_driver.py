@@ -19,8 +19,8 @@ import numpy as np
 
 from bayesmf import SGLD, Auto, BayesianMF, Checkpoint, Synthetic
 from bayesmf.chains.callbacks import Event
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.protocol import Engine
+from bayesmf.engines.base import Engine
+from bayesmf.engines.ray.cluster import Cluster
 
 
 class Case(NamedTuple):

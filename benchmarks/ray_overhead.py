@@ -16,7 +16,7 @@ from bayesmf import SGLD, Gibbs, Synthetic
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
-from bayesmf.engines.choice import make_engine
+from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run
 from bayesmf.server.settings import compile_kernels

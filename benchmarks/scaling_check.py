@@ -15,8 +15,8 @@ import numpy as np
 from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import start_chain
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
-from bayesmf.engines.choice import make_engine
-from bayesmf.engines.protocol import Engine
+from bayesmf.engines.base import Engine
+from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
 from bayesmf.samplers.registry import SGLD, Auto, Sampler

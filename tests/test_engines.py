@@ -13,11 +13,11 @@ import pytest
 
 import bayesmf
 from bayesmf import SGLD, BayesianMF, InputError
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.local import Serial
-from bayesmf.engines.transport import contiguous, own, packed, unpacked
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked
+from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
 from bayesmf.worker.tasks import RoundResult, RoundTask, run_task
 from problems import planted
 
@@ -181,7 +181,7 @@ def test_only_the_engine_imports_ray():
                 names = [node.module]
             if any(name.split(".")[0] == "ray" for name in names):
                 found.add(path.relative_to(root).as_posix())
-    assert found == {"engines/joining.py", "engines/ray.py"}
+    assert found == {"engines/ray/joining.py", "engines/ray/engine.py"}
 
 
 def test_without_ray_all_else_works():
@@ -194,7 +194,7 @@ class Hide:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hide())
 from bayesmf import BayesianMF, Gibbs, InputError, Synthetic
-from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.ray.cluster import Cluster
 ratings = Synthetic(30, 20, 300, seed=0).ratings()
 BayesianMF(2, sampler=Gibbs(epochs=3), random_state=0).fit(ratings)
 for engine in ("ray", Cluster(n_workers=2)):

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for benchmarks
 from benchmarks import faults_nodes
 
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
-from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.base import Work
 from bayesmf.engines.local import Serial
-from bayesmf.engines.protocol import Work
+from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import EngineError
 from bayesmf.kernels.csr import Origin
 from bayesmf.paper.experiments import Settings, spec
@@ -135,7 +135,7 @@ def test_experiments_of_the_paper(address, tmp_path):
 
 
 def engine_of(cluster):
-    from bayesmf.engines.ray import Ray
+    from bayesmf.engines.ray.engine import Ray
 
     return Ray(cluster)
 
@@ -172,7 +172,7 @@ def test_what_a_task_raises_is_raised_here(address):
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
     """Tries are counted: the run ends, soon, with a sentence."""
-    from bayesmf.engines import ray as module
+    from bayesmf.engines.ray import engine as module
 
     class Doomed(module.Worker):
         def run(self, task, number, shared):
@@ -205,7 +205,7 @@ def program(text):
 def test_an_address_where_nobody_answers_is_one_sentence():
     (line,) = program("""
 from bayesmf import BayesianMF, InputError, Synthetic
-from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.ray.cluster import Cluster
 try:
     BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300, seed=0).ratings())
 except InputError as error:

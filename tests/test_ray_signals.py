@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for benchmarks
 from benchmarks.faults_nodes import alive, descendants, title, wait_for
 
 from bayesmf import SGLD, BayesianMF, Interrupted
-from bayesmf.engines.addresses import wants_token
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.handlers import kept, kept_during
 from bayesmf.engines.local import Serial
+from bayesmf.engines.ray.addresses import wants_token
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.handlers import kept, kept_during
 from bayesmf.errors import EngineError
 from bayesmf.storage import arrays as storage
 from checkpointed import reference, run_kept  # noqa: F401

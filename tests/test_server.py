@@ -10,8 +10,8 @@ from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
-from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Serial, Threads
+from bayesmf.engines.registry import make_engine
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior

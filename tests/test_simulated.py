@@ -13,10 +13,10 @@ from bayesmf.chains.callbacks import History
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.engines import simulated
+from bayesmf.engines.base import Work
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread, weight
-from bayesmf.engines.protocol import Work
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.clocks import SGHMC

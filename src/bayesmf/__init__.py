@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics.calibration import Calibration
     from bayesmf.diagnostics.scores import Scores
-    from bayesmf.engines.cluster import Cluster
+    from bayesmf.engines.ray.cluster import Cluster
     from bayesmf.engines.simulated import Network, Simulated
     from bayesmf.errors import (
         BayesMFError,
@@ -43,7 +43,7 @@ _HOMES = {
     "Calibration": "diagnostics.calibration",
     "CallbackWarning": "errors",
     "Checkpoint": "checkpoints.folder",
-    "Cluster": "engines.cluster",
+    "Cluster": "engines.ray.cluster",
     "ConvergenceWarning": "errors",
     "DSGD": "samplers.registry",
     "DSGLD": "samplers.registry",

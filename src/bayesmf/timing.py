@@ -22,8 +22,8 @@ from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
-from bayesmf.engines.choice import make_engine
 from bayesmf.engines.local import Threads
+from bayesmf.engines.registry import make_engine
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.samplers.clocks import SGHMC, RowClock
 from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler

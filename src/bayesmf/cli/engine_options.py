@@ -11,8 +11,8 @@ from bayesmf.errors import InputError
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
-    from bayesmf.engines.cluster import Cluster
-    from bayesmf.engines.protocol import Engine
+    from bayesmf.engines.base import Engine
+    from bayesmf.engines.ray.cluster import Cluster
 
 ENGINES = ("threads", "serial", "ray", "simulated")
 # Options that belong to one engine, by their name in the parsed arguments.
@@ -46,8 +46,8 @@ def make_engine(args: argparse.Namespace) -> str | Cluster | Engine:
     if args.workers is not None and args.engine == "serial":
         raise InputError("--workers is for the other engines: serial has one")
     if args.engine == "ray":
-        from bayesmf.engines.choice import make_engine
-        from bayesmf.engines.cluster import Cluster
+        from bayesmf.engines.ray.cluster import Cluster
+        from bayesmf.engines.registry import make_engine
 
         names = {"ray_address": "address", "task_timeout": "task_timeout", "retries": "retries"}
         given = {to: getattr(args, name) for name, to in names.items()}

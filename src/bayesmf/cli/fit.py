@@ -232,7 +232,7 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
 
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoint | None) -> None:
-    from bayesmf.engines.cluster import Cluster
+    from bayesmf.engines.ray.cluster import Cluster
     from bayesmf.errors import ConvergenceWarning
 
     # Ray tells of lost processes on stdout, at length; so does our log, in a sentence, on stderr.

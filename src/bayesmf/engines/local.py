@@ -14,8 +14,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from bayesmf.engines.base import Handle, Work
 from bayesmf.engines.ledger import Ledger
-from bayesmf.engines.protocol import Handle, Work
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heapreplace
 
-from bayesmf.engines.protocol import Work
+from bayesmf.engines.base import Work
 from bayesmf.worker.tasks import Held, HeldBlock
 
 

@@ -16,9 +16,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bayesmf.checks import positive, whole
+from bayesmf.engines.base import Handle, Work
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
-from bayesmf.engines.protocol import Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.worker.tasks import Result, RowsTask, Task, run_task
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 from bayesmf.chains.callbacks import Callback, Progress, checked_callbacks
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checks import yes_or_no
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.protocol import Engine
+from bayesmf.engines.base import Engine
+from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.folder import load_model, save_model
 from bayesmf.estimator.plot import Looking
@@ -37,7 +37,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
         settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}
-        When samplers whose length was not said have sampled enough (bayesmf.server.stopping), and how many
+        When samplers whose length was not said have sampled enough, and how many
         chains "auto" runs: 1, 2 or 4.
     max_seconds : float, optional
         Stop sampling after this long, and keep what there is.

@@ -15,7 +15,7 @@ from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.rated import Seen
 from bayesmf.data.ratings import Ratings
-from bayesmf.engines.choice import make_engine
+from bayesmf.engines.registry import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Found
 from bayesmf.model.priors import GammaPrior

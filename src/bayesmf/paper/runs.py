@@ -18,9 +18,9 @@ from typing import Any
 
 from bayesmf import __version__
 from bayesmf.chains.callbacks import History
-from bayesmf.engines.choice import make_engine
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.protocol import Engine
+from bayesmf.engines.base import Engine
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.presets import Plan

@@ -16,7 +16,7 @@ from bayesmf.chains.retention import FIRST_KEPT
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
-from bayesmf.engines.protocol import Engine, Handle, Work
+from bayesmf.engines.base import Engine, Handle, Work
 from bayesmf.errors import InputError
 from bayesmf.model.draws import Draws, DrawStore, LastDraw
 from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named

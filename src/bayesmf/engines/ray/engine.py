@@ -23,15 +23,15 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.holder import About, Holder, NotHeld, check_versions, versions
-from bayesmf.engines.joining import check_servers, connect, disconnect, room
+from bayesmf.engines.base import Handle, Work
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
-from bayesmf.engines.protocol import Handle, Work
-from bayesmf.engines.slots import Call, Pending, Shared, Slot, bare
-from bayesmf.engines.store import store_bytes
-from bayesmf.engines.transport import contiguous, unpacked
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.joining import check_servers, connect, disconnect, room
+from bayesmf.engines.ray.slots import Call, Pending, Shared, Slot, bare
+from bayesmf.engines.ray.store import store_bytes
+from bayesmf.engines.ray.transport import contiguous, unpacked
+from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
 from bayesmf.errors import EngineError
 from bayesmf.worker.tasks import RowsTask, Task
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+from bayesmf.engines.base import Work
 from bayesmf.engines.ledger import payload
-from bayesmf.engines.protocol import Work
 
 STORE = 512 << 20  # bytes for parameters on their way
 

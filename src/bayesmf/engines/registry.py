@@ -6,9 +6,9 @@ from dataclasses import replace
 from inspect import isclass
 
 from bayesmf.checks import one_of, whole
-from bayesmf.engines.cluster import Cluster
+from bayesmf.engines.base import Engine
 from bayesmf.engines.local import Serial, Threads
-from bayesmf.engines.protocol import Engine
+from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.simulated import Simulated
 from bayesmf.errors import InputError
 
@@ -37,7 +37,7 @@ def make_engine(engine: str | Engine | Cluster, n_workers: int | None) -> Engine
 
 def _on_ray(cluster: Cluster) -> Engine:
     try:
-        from bayesmf.engines.ray import Ray
+        from bayesmf.engines.ray.engine import Ray
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayesmf.engines.holder import About
+from bayesmf.engines.ray.worker import About
 from bayesmf.kernels.gather import Regressors
 from bayesmf.worker.tasks import Result, RowsTask, Task
 

@@ -14,9 +14,9 @@ from ray._private import ray_constants, services
 from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
-from bayesmf.engines.addresses import first_line, knock, wants_token
-from bayesmf.engines.cluster import Cluster
-from bayesmf.engines.handlers import kept, kept_during
+from bayesmf.engines.ray.addresses import first_line, knock, wants_token
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.handlers import kept, kept_during
 from bayesmf.errors import EngineError, InputError
 
 QUIET: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}

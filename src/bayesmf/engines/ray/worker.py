@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from bayesmf.engines.transport import own, own_task, packed
+from bayesmf.engines.ray.transport import own, own_task, packed
 from bayesmf.errors import InputError
 from bayesmf.kernels.gather import Regressors
 from bayesmf.worker.tasks import Held, Recipe, Result, RowsTask, Task, run_task
