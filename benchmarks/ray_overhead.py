@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run

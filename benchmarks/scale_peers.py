@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import BayesMFError
-from bayesmf.synthetic.plan import Synthetic
+from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.timing import Timer, in_units
 from benchmarks import race
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
+from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import Gibbs
-from bayesmf.synthetic.plan import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.system.progress import Counter
 from bayesmf.timing import (
     LABELS,

@@ -24,10 +24,11 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from bayesmf.blocks.batches import TrainingData
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Network
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.synthetic.plan import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.timing import describe, machine, training_data
 from benchmarks import scaling_check, scaling_curves, scaling_figure
 from benchmarks.arguments import Parser

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import start_chain
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated

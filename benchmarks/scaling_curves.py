@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.registry import SGLD

@@ -11,9 +11,9 @@ import numpy as np
 
 import naive
 from bayesmf import BayesianMF, Ratings
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.gradient_rounds import ClockRounds, data_shape
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.worker.tasks import RoundTask, RowsResult, run_task

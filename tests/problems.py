@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
+from bayesmf.data.training import TrainingData
 
 
 def random_data(n_users, n_items, n_ratings, seed=0):

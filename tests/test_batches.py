@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.blocks.batches import TrainingData, batch_order, make_blocks, make_stripes
+from bayesmf.blocks.blocks import batch_order, make_blocks
 from bayesmf.blocks.correctors import block_h, h_bar, h_replacement
 from bayesmf.blocks.grid import Grid
+from bayesmf.blocks.stripes import make_stripes
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from problems import random_data
 

@@ -132,9 +132,9 @@ def test_noise_off_is_sgd(data):
     """SGLD's drift with its noise and its draws of precisions switched off is SGD, bit for bit."""
     from dataclasses import dataclass
 
-    from bayesmf.blocks.batches import TrainingData
     from bayesmf.chains.chain import Settings
     from bayesmf.chains.gradient_rounds import data_shape
+    from bayesmf.data.training import TrainingData
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior
     from bayesmf.server.run import run

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.gradient_rounds import GradientRounds, data_shape
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.samplers.registry import SGLD

@@ -12,11 +12,11 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
 from bayesmf.chains.monitor import Pairs, among
 from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import Seen
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.draws import Draws, DrawStore

@@ -15,10 +15,10 @@ import pytest
 import bayesmf.model.priors
 import bayesmf.model.rescale
 import bayesmf.worker.tasks
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings, draw_precisions
 from bayesmf.chains.gibbs_rounds import GibbsRounds
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.diagnostics.scores import effective_sample_size
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions

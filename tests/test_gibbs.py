@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.blocks.batches import Stripe
+from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import CHUNK, DUAL_SHARE

@@ -1,5 +1,6 @@
-"""Imports follow docs/design.md; `import bayesmf` is quick and drags nothing heavy along."""
+"""Imports go one way, by the order of the rooms; `import bayesmf` drags nothing heavy along."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,102 @@ import pytest
 import bayesmf
 
 ROOT = Path(bayesmf.__file__).parent
+# Each may import those before it, and no other: the list of docs/design.md.
+ROOMS = (
+    "errors", "wording", "checks", "kernels", "system", "storage", "ids", "reading", "data",
+    "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines", "diagnostics",
+    "chains", "checkpoints", "server", "posterior", "plots", "estimator", "timing", "demo",
+    "paper", "cli",
+)  # fmt: skip
+# The public names and the entry point stand above all rooms.
+ABOVE = {"__init__", "__main__"}
+# What kernels may import that is not of their own room.
+OF_KERNELS = {"numpy", "numba", "llvmlite"}
 
 
-def _modules():
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path, path.relative_to(ROOT).parts[0].removesuffix(".py")
+def imported(source):
+    """Modules that a source names in its imports, those under TYPE_CHECKING too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports say whence, from the root"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def room_of(path, root):
+    return path.relative_to(root).parts[0].removesuffix(".py")
+
+
+def violations(root):
+    """Imports of a later room, as "room/module.py: bayesmf.later.module"."""
+    for path in sorted(root.rglob("*.py")):
+        room = room_of(path, root)
+        if room in ABOVE:
+            continue
+        where = f"{path.relative_to(root)}"
+        if room not in ROOMS:
+            yield f"{where}: not in a room of the list"
+            continue
+        for name in imported(path.read_text()):
+            parts = name.split(".")
+            if parts[0] != "bayesmf":
+                if room == "kernels" and parts[0] not in OF_KERNELS | set(sys.stdlib_module_names):
+                    yield f"{where}: {name}"
+            elif len(parts) > 1 and parts[1] != "__version__":
+                of_kernels = room == "kernels" and parts[1] != "kernels"
+                if parts[1] not in ROOMS or ROOMS.index(parts[1]) > ROOMS.index(room) or of_kernels:
+                    yield f"{where}: {name}"
+
+
+def test_imports_go_one_way():
+    assert not list(violations(ROOT))
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "found"),
+    [
+        ("model/params.py", "from bayesmf.chains.chain import Chain", "bayesmf.chains.chain"),
+        ("kernels/keys.py", "from bayesmf.errors import InputError", "bayesmf.errors"),
+        ("kernels/keys.py", "import polars", "polars"),
+        ("engines/base.py", "from bayesmf.server import run", "bayesmf.server.run"),
+        ("paper/claims.py", "import bayesmf.cli.output", "bayesmf.cli.output"),
+        (
+            "data/ratings.py",
+            "if TYPE_CHECKING:\n    from bayesmf import estimator",
+            "bayesmf.estimator",
+        ),
+        ("loose.py", "", "not in a room"),
+    ],
+)
+def test_a_planted_import_is_found(module, statement, found, tmp_path):
+    path = tmp_path / module
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(statement)
+    assert found in " ".join(violations(tmp_path))
+
+
+def test_every_room_tells_its_subject():
+    """In the first line of its `__init__.py`; and few files stand beside the rooms."""
+    for folder in (path for path in ROOT.iterdir() if (path / "__init__.py").exists()):
+        first = (folder / "__init__.py").read_text().splitlines()[0]
+        assert first.startswith('"""') and first.endswith(('."""', ".")), folder.name
+    assert len([path for path in ROOT.iterdir() if path.is_file()]) <= 12
+
+
+def test_rooms_have_no_cycle_inside():
+    """Modules of one room import each other one way too."""
+    wanted = {}
+    for path in ROOT.rglob("*.py"):
+        name = ".".join(("bayesmf", *path.relative_to(ROOT).with_suffix("").parts))
+        wanted[name.removesuffix(".__init__")] = set(imported(path.read_text()))
+    del wanted["bayesmf"]
+    graph = {name: used & wanted.keys() - {name} for name, used in wanted.items()}
+    graph = {name: used - {"bayesmf.chains.chain"} for name, used in graph.items()}
+    while free := {name for name, used in graph.items() if not used & graph.keys()}:
+        graph = {name: used for name, used in graph.items() if name not in free}
+    assert not graph
 
 
 def test_import_is_quick():
@@ -43,6 +135,8 @@ def test_public_names():
 
 def test_files_stay_small():
     long = {
-        path.name: n for path, _ in _modules() if (n := len(path.read_text().splitlines())) > 430
+        path.name: n
+        for path in ROOT.rglob("*.py")
+        if (n := len(path.read_text().splitlines())) > 430
     }
     assert not long

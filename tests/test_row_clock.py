@@ -9,10 +9,10 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.block_rounds import MOST_REPAIRS
 from bayesmf.chains.gradient_rounds import ClockRounds, GradientRounds, data_shape
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels import row_clock as kernels
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word

@@ -14,10 +14,10 @@ from scipy.stats import chi2
 
 import bayesmf.model.priors
 import bayesmf.worker.tasks
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings, draw_precisions
 from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
-from bayesmf.blocks.batches import make_block, make_blocks
+from bayesmf.blocks.blocks import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.server.prepare import prepare

@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
         yield
 
-    monkeypatch.setattr("bayesmf.synthetic.plan.make_parts", full)
+    monkeypatch.setattr("bayesmf.synthetic.synthetic.make_parts", full)
     with pytest.raises(InputError, match=r"train\.parquet cannot be written: the disk is full"):
         PLAN.write(tmp_path / "train.parquet", test=tmp_path / "test.parquet")
     assert contents(tmp_path) == set()
@@ -295,7 +295,7 @@ def test_no_pickle_is_written(tmp_path):
 
 MEASURE = """
 import resource, sys
-from bayesmf.synthetic.plan import Synthetic
+from bayesmf.synthetic.synthetic import Synthetic
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin"

@@ -10,11 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import bayesmf.synthetic.plan
+import bayesmf.synthetic.synthetic
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.plant import _draw_heavy, _draw_light, alias_table
-from bayesmf.synthetic.plan import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
 
 PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
 
@@ -226,7 +227,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, suffix, made, monkey
         yield made, tuple(x[:5] for x in made)
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(bayesmf.synthetic.plan, "make_parts", broken)
+    monkeypatch.setattr(bayesmf.synthetic.synthetic, "make_parts", broken)
     for test in (None, tmp_path / "test.csv"):
         with pytest.raises(RuntimeError, match="power cut"):
             PLAN.write(path, test=test)
@@ -236,7 +237,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, suffix, made, monkey
 
 MEASURE = """
 import resource, sys
-from bayesmf.synthetic.plan import Synthetic
+from bayesmf.synthetic.synthetic import Synthetic
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bayesmf import Synthetic, timing
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.data.ratings import Ratings
+from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import Auto, Gibbs
 from bayesmf.timing import Case, EpochTimer, Timer, take_turns
 

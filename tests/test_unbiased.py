@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.blocks.batches import make_blocks
+from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid, Rotation
 from bayesmf.chains.gradient_rounds import hold_blocks
 from bayesmf.kernels.gather import padded

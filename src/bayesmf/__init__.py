@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bayesmf.posterior.ranking import Recommendations
     from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
     from bayesmf.samplers.registry import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
-    from bayesmf.synthetic.plan import Synthetic
+    from bayesmf.synthetic.synthetic import Synthetic
 
 # Where public names live. They are imported when first used: `bayesmf --help` need not wait for
 # the compiler.
@@ -71,7 +71,7 @@ _HOMES = {
     "SGNHT": "samplers.clocks",
     "Scores": "diagnostics.scores",
     "Simulated": "engines.simulated",
-    "Synthetic": "synthetic.plan",
+    "Synthetic": "synthetic.synthetic",
     "pack": "packed.pack",
 }
 

@@ -23,7 +23,8 @@ from bayesmf.estimator.results import Recommendation
 from bayesmf.plots import demo as figures
 from bayesmf.samplers.registry import SGD, SGLD, Gibbs, Sampler
 from bayesmf.storage.paths import check_output
-from bayesmf.synthetic.plan import Synthetic, Truth
+from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.synthetic.truth import Truth
 from bayesmf.system.progress import is_terminal, screen_width
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"

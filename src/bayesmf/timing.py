@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import bayesmf
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.local import Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.estimator.bayesian_mf import BayesianMF

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import Block
+from bayesmf.blocks.blocks import Block
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import Block, TrainingData, make_blocks
+from bayesmf.blocks.blocks import Block, make_blocks
 from bayesmf.blocks.correctors import h_bar
 from bayesmf.blocks.grid import Rotation, visit_slots
 from bayesmf.chains.state import ChainState, Phases, Safe
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker.tasks import (

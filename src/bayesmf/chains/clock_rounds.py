@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmf.blocks.batches import Stripe, TrainingData, some_stripes
+from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.block_rounds import BlockRounds, hold_blocks
 from bayesmf.chains.state import ChainState, Moments, Phases
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayesmf.blocks.batches import Stripe, TrainingData, make_stripes
+from bayesmf.blocks.stripes import Stripe, make_stripes
 from bayesmf.chains.state import ChainState, Phases
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.block_rounds import BlockRounds, data_shape, hold_blocks
 from bayesmf.chains.clock_rounds import ClockRounds
 from bayesmf.chains.gibbs_rounds import GibbsRounds
 from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.clocks import ClockRule

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.callbacks import Callback, Event, Plan
 from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import Seen
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.system.forks import once

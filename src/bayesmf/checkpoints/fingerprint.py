@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import __version__
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.monitor import Validation
+from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import settings_dict
 
 CHUNK = 1 << 24  # elements hashed at a time

@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Chain, Settings
 from bayesmf.chains.monitor import Monitor, Validation
 from bayesmf.checkpoints import snapshots
 from bayesmf.checkpoints.fingerprint import identity
 from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, opened
 from bayesmf.checkpoints.rules import Expecting
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.system.signals import Interruption, awaited
 

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _measure(args: argparse.Namespace) -> Found:
     from bayesmf import timing
-    from bayesmf.synthetic.plan import Synthetic
+    from bayesmf.synthetic.synthetic import Synthetic
     from bayesmf.system.threads import cores
 
     if args.threads > (have := cores()):

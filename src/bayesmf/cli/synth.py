@@ -14,7 +14,7 @@ from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
-    from bayesmf.synthetic.plan import Synthetic
+    from bayesmf.synthetic.synthetic import Synthetic
 
 SIZES = ("users", "items", "ratings")
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -109,7 +109,7 @@ def _check_files(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace) -> Synthetic:
-    from bayesmf.synthetic.plan import Synthetic
+    from bayesmf.synthetic.synthetic import Synthetic
 
     given = [name for name in SIZES if getattr(args, name) is not None]
     rest = {

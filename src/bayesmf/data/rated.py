@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import TrainingData
+from bayesmf.data.training import TrainingData
 from bayesmf.kernels.predict import find_rated
 from bayesmf.kernels.types import readonly
 from bayesmf.system.forks import once

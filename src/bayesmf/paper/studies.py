@@ -15,7 +15,8 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.storage import arrays as storage
 from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
-from bayesmf.synthetic.plan import SHAPES, Synthetic
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
 
 # Planted features: more than the fewest that an experiment fits, fewer than the most.
 PLANTED = 48

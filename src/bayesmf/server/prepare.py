@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.monitor import Pairs, Validation, among
 from bayesmf.data.ratings import Ratings
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import allocate

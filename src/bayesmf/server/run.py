@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.chains.callbacks import Callback, Plan
 from bayesmf.chains.chain import Chain, Settings
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
@@ -15,6 +14,7 @@ from bayesmf.chains.monitor import Monitor, Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
+from bayesmf.data.training import TrainingData
 from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.engines.base import Engine, Handle, Work
 from bayesmf.errors import InputError

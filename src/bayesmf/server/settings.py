@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.batches import TrainingData
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.checks import one_of, positive, whole
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.local import Rehearsal
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import STREAM_SYNTHETIC, generator, make_key
 from bayesmf.kernels.plant import alias_table, fill, hold
-
-if TYPE_CHECKING:
-    from bayesmf.synthetic.plan import Synthetic
+from bayesmf.synthetic.plan import Plan
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -20,7 +18,7 @@ _STRIPES = 64  # a shuffled chunk comes from about so many places among the user
 
 
 def make_parts(
-    plan: Synthetic, max_ratings: int, held: int = 0, shuffle: bool = False
+    plan: Plan, max_ratings: int, held: int = 0, shuffle: bool = False
 ) -> Iterator[tuple[Arrays, Arrays]]:
     """Chunks of a plan's ratings, each as what is left and what is held out of it."""
     maker = Maker(plan, held)
@@ -38,7 +36,7 @@ def make_parts(
 class Maker:
     """What all users' ratings need, made once: item tables and each user's place."""
 
-    def __init__(self, plan: Synthetic, held: int = 0) -> None:
+    def __init__(self, plan: Plan, held: int = 0) -> None:
         self.plan = plan
         activity = plan.activity()
         self.offsets = np.concatenate(([0], np.cumsum(activity)))
@@ -106,7 +104,7 @@ def _take(columns: Arrays, at: Any) -> Arrays:
     return user[at], item[at], rating[at]
 
 
-def _generator(plan: Synthetic, number: int) -> np.random.Generator:
+def _generator(plan: Plan, number: int) -> np.random.Generator:
     return generator(make_key(plan.seed), number, STREAM_SYNTHETIC)
 
 

@@ -13,8 +13,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import Block, Stripe, TrainingData, make_block
+from bayesmf.blocks.blocks import Block, make_block
 from bayesmf.blocks.grid import Grid
+from bayesmf.blocks.stripes import Stripe
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import Origin
 from bayesmf.packed.ratings import PackedRatings, this_copy

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import Stripe
+from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.columns import column_prior, draw_columns, longest_row
 from bayesmf.kernels.gather import Regressors
 from bayesmf.kernels.types import Rows

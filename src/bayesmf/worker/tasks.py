@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.batches import Block, Stripe, batch_order
+from bayesmf.blocks.blocks import Block, batch_order
+from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import Regressors, padded
 from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word

@@ -7,15 +7,15 @@ visited in an order drawn anew for each pass (random reshuffling).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.grid import Grid, stripes
-from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
+from bayesmf.data.training import TrainingData
+from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.deal import (
     count_blocks,
     count_items,
@@ -26,78 +26,6 @@ from bayesmf.kernels.deal import (
 )
 from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, generator
 from bayesmf.system.forks import once
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Ratings in the units of the chain: centred and scaled, row numbers instead of ids.
-
-    By user, then item; by item where that is asked for, found once. Ratings of few values are codes
-    of one byte, and `levels` are what codes stand for. All may be mapped from files.
-    """
-
-    by_user: RowLists
-    n_items: int
-    levels: NDArray[np.float32]
-    turned: RowLists | None = None  # by item, where it is known
-    origin: Origin | None = None  # the folder that all are mapped from, where workers can do so too
-
-    @classmethod
-    def of(
-        cls,
-        user: NDArray[np.int32],
-        item: NDArray[np.int32],
-        value: NDArray[Any],
-        n_users: int,
-        n_items: int,
-    ) -> TrainingData:
-        """From triples in any order."""
-        coded = code_ratings(value) if value.dtype == np.float32 else None
-        code, levels = (value, np.zeros(1, np.float32)) if coded is None else coded
-        return cls(sort_rows(user, item, code, n_users, n_items), n_items, levels)
-
-    def __len__(self) -> int:
-        return len(self.by_user)
-
-    @property
-    def n_users(self) -> int:
-        return len(self.by_user.starts) - 1
-
-    @once
-    def by_item(self) -> RowLists:
-        """The same ratings item by item."""
-        return self.turned or transpose(self.by_user, self.n_items)
-
-    def user_counts(self) -> NDArray[np.int64]:
-        """Ratings of each user."""
-        return self.by_user.counts()
-
-    @once
-    def _item_counts(self) -> NDArray[np.int64]:
-        if self.turned is not None:
-            return self.turned.counts()
-        return np.bincount(self.by_user.other, minlength=self.n_items)
-
-    def item_counts(self) -> NDArray[np.int64]:
-        """Ratings of each item."""
-        return self._item_counts
-
-    def decode(self, code: NDArray[Any]) -> NDArray[Any]:
-        """Ratings from what stands for them."""
-        return self.levels[code] if code.dtype == np.uint8 else code
-
-    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
-        """User, item and rating of all ratings, by user: for small data alone."""
-        user = np.repeat(np.arange(self.n_users, dtype=np.int32), self.user_counts())
-        return user, self.by_user.other, self.decode(self.by_user.value)
-
-    def mean_square(self) -> float:
-        """Of the ratings."""
-        code = self.by_user.value
-        if code.dtype == np.uint8:
-            share = np.bincount(code, minlength=len(self.levels)) / len(code)
-            return float(share @ np.square(self.levels, dtype=float))
-        return float(np.mean(np.square(code, dtype=float)))
 
 
 @dataclass(frozen=True)
@@ -278,61 +206,3 @@ def batch_order(
         out[done : done + len(part)] = part
         done += len(part)
     return out
-
-
-@dataclass(frozen=True)
-class Stripe:
-    """The ratings of some rows of one side, row by row: what a Gibbs half-sweep needs.
-
-    `rows` are row numbers of this side; ratings of rows[k] are at [starts[k], starts[k + 1]),
-    `other` are row numbers of the other side, `value` ratings or their codes.
-    """
-
-    rows: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    other: NDArray[np.int32]
-    value: NDArray[Any]
-    levels: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    @property
-    def span(self) -> slice:
-        """Of rows that stand together."""
-        return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
-
-
-def make_stripes(lists: RowLists, levels: NDArray[np.float32], n_stripes: int) -> list[Stripe]:
-    """Cut one side into stripes of consecutive rows with near-equal numbers of ratings.
-
-    Nothing is copied: a stripe is a view of the lists.
-    """
-    starts, n_rows = lists.starts, len(lists.starts) - 1
-    goals = (np.arange(1, n_stripes) * len(lists)) // n_stripes
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(starts, goals), [n_rows]]))
-    return [
-        Stripe(
-            np.arange(lo, hi, dtype=np.int32),
-            starts[lo : hi + 1] - starts[lo],
-            lists.other[starts[lo] : starts[hi]],
-            lists.value[starts[lo] : starts[hi]],
-            levels,
-        )
-        for lo, hi in pairwise(cuts)
-    ]
-
-
-def some_stripes(
-    lists: RowLists, levels: NDArray[np.float32], chosen: NDArray[np.bool_], n_stripes: int
-) -> list[Stripe]:
-    """The ratings of the chosen rows of one side, in a few stripes; none where there are none."""
-    rows = np.flatnonzero(chosen).astype(np.int32)
-    if not len(rows):
-        return []
-    counts = lists.counts()
-    starts = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(counts[rows], out=starts[1:])
-    own = np.repeat(chosen, counts)
-    part = RowLists(starts, lists.other[own], lists.value[own])
-    return [replace(s, rows=rows[s.rows]) for s in make_stripes(part, levels, n_stripes)]

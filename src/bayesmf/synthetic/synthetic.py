@@ -1,0 +1,162 @@
+"""Synthetic ratings with a planted truth, at the shape of the known data sets or of your own.
+
+Every number is a function of the seed and of the place where it is used (see `kernels.keys`),
+so a user's ratings are the same bits whether they are made alone, in a chunk or with all others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesmf.errors import InputError
+from bayesmf.synthetic.chunks import Arrays, check_chunk, empty, make_parts
+from bayesmf.synthetic.plan import Plan
+
+if TYPE_CHECKING:
+    from bayesmf.data.ratings import Ratings
+
+_CHUNK = 1_000_000  # ratings made at a time
+
+
+@dataclass(frozen=True)
+class Synthetic(Plan):
+    """A plan of synthetic ratings; nothing is made before it is asked for.
+
+    Parameters
+    ----------
+    n_users, n_items, n_ratings : int
+        The shape. Every user has at least one rating; a rare item may have none.
+    n_factors : int
+        Length of the planted factors.
+    noise : float
+        Standard deviation of the noise.
+    bias_user, bias_item : float
+        Standard deviations of the planted biases.
+    factor_strength : float
+        Standard deviation of U . V over pairs of a user and an item.
+    mean : float
+        Centre of the ratings.
+    stars : bool
+        Round to whole stars and clip to 1..5.
+    seed : int
+        Same seed, same bits.
+    """
+
+    def chunks(self, max_ratings: int = _CHUNK) -> Iterator[Arrays]:
+        """The ratings in user order, whole users at a time.
+
+        Parameters
+        ----------
+        max_ratings : int
+            Largest chunk; only a user with more than this comes in a larger one.
+
+        Yields
+        ------
+        user, item, rating : int32, int32 and float32 arrays
+            Users and items are rows of `truth()`, counted from 0.
+        """
+        check_chunk(max_ratings)
+        return (train for train, _ in make_parts(self, max_ratings))
+
+    def parts(
+        self, holdout: float, max_ratings: int = _CHUNK, shuffle: bool = False
+    ) -> Iterator[tuple[Arrays, Arrays]]:
+        """The ratings in two parts, to learn from and to test on, chunk by chunk.
+
+        Which ratings are held out depends on the seed and their number alone. Everybody keeps a
+        rating to learn from; of the others the same share is held out of everybody's, within one.
+
+        Parameters
+        ----------
+        holdout : float
+            Share of the ratings that is held out, below 1, or their number.
+        max_ratings : int
+            As for `chunks`.
+        shuffle : bool
+            Give ratings of users from all over, in random order; otherwise in user order.
+
+        Yields
+        ------
+        train, test : tuples of arrays
+            Each as from `chunks`.
+        """
+        check_chunk(max_ratings)
+        return make_parts(self, max_ratings, self.held_out(holdout), shuffle)
+
+    def held_out(self, holdout: float) -> int:
+        """The number of ratings that `holdout`, a share or a number, holds out."""
+        most = self.n_ratings - self.n_users
+        whole = isinstance(holdout, int | np.integer) and not isinstance(holdout, bool)
+        if not (whole or (isinstance(holdout, float | np.floating) and 0 < holdout < 1)):
+            raise InputError(
+                f"holdout must be a share between 0 and 1 or a number of ratings, not {holdout!r}."
+            )
+        count = int(holdout) if whole else max(1, round(float(holdout) * self.n_ratings))
+        if not 1 <= count <= most:
+            raise InputError(
+                f"{count} ratings cannot be held out: from 1 to {most}, as every user keeps one."
+            )
+        return count
+
+    def ratings(self) -> Ratings:
+        """All ratings in memory; ids are the rows of `truth()` counted from 1, unrated ones too."""
+        return self._ratings(0)[0]
+
+    def split(self, holdout: float = 0.01) -> tuple[Ratings, Ratings]:
+        """All ratings in memory, to learn from and to test on: those of `parts`."""
+        return self._ratings(self.held_out(holdout))
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        progress: Callable[[int], Any] | None = None,
+        *,
+        test: str | os.PathLike[str] | None = None,
+        holdout: float = 0.01,
+        shuffle: bool = False,
+    ) -> None:
+        """Stream the ratings to a .csv, .tsv or .parquet file, with columns user, item, rating.
+
+        Ids are counted from 1. A file appears under its name only when all is complete. Memory
+        does not grow with the number of ratings.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to.
+        progress : callable
+            Called with the number of ratings made since the last call.
+        test : str or path
+            File for the ratings that are held out; None holds none out.
+        holdout, shuffle
+            As for `parts`.
+        """
+        from bayesmf.synthetic.files import check_paths, write_files
+
+        path, second = Path(path), None if test is None else Path(test)
+        check_paths(path, second)
+        held = 0 if second is None else self.held_out(holdout)
+        parts = make_parts(self, _CHUNK, held, shuffle)
+        write_files(parts, path, second, progress or (lambda n: None))
+
+    def _ratings(self, held: int) -> tuple[Ratings, Ratings]:
+        from bayesmf.data.ratings import Ratings
+        from bayesmf.ids.id_map import IdMap
+
+        sizes = self.n_ratings - held, held
+        wholes, ends = [empty(n) for n in sizes], [0, 0]
+        # By chunks, because the user rows of a chunk are made for it alone.
+        for parts in make_parts(self, _CHUNK, held):
+            for k, part in enumerate(parts):
+                begin, ends[k] = ends[k], ends[k] + len(part[0])
+                for whole, column in zip(wholes[k], part, strict=True):
+                    whole[begin : ends[k]] = column
+        ids = [IdMap(np.arange(1, n + 1)) for n in (self.n_users, self.n_items)]
+        train, test = (Ratings.from_arrays(*whole, None, *ids) for whole in wholes)
+        return train, test
