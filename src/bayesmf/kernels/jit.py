@@ -12,7 +12,7 @@ first run differ from a second. So what compiled code calls is one of three thin
 | WITHIN | the same, for callers that must not reorder: it does not either |
 | APART | stays a function, for which every copy gives the same bits: nothing is reordered |
 
-tests/test_compiling.py holds all kernels to this.
+tests/kernels/test_jit.py holds all kernels to this.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ Langevin dynamics (BAOAB, Leimkuhler and Matthews 2013) with a diagonal precondi
 For a Gaussian posterior the law of x is exact in every direction, whatever its curvature and
 however long the step, up to where it is no longer stable: no error of discretisation is left, only
 the mini-batch's noise, which s takes away. At c = 0 (RowClock) u is the last visit's noise and
-this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. A plain twin is in tests/test_row_clock.py.
+this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. tests/behaviour/test_row_clock.py has a
+plain twin.
 """
 
 from __future__ import annotations

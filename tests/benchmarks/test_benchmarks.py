@@ -1,0 +1,385 @@
+"""The benchmarks that compare, with our own samplers on a few planted ratings."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesmf import Ratings, Synthetic
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def race(*options):
+    command = [sys.executable, "-m", "benchmarks.time_to_rmse", *map(str, options)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def at_root(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+
+
+def test_a_race_writes_checkpoints_table_and_figure(tmp_path):
+    done = race(
+        "--synthetic", 0.001, "--systems", "gibbs,sgld,myfm", "--quick", "--repeats", 1,
+        "--factors", 4, "--target", 1.2, 1.0, "--out", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "time_to_rmse.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for system in ("gibbs", "sgld"):
+        lines = [row for row in rows if row["system"] == system]
+        seconds = [float(row["seconds"]) for row in lines]
+        assert len(lines) == 8
+        assert seconds == sorted(seconds)
+        assert 0.8 < min(float(row["rmse"]) for row in lines) < 1.3
+    table = (tmp_path / "time_to_rmse.md").read_text()
+    assert "| bayesmf Gibbs |" in table and "s to 1.0000" in table
+    # No environment of the peers was named: said so, and the rest ran.
+    assert "| myFM |" in table and "missing: no environment" in table
+    assert (tmp_path / "time_to_rmse.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "name some data"),
+        (["--synthetic", "2"], "--synthetic"),
+        (["--synthetic", "0.001", "--systems", "nobody"], "nobody"),
+        (["--ml-1m", "no-such-folder"], "no-such-folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(options, said, capsys, at_root):
+    from benchmarks.time_to_rmse import main
+
+    assert main(options) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1
+
+
+def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
+    from benchmarks.datasets import main
+
+    (tmp_path / "ml-latest-small").mkdir()
+    made = Synthetic(60, 40, 900, stars=True).ratings()
+    lines = [f"{u},{i},{r}" for u, i, r in zip(made.users, made.items, made.rating, strict=True)]
+    text = "\n".join(["userId,movieId,rating", *lines, ""])
+    (tmp_path / "ml-latest-small/ratings.csv").write_text(text)
+    out = tmp_path / "out"
+    options = ["--folder", str(tmp_path), "--sets", "ml-latest-small", "--out", str(out)]
+    # An interpreter without myFM: said so, and ours are there.
+    assert main([*options, "--peers-python", sys.executable]) == 0
+    printed = capsys.readouterr()
+    assert "no myFM" in printed.err and "| ml-latest-small | 810 | 90 |" in printed.out
+    with (out / "datasets.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert 0.5 < float(row["rmse"]) < 1.5 and 0.7 < float(row["coverage_90"]) <= 1
+    assert row["repairs"] == "0" and row["myfm_rmse"] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--folder", "no-such-folder"], "no-such-folder"),
+        (["--folder", "."], "no data set"),
+        (["--folder", ".", "--peers-python", "no-such-python"], "no-such-python"),
+        (["--folder", ".", "--seed", "-1"], "--seed"),
+    ],
+)
+def test_bad_input_of_datasets_is_one_sentence(options, said, capsys, at_root, tmp_path):
+    from benchmarks.datasets import main
+
+    assert main([o if o != "." else str(tmp_path) for o in options]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1
+
+
+def test_factors_are_compared_in_a_table(tmp_path, capsys, at_root):
+    from benchmarks.factors import main
+
+    (tmp_path / "ml-100k").mkdir()
+    made = Synthetic(60, 40, 900, stars=True).ratings()
+    lines = zip(made.users, made.items, made.rating.astype(int), strict=True)
+    (tmp_path / "ml-100k/u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in lines))
+    # 810 / 100 / 3 is 2.7: four are chosen, and are not fitted twice.
+    assert main(["--data", str(tmp_path), "--factors", "4,2", "--seeds", "2"]) == 0
+    printed = capsys.readouterr()
+    heads, _, line, _, note = printed.out.splitlines()
+    assert heads == "| data | D = 2 | D = 4 | automatic | above the best |"
+    name, two, four, automatic, above = line.strip("| ").split(" | ")
+    assert name == "ml-100k" and four.startswith("auto: ")
+    assert automatic == four.replace("auto", "D = 4")
+    found = [float(re.search(r"\d\.\d{4}", text)[0]) for text in (two, four)]
+    assert all(0.5 < rmse < 1.5 for rmse in found)
+    assert float(above.strip("%")) == pytest.approx(100 * (found[1] / min(found) - 1), abs=0.02)
+    assert (two if found[0] < found[1] else four).count("**") == 2
+    assert "mean of 2 fits" in note and printed.err.count("Row(") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "no-such-folder"], "no-such-folder"),
+        (["--data", "."], "no data set"),
+        (["--data", ".", "--seeds", "0"], "--seeds"),
+        (["--data", ".", "--sets", "nobody"], "nobody"),
+        (["--data", ".", "--factors", "4,x"], "--factors"),
+    ],
+)
+def test_bad_input_of_factors_is_one_sentence(options, said, capsys, at_root, tmp_path):
+    from benchmarks.factors import main
+
+    if said in ("nobody", "--factors"):
+        (tmp_path / "ml-1m").mkdir()
+        (tmp_path / "ml-1m/ratings.dat").write_text("1::2::3::4\n")
+    assert main([o if o != "." else str(tmp_path) for o in options]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1
+
+
+def test_variants_are_what_they_are_called(at_root):
+    from benchmarks import data_sets
+
+    split = Synthetic(200, 80, 4000, stars=True).ratings().split(0.1, seed=0)
+    train, test = data_sets.scaled(-10, 10)(split)
+    assert train.range() == (-10, 10) and test.range() == (-10, 10)
+    halves = data_sets.half_stars(split)[0].rating
+    assert np.array_equal(2 * halves, np.round(2 * halves)) and halves.max() <= 5
+    before = np.bincount(split[0].user, minlength=200)
+    train, test = data_sets.lonely("user")(split)
+    after = np.bincount(train.user, minlength=200)
+    assert (after == 1).sum() == 60 and set(after) <= {1, *before}
+    assert np.array_equal(test.rating, split[1].rating)
+
+
+def test_the_skewed_set_has_nearly_all_ratings_on_few_items(at_root):
+    from benchmarks import data_sets
+
+    train, test = data_sets.skewed()
+    assert isinstance(train, Ratings)
+    counts = np.sort(np.bincount(train.item) + np.bincount(test.item, minlength=train.n_items))
+    assert counts[-20:].sum() / counts.sum() == pytest.approx(0.99, abs=1e-3)
+
+
+# Peers that do nothing but take their time, as their interfaces are used here.
+FAKES = {
+    "libmf.py": """
+        import time
+
+        class mf:
+            class MF:
+                def __init__(self, nr_iters, nr_threads, **options):
+                    assert nr_threads == 1
+                    self.epochs = nr_iters
+
+                def fit(self, ratings):
+                    print("talks")
+                    time.sleep(0.01 + 0.002 * self.epochs)
+        """,
+    "smurff.py": """
+        from types import SimpleNamespace as Some
+
+        def AdaptiveNoise(**options): ...
+
+        class TrainSession:
+            def __init__(self, nsamples, num_threads, **options):
+                assert num_threads == 1
+                self.left = nsamples
+
+            def setTrain(self, *args): ...
+            def setTest(self, *args): ...
+            def init(self): ...
+
+            def step(self):
+                self.left -= 1
+                return Some(elapsed_iter=0.25) if self.left >= 0 else None
+        """,
+    "myfm.py": """
+        import time
+
+        class MyFMRegressor:
+            def __init__(self, **options): ...
+
+            def fit(self, X, y, n_iter, callback, **options):
+                assert X.shape[0] == len(y)
+                for i in range(n_iter):
+                    time.sleep(0.003)
+                    if callback(i, None, None, None)[0]:
+                        break
+        """,
+}
+
+
+@pytest.fixture
+def fake_peers(tmp_path, monkeypatch):
+    """An interpreter that has them all."""
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    for name, text in FAKES.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return sys.executable
+
+
+@pytest.fixture
+def small(monkeypatch, at_root):
+    """A few sizes of a few epochs."""
+    from benchmarks import scale_speed
+
+    from bayesmf import timing
+
+    monkeypatch.setattr(timing, "MOST", 2)
+    monkeypatch.setattr(scale_speed, "SGD_FACTORS", (3, 4))
+    cases = [(*names, timing.Case(c.sampler, 3, prior=c.prior)) for *names, c in scale_speed.GIBBS]
+    monkeypatch.setattr(scale_speed, "GIBBS", (cases[0], cases[-1]))
+    monkeypatch.setattr(scale_speed, "LINEAR_FACTORS", (3, 6))
+    monkeypatch.setattr(scale_speed, "THREAD_FACTORS", 3)
+    monkeypatch.setattr(scale_speed, "LINEAR_RATINGS", (1e6, 1e7, 1e8))
+
+
+def test_sections_beside_peers(small, fake_peers, tmp_path, capsys):
+    from benchmarks.scale import main
+
+    files = [tmp_path / name for name in ("scale.json", "scale.md")]
+    options = ["--peers", fake_peers, "--scale", "0.001", "--repeats", "2", "--only", "sgd"]
+    assert main([*options, "gibbs", "--json", str(files[0]), "--markdown", str(files[1])]) == 0
+    found = json.loads(files[0].read_text())
+    assert found["machine"]["cores"] >= 1
+    rows = found["sgd"]["rows"]
+    assert [row["rule"] for row in rows[:3]] == ["LIBMF", "sgd", "sgld"] and len(rows) == 12
+    assert 0.001 < rows[0]["seconds_per_epoch"] < 0.02 and rows[0]["times_libmf"] == 1
+    for row in rows:
+        ratio = rows[0 if row["factors"] == 3 else 6]["seconds_per_epoch"]
+        assert row["times_libmf"] == pytest.approx(ratio / row["seconds_per_epoch"])
+    smurff, myfm = found["gibbs"]["rows"]
+    assert (smurff["peer"], smurff["prior"], smurff["peer_seconds"]) == ("smurff", "wishart", 0.25)
+    assert (myfm["peer"], myfm["prior"]) == ("myfm", "gamma")
+    assert 0.003 <= myfm["peer_seconds"] < 0.05
+    printed = capsys.readouterr().out
+    assert files[1].read_text().strip() in printed.replace("\n\n\n", "\n\n")
+    assert "| LIBMF | 3 |" in printed and "tells nothing about its build" in printed
+
+
+def test_sections_without_peers_say_so(small, capsys):
+    from benchmarks.scale import main
+
+    assert main(["--scale", "0.001", "--repeats", "1", "--only", "gibbs"]) == 0
+    printed = capsys.readouterr().out
+    assert "SMURFF is left out: no environment" in printed and "| SMURFF | - | - |" in printed
+
+
+def test_a_peer_that_ends_spoils_its_section_alone(small, fake_peers, tmp_path, capsys):
+    from benchmarks.scale import main
+
+    (tmp_path / "peers/myfm.py").write_text("raise OSError('no room')")
+    out = tmp_path / "scale.json"
+    options = ["--peers", fake_peers, "--scale", "0.001", "--repeats", "1", "--json", str(out)]
+    assert main([*options, "--only", "gibbs", "threads"]) == 1
+    found = json.loads(out.read_text())
+    assert found["gibbs"] == {"problem": "myFM ended: OSError: no room"}
+    assert len(found["threads"]["rows"]) == 4
+
+
+def test_a_peer_that_hangs_is_begun_again(fake_peers, tmp_path, monkeypatch, at_root):
+    from benchmarks import scale_peers
+
+    hanging = """
+        import os, time
+
+        class mf:
+            class MF:
+                def __init__(self, nr_iters, **options): ...
+
+                def fit(self, ratings):
+                    if not os.path.exists("{0}"):
+                        open("{0}", "w").close()
+                        time.sleep(60)
+        """
+    (tmp_path / "peers/libmf.py").write_text(textwrap.dedent(hanging.format(tmp_path / "once")))
+    with scale_peers.shared_data("ml-10m", 0.0005) as (_, data):
+        peer = scale_peers.Peer(Path(fake_peers), "libmf", data, 3)
+        monkeypatch.setattr(scale_peers, "LONGEST", 1.0)
+        first = peer._process.pid
+        assert peer.run(1) < 1 and peer._process.pid != first
+        peer.close()
+
+
+def test_growth_is_fitted_and_drawn(small, tmp_path, capsys):
+    from benchmarks.scale import main
+
+    json_file, figure = tmp_path / "scale.json", tmp_path / "scale.png"
+    options = ["--scale", "0.001", "--repeats", "1", "--only", "linear", "--json", str(json_file)]
+    assert main([*options, "--figure", str(figure)]) == 0
+    found = json.loads(json_file.read_text())["linear"]
+    sizes = [(row["ratings"], row["factors"]) for row in found["rows"]]
+    assert sizes == [(1000, 30), (10000, 30), (10000, 3), (10000, 6)]
+    assert set(found["exponents"]) == {"sgd", "sgld", "gibbs-4"}
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert "| exponent of D |" in capsys.readouterr().out
+
+
+def test_an_exponent_is_a_slope_of_logarithms(at_root):
+    from benchmarks.scale_speed import exponent
+
+    rows = [{"ratings": n, "sgd": 3 * n**1.5} for n in (1, 10, 70)]
+    assert exponent(rows, "sgd", "ratings") == pytest.approx(1.5)
+
+
+FILES = ("train.parquet", "test.parquet", "truth.npz")
+
+
+def test_files_of_a_large_set_are_made_once(at_root, tmp_path):
+    from benchmarks import scale_large
+    from benchmarks.scale import main
+
+    out = tmp_path / "scale.json"
+    quick = "--fit-options=--epochs 6 --burn-in 2 --chains 1"
+    options = ["--scale", "0.0001", "--folder", str(tmp_path), quick, "--json", str(out)]
+    assert main([*options, "--only", "netflix"]) == 0
+    found = json.loads(out.read_text())["netflix"]
+    assert found["fit"]["epochs"] == 6 and found["fit"]["peak_mb"] > 50
+    assert found["ratings"] + found["synth"]["held_out"] == found["synth"]["ratings"] == 10048
+    assert found["bound"]["truth"] <= found["bound"]["bound"] < found["fit"]["rmse"] * 1.2
+    made = (tmp_path / "netflix-0.0001/train.parquet").stat().st_mtime_ns
+    plan = scale_large.Plan(scale=0.0001, folder=tmp_path)
+    files = [tmp_path / "netflix-0.0001" / name for name in FILES]
+    assert scale_large._synth("netflix", plan, *files) == found["synth"]
+    assert scale_large._pack(files[0], files[0].with_name("packed")) == found["pack"]
+    assert files[0].stat().st_mtime_ns == made
+
+
+def test_a_child_is_measured_alone(at_root):
+    from benchmarks.child import measured
+
+    done = measured([sys.executable, "-c", "x = bytearray(150 << 20); print(len(x)); exit(3)"])
+    assert (done["status"], done["out"]) == (3, f"{150 << 20}\n")
+    assert 150 < done["peak_mb"] < 200
+    room = bytearray(400 << 20)  # ours, and no child's
+    assert measured([sys.executable, "-c", ""])["peak_mb"] < 100 < len(room)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--repeats", "0"], "--repeats"),
+        (["--scale", "2"], "--scale"),
+        (["--peers", "no-such-python"], "no-such-python"),
+        (["--only", "yahoo"], "--folder"),
+        (["--only", "sgd", "--figure", "a.png"], "linear"),
+        (["--figure", "a.svg"], ".png"),
+        (["--json", "no-such-folder/a.json"], "no-such-folder"),
+    ],
+)
+def test_bad_input_of_scale_is_one_sentence(options, said, capsys, at_root):
+    from benchmarks.scale import main
+
+    assert main(options) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1

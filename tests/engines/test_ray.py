@@ -1,0 +1,233 @@
+"""The engine `ray` on a cluster of this machine: two nodes, each a raylet with its own workers."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
+
+from benchmarks import faults_nodes
+
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
+from bayesmf.engines.base import Work
+from bayesmf.engines.local import Serial
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.errors import EngineError
+from bayesmf.kernels.csr import Origin
+from bayesmf.paper.experiments import Settings, spec
+from bayesmf.paper.runs import Links, perform
+from bayesmf.paper.studies import Source, load_study
+from bayesmf.worker.tasks import ErrorsTask
+from contract import draws_digest
+from problems import planted
+
+# After `faults_nodes`, which tells Ray to keep to the loopback before it is imported.
+pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+
+# Ray's own: of a variable that it will read otherwise one day, and of pipes that it leaves open.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+RATINGS = planted(300, 200, 6000)
+# Rows of seven columns: not whole vectors, and one vector as in most other tests.
+L, M, D = 300, 200, 6
+CASES = {
+    "DSGLD-S 3x3": (SGLD(grid=(3, 3), n_chains=3, epochs=6), {"tau": 4.0}),
+    "DSGLD-C 4x1": (SGLD(grid=(4, 1), n_chains=4, epochs=6), {"tau": 4.0}),
+    "default": (Auto(), {"target": "fast"}),
+    # Stripes of rare rows too, drawn exactly once an epoch.
+    "SGHMC 2x2": (SGHMC(grid=(2, 2), n_chains=2, epochs=4, exact_below=20), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Two nodes of two; at the end no process of theirs is left."""
+    with faults_nodes.nodes() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def address(nodes):
+    """Joined by this process once for all tests, which takes a second."""
+    import ray
+
+    ray.init(address=nodes.address, logging_level=40, log_to_driver=False)
+    yield nodes.address
+    ray.shutdown()
+
+
+def fit(case, engine):
+    sampler, more = CASES[case]
+    model = BayesianMF(D, sampler=sampler, prior="gamma", engine=engine, random_state=0, **more)
+    return model.fit(RATINGS)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed")
+    user, item, rating = RATINGS
+    lines = [f"{u},{i},{r}" for u, i, r in zip(user, item, np.round(rating), strict=True)]
+    (folder / "r.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    pack(folder / "r.csv", folder / "packed")
+    return folder / "packed"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "broken"),
+    [(SGLD(grid=(2, 2), epochs=3), False), (Gibbs(epochs=3, burn_in=1), True)],
+)
+def test_workers_read_packed_ratings_themselves(address, packed, sampler, broken, monkeypatch):
+    """A worker that cannot is sent its ratings, and that is told."""
+    here = BayesianMF(D, sampler=sampler, engine="serial", random_state=0).fit(packed)
+    if broken:
+        elsewhere = property(lambda self: Origin(str(packed.parent / "gone"), "0" * 64, ""))
+        monkeypatch.setattr(PackedRatings, "origin", elsewhere)
+    cluster = Cluster(address, n_workers=2)
+    there = BayesianMF(D, sampler=sampler, engine=cluster, random_state=0).fit(packed)
+    assert draws_digest(there) == draws_digest(here)
+    told = there.report_["engine"]
+    assert (told["ratings_bytes_sent"] > 0) == broken
+    assert all("could not load ratings itself" in fault for fault in told["faults"])
+    assert bool(told["faults"]) == broken
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bits_as_serial_and_threads(case, address):
+    serial, threads = fit(case, "serial"), fit(case, "threads")
+    n_workers = 4 if case == "DSGLD-S 3x3" else 2  # processes are what takes long
+    model = fit(case, Cluster(address, n_workers=n_workers))
+    assert draws_digest(model) == draws_digest(serial) == draws_digest(threads)
+    told = model.report_["engine"]
+    assert told["faults"] == [] and told["nodes"] == 2 and told["workers"] == n_workers
+    assert told["tasks"] == serial.report_["engine"]["tasks"]
+    assert all(0 <= share < 1 for share in told["idle"])
+    if case.startswith("DSGLD"):
+        # A round of all chains moves (L + M)(D + 1) numbers a chain, or with columns L + S M of
+        # all S chains, each way.
+        S = 3 if case == "DSGLD-S 3x3" else 4
+        numbers = (L + M if S == 3 else L + S * M) * (D + 1)
+        for moved in (told["bytes_sent"], told["bytes_received"]):
+            assert moved / told["tasks"] * S == pytest.approx(4 * numbers, rel=0.05)
+
+
+def test_experiments_of_the_paper(address, tmp_path):
+    """On a cluster the clock is a real one, and the errors are those of the simulated one."""
+    source = Source("synthetic", "ml-100k", 0.05)
+    study = load_study(source, tmp_path)
+    curves = []
+    for links in (Links(address=address), Links()):
+        settings = Settings(source, tmp_path, "paper", epochs=2, workers=4, links=links)
+        one = spec(settings, study, "DSGLD-S", 2)
+        record = perform(one, study, tmp_path / "runs")
+        assert record["failed"] is None and record["engine"]["workers"] == 4
+        names = ("chain", "epoch", "train_rmse")
+        curves.append(sorted(zip(*(record["trace"][name] for name in names), strict=True)))
+    assert curves[0] == curves[1] and len(curves[0]) >= 4
+
+
+def engine_of(cluster):
+    from bayesmf.engines.ray.engine import Ray
+
+    return Ray(cluster)
+
+
+def held_blocks():
+    """What an engine is started with, of a small run."""
+
+    class Stop(Exception):
+        pass
+
+    class Catch(Serial):
+        def start(self, work):
+            self.work = work
+            raise Stop
+
+    engine = Catch()
+    with pytest.raises(Stop):
+        fit("DSGLD-S 3x3", engine)
+    return engine.work
+
+
+def test_what_a_task_raises_is_raised_here(address):
+    engine = engine_of(Cluster(address, n_workers=1))
+    work = held_blocks()
+    engine.start(Work(work.held[:1], [[0]], rehearsal=work.rehearsal))
+    try:
+        handle = engine.submit(ErrorsTask(0, 0, None, None, D))
+        assert engine.wait([handle]) == {handle}
+        with pytest.raises(AttributeError, match="shape"):
+            handle.result()
+    finally:
+        engine.close()
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
+    """Tries are counted: the run ends, soon, with a sentence."""
+    from bayesmf.engines.ray import engine as module
+
+    class Doomed(module.Worker):
+        def run(self, task, number, shared):
+            os.kill(os.getpid(), 9)
+
+    monkeypatch.setattr(module, "Worker", Doomed)
+    begin = time.monotonic()
+    with pytest.raises(EngineError, match=r"block \d+ was lost with its worker 2 times.*--resume"):
+        fit("DSGLD-C 4x1", Cluster(address, n_workers=1, retries=1))
+    assert time.monotonic() - begin < 30
+
+
+def test_nobody_comes(address):
+    cluster = Cluster(address, n_workers=2, resources={"nowhere": 1}, start_timeout=1)
+    with pytest.raises(EngineError, match="no worker came within 1 s"):
+        fit("DSGLD-C 4x1", cluster)
+    with pytest.raises(InputError, match="no room for a worker, which needs 1 CPU, 1 nowhere"):
+        fit("DSGLD-C 4x1", Cluster(address, resources={"nowhere": 1}))
+
+
+def program(text):
+    """Run a program in a process of its own; the lines that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_an_address_where_nobody_answers_is_one_sentence():
+    (line,) = program("""
+from bayesmf import BayesianMF, InputError, Synthetic
+from bayesmf.engines.ray.cluster import Cluster
+try:
+    BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300, seed=0).ratings())
+except InputError as error:
+    print(error)
+""")
+    assert "no Ray cluster answers at '127.0.0.1:9'" in line
+
+
+def test_a_cluster_of_its_own_is_ended_with_the_run():
+    """By name alone, whatever clusters run here; no process is left."""
+    lines = program("""
+import os
+from bayesmf import BayesianMF, Gibbs, Synthetic
+from benchmarks.faults_nodes import alive, descendants, wait_for
+seen = set()
+def watch(event):
+    seen.update(descendants(os.getpid()))
+model = BayesianMF(
+    2, sampler=Gibbs(epochs=3), engine="ray", n_workers=1, callbacks=[watch], random_state=0
+).fit(Synthetic(30, 20, 300, seed=0).ratings())
+print(model.report_["engine"]["name"], model.report_["engine"]["nodes"], len(seen) > 3)
+wait_for(lambda: not any(map(alive, seen)), 10)
+print(*filter(alive, seen), *descendants(os.getpid()))
+""")
+    assert lines == ["ray 1 True", ""]

@@ -1,0 +1,394 @@
+"""Virtual clocks: times by hand, bytes by the paper's formulas, and the same bits as without."""
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError
+from bayesmf.chains.callbacks import History
+from bayesmf.chains.chain import Settings
+from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.engines import simulated
+from bayesmf.engines.base import Work
+from bayesmf.engines.ledger import payload
+from bayesmf.engines.local import Serial
+from bayesmf.engines.placement import spread, weight
+from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
+from bayesmf.model.priors import GammaPrior
+from bayesmf.samplers.clocks import SGHMC
+from bayesmf.server.run import drive, run
+from problems import planted, random_data
+
+DATA = random_data(40, 30, 500)
+
+
+def _settings(sampler, data=DATA, **more):
+    base = Settings(sampler.resolve(data_shape(data)), GammaPrior(), 2, None, 0, 50)
+    return replace(base, **more)
+
+
+# -- times by hand ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task of so many ratings whose message and answer have so many bytes."""
+
+    place: int
+    count: int
+    out: np.ndarray
+    back: int
+    chain: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    count: int
+    rows: np.ndarray
+
+
+def job(place, count, out=0, back=0, chain=0):
+    return Job(place, count, np.zeros(out, np.uint8), back, chain)
+
+
+@pytest.fixture
+def engine_of(monkeypatch):
+    """An engine of 100 ratings a second for places with one worker each, as far as there are."""
+
+    def run_task(held, task):
+        return Answer(task.count, np.zeros(task.back, np.uint8))
+
+    monkeypatch.setattr(simulated, "run_task", run_task)
+
+    def make(n_workers, n_places, latency=0.0, bandwidth=math.inf, handling=(), **options):
+        network = Network(latency, bandwidth, *handling)
+        engine = Simulated(n_workers, network, **{"rate": 100, **options})
+        engine.start(Work([range(1)] * n_places, [range(n_places)]))
+        return engine
+
+    return make
+
+
+def _arrivals(engine, jobs):
+    """When the result of each job is back."""
+    flights = [engine.submit(one) for one in jobs]
+    left, times = set(flights), {}
+    while left:
+        done = engine.wait(left)
+        times |= dict.fromkeys(done, engine.seconds())
+        left -= done
+    return pytest.approx([times[flight] for flight in flights], rel=1e-12)
+
+
+def test_one_worker_does_one_task_after_the_other(engine_of):
+    engine = engine_of(1, 1)
+    assert _arrivals(engine, [job(0, 50), job(0, 200)]) == [0.5, 2.5]
+    assert _arrivals(engine, [job(0, 50)]) == [3.0]
+    assert engine.report()["idle"] == [0.0]
+
+
+def test_two_workers_side_by_side(engine_of):
+    engine = engine_of(2, 2)
+    assert _arrivals(engine, [job(0, 50), job(1, 200)]) == [0.5, 2.0]
+    told = engine.report()
+    assert told["seconds"] == 2.0
+    assert told["idle"] == [0.75, 0.0]
+    assert told["busy_seconds"] == [0.5, 2.0]
+    assert told["server_seconds"] == 0.0
+
+
+def test_latency_is_paid_twice_and_overlaps(engine_of):
+    engine = engine_of(2, 2, latency=1.0)
+    assert _arrivals(engine, [job(0, 50), job(1, 50)]) == [2.5, 2.5]
+    assert engine.report()["idle"] == [0.8, 0.8]
+
+
+def test_the_link_sends_and_receives_one_message_after_another(engine_of):
+    """Out: until 1 and 2. Done at 1.5 and 2.5. In: 1.5 to 4.5, and behind it to 7.5."""
+    engine = engine_of(2, 2, bandwidth=1000)
+    jobs = [job(0, 50, 1000, 3000), job(1, 50, 1000, 3000)]
+    assert _arrivals(engine, jobs) == [4.5, 7.5]
+    told = engine.report()
+    assert told["link_seconds"] == {"sending": 2.0, "receiving": 6.0}
+    assert (told["bytes_sent"], told["bytes_received"]) == (2000, 6000)
+
+
+def test_results_come_back_in_the_order_in_which_they_are_done(engine_of):
+    """The second is sent later and done earlier: its answer takes the link from 1.1 to 2.1."""
+    engine = engine_of(2, 2, latency=0.5, bandwidth=1000)
+    jobs = [job(0, 200, 50, 1000), job(1, 50, 50, 1000)]
+    assert _arrivals(engine, jobs) == [0.05 + 0.5 + 2.0 + 1.0 + 0.5, 0.1 + 0.5 + 0.5 + 1.0 + 0.5]
+
+
+def test_a_task_sent_after_a_wait_may_overtake_one_under_way(engine_of):
+    engine = engine_of(3, 3, latency=0.25)
+    slow, quick = engine.submit(job(0, 1000)), engine.submit(job(1, 100))
+    assert engine.wait([slow, quick]) == {quick}
+    assert engine.seconds() == 1.5
+    late = engine.submit(job(2, 100))
+    assert engine.wait([slow, late]) == {late}
+    assert engine.seconds() == 3.0
+    assert engine.wait([slow]) == {slow}
+    assert engine.seconds() == 10.5
+    assert engine.wait([slow, quick]) == {slow, quick}  # known: no time passes
+    assert engine.seconds() == 10.5
+
+
+def test_a_wait_for_some_lets_others_come_in(engine_of):
+    engine = engine_of(2, 2)
+    slow, quick = engine.submit(job(0, 200)), engine.submit(job(1, 100))
+    assert engine.wait([slow]) == {slow}
+    assert engine.wait([quick]) == {quick}
+    assert engine.seconds() == 2.0
+    assert engine.wait([]) == set()
+
+
+def test_two_chains_share_a_worker(engine_of):
+    """Chains of two rounds of a second each: on one worker they alternate, 4 seconds in all."""
+
+    def chain(number, place):
+        for _ in range(2):
+            yield [job(place, 100, chain=number)]
+            ends.append((number, engine.seconds()))
+
+    ends, engine = [], engine_of(1, 2)
+    drive([chain(0, 0), chain(1, 1)], engine)
+    assert ends == [(0, 1.0), (1, 2.0), (0, 3.0), (1, 4.0)]
+    ends, engine = [], engine_of(2, 2)
+    drive([chain(0, 0), chain(1, 1)], engine)
+    assert ends == [(0, 1.0), (1, 1.0), (0, 2.0), (1, 2.0)]
+
+
+def test_sending_overlaps_with_the_work_of_others(engine_of):
+    """Three messages of a second each to workers that need ten: 11, 12, 13 and not 33."""
+    engine = engine_of(3, 3, bandwidth=100)
+    assert _arrivals(engine, [job(w, 1000, out=100) for w in range(3)]) == [11.0, 12.0, 13.0]
+
+
+def test_messages_take_the_worker_time_too(engine_of):
+    """A quarter of a second each, and one for 1000 bytes in and out; that is not the work."""
+    engine = engine_of(1, 1, handling=(0.25, 1000.0))
+    assert _arrivals(engine, [job(0, 50, 400, 600), job(0, 50)]) == [1.75, 2.5]
+    told = engine.report()
+    assert told["busy_seconds"] == [1.0]
+    assert told["idle"] == pytest.approx([0.6])
+
+
+def test_workers_of_one_machine_are_slower(engine_of):
+    assert _arrivals(engine_of(1, 1, contention=1.5), [job(0, 100)]) == [1.5]
+
+
+def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(simulated.time, "thread_time", lambda: clock[0])
+
+    def run_task(held, task):
+        clock[0] += 5.0
+        return Answer(task.count, np.zeros(0))
+
+    engine = engine_of(2, 2, rate=None)
+    monkeypatch.setattr(simulated, "run_task", run_task)
+    clock[0] += 1.0  # the server's
+    flights = [engine.submit(job(0, 1))]
+    clock[0] += 0.25
+    flights.append(engine.submit(job(1, 1)))
+    assert engine.seconds() == 1.25
+    assert engine.wait(flights) == {flights[0]}
+    assert engine.seconds() == 6.0
+    clock[0] += 2.0  # the second comes in meanwhile
+    assert engine.wait(flights[1:]) == {flights[1]}
+    assert engine.seconds() == 8.0
+    told = engine.report()
+    assert told["server_seconds"] == 3.25
+    assert told["busy_seconds"] == [5.0, 5.0]
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [SGLD(grid=(3, 3), n_chains=3, epochs=4), SGLD(grid=(4, 1), n_chains=4, epochs=3), Gibbs(),
+     SGHMC(grid=(2, 2), n_chains=2, epochs=3)],
+)  # fmt: skip
+def test_the_same_bits_as_serial(sampler):
+    def bits(engine):
+        draws = run(DATA, _settings(sampler), engine).draws
+        return [a.tobytes() for a in (draws.users, draws.items, draws.tau, draws.user_Lambda)]
+
+    engines = (
+        Simulated(9),
+        Simulated(1, SHARED_MEMORY, rate=1e6),
+        Simulated(4, Network(0.1, 1e5), rate=1e4),
+    )
+    reference = bits(Serial())
+    for engine in engines:
+        assert bits(engine) == reference
+
+
+def test_one_engine_serves_one_run_after_another():
+    engine, settings = Simulated(4, rate=1e6), _settings(SGLD(grid=(2, 2), epochs=3))
+    first, second = (run(DATA, settings, engine).engine for _ in range(2))
+    assert first == second
+    assert first["seconds"] > 0
+
+
+def test_a_thousand_workers():
+    data = random_data(1000, 40, 3000)
+    sampler = SGLD(grid=(1000, 1), n_chains=1000, epochs=0.003, burn_in=0, step_size=1e-9)
+    settings = _settings(sampler, data, tau=1.0, max_draws=1000)
+    told = run(data, settings, Simulated(1000, rate=1e6)).engine
+    assert told["tasks"] == 3000
+    assert len(told["busy_seconds"]) == 1000
+    assert told["seconds"] > 3 * 2 * 0.5e-3
+
+
+def test_events_and_limits_follow_the_virtual_clock():
+    user, item, value = planted()
+    history = History()
+    engine = Simulated(1, Network(latency=100.0), rate=1e6)
+    model = BayesianMF(
+        3, sampler=SGLD(epochs=50, burn_in=1), tau=1.0, engine=engine, callbacks=[history],
+        max_seconds=1000, random_state=0,
+    )  # fmt: skip
+    model.fit((user, item, value))
+    assert [round(event["seconds"]) for event in history.events] == [200, 400, 600, 800, 1000]
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+L, M, D = 24, 18, 2
+FULL = random_data(L, M, L * M)
+
+
+def _bytes(sampler, tau=1.0):
+    """Bytes sent and received by a run without what is no row: keys and precisions."""
+    settings = _settings(sampler, FULL, tau=tau)
+    told = run(FULL, settings, Simulated(6, rate=1e6)).engine
+    prior = GammaPrior().initial(D)
+    small = payload(prior) * 2 + 8
+    rounds = settings.sampler.rounds(data_shape(FULL)) * settings.sampler.n_chains
+    per_round = min(settings.sampler.grid.rows, settings.sampler.grid.cols)
+    return told["bytes_sent"] - rounds * per_round * small, told["bytes_received"], rounds
+
+
+@pytest.mark.parametrize("S", [1, 2, 3, 6])
+def test_bytes_of_the_square_split(S):
+    """(L + M)(D + 1) numbers each way in a chain's round, however many workers."""
+    sent, received, rounds = _bytes(SGLD(grid=(S, S), epochs=4))
+    assert rounds == 4 * S
+    assert sent == received == rounds * (L + M) * (D + 1) * 4
+
+
+@pytest.mark.parametrize("S", [1, 2, 3, 6])
+def test_bytes_of_the_column_split(S):
+    """(L + S M)(D + 1) numbers each way in a round of all S chains."""
+    sent, received, rounds = _bytes(SGLD(grid=(S, 1), n_chains=S, epochs=4))
+    assert rounds == 4 * S * S
+    assert sent == received == rounds // S * (L + S * M) * (D + 1) * 4
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (3, 3), (6, 1), (2, 3)])
+def test_bytes_of_the_pass_for_tau(grid):
+    """Each block gets its rows, R x C of them (C L + R M)(D + 1) numbers; sums come back."""
+    rows, cols = grid
+    fixed = _bytes(SGLD(grid=grid, epochs=4))
+    drawn = _bytes(SGLD(grid=grid, epochs=4), tau=None)
+    assert drawn[0] - fixed[0] == 4 * (cols * L + rows * M) * (D + 1) * 4
+    assert drawn[1] == fixed[1]
+
+
+def test_the_other_side_travels_once_to_each_worker():
+    """Gibbs: all tasks of a phase are given the same rows."""
+    settings = _settings(Gibbs(epochs=3, burn_in=0, n_stripes=6), FULL, tau=1.0)
+    one, two, many = (
+        run(FULL, settings, Simulated(n, rate=1e6)).engine["bytes_sent"] for n in (1, 2, 60)
+    )
+    # With a bias apart and a row of zeros at the end; rows are padded to 8 numbers.
+    other = 3 * 4 * (8 + 1) * (L + 1 + M + 1)
+    assert two - one == other
+    assert many - one == 5 * other
+
+
+def test_ratings_that_a_worker_can_reach_are_not_sent():
+    rounds = make_rounds(FULL, SGLD(grid=(2, 1)).resolve(data_shape(FULL)), 0)
+    engine = Simulated(2, rate=1e6)
+    engine.start(Work(rounds.held, rounds.together))
+    every = engine.report()["ratings_bytes_sent"]
+    assert every == payload(rounds.held[0]) + payload(rounds.held[1]) > 5 * L * M
+    engine.start(Work(rounds.held, rounds.together, recipes=[object(), None]))
+    assert engine.report()["ratings_bytes_sent"] == payload(rounds.held[1])
+
+
+def test_the_benchmark_draws_its_curves(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
+    from benchmarks.scaling import main
+
+    small = ["--curves", "--scale", "0.001", "--factors", "4", "--rate", "1e6"]
+    assert main([*small, "--workers", "1", "4", "--out", str(tmp_path)]) == 0
+    assert "| DSGLD-C | 4x1 | 4 | 4 | 10 |" in capsys.readouterr().out
+    with (tmp_path / "scaling.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 3 * 2
+    for row in rows:  # keys and precisions travel besides
+        sent, rows_alone = float(row["bytes_per_round"]), float(row["bytes_by_formula"])
+        assert rows_alone < sent < rows_alone + 16 * 200
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*small, "--workers", "3"]) == 2
+    assert "squares" in capsys.readouterr().err
+
+
+# -- who holds what --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 7, 9])
+@pytest.mark.parametrize(
+    "sampler", [SGLD(grid=(3, 3)), SGLD(grid=(4, 1)), SGLD(grid=(2, 3)), Gibbs(n_stripes=6),
+                SGHMC(grid=(3, 3))],
+)  # fmt: skip
+def test_places_that_run_together_are_spread(sampler, n_workers):
+    data = random_data(120, 90, 4000)
+    rounds = make_rounds(data, sampler.resolve(data_shape(data)), 0)
+    work = Work(rounds.held, rounds.together)
+    owner = spread(work, n_workers)
+    assert owner == spread(work, n_workers)
+    for places in work.together:
+        counts = np.bincount([owner[p] for p in places], minlength=n_workers)
+        assert counts.max() - counts.min() <= 1
+    sizes = [weight(held) for held in work.held]
+    loads = np.bincount(owner, sizes, minlength=n_workers)
+    assert loads.sum() == sum(sizes)
+    assert loads.max() - loads.min() <= 1.01 * max(sizes)
+
+
+def test_a_place_of_two_lists_counts_in_both():
+    held = [range(n) for n in (5, 9, 1, 7, 3)]
+    assert spread(Work(held, [[0, 1], [1, 2]]), 2) == [1, 0, 1, 1, 0]
+    assert spread(Work(held, []), 1) == [0] * 5
+
+
+# -- what cannot be meant --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Simulated(0), "n_workers"),
+        (lambda: Simulated(2, rate=0), "rate"),
+        (lambda: Simulated(2, contention=-1), "contention"),
+        (lambda: Network(latency=-1), "latency"),
+        (lambda: Network(latency=math.nan), "latency"),
+        (lambda: Network(bandwidth=0), "bandwidth"),
+        (lambda: Network(bandwidth=math.nan), "bandwidth"),
+        (lambda: Network(overhead=math.inf), "overhead"),
+        (lambda: Network(copying=0), "copying"),
+    ],
+)
+def test_settings_are_checked(make, words):
+    with pytest.raises(InputError, match=words):
+        make()

@@ -1,0 +1,96 @@
+"""Rows to draw, with what plain float64 arithmetic makes of them."""
+
+import numpy as np
+
+from bayesmf.blocks.stripes import Stripe
+from bayesmf.kernels.gather import regressors
+from bayesmf.kernels.keys import fill_normals, make_key, stream_word
+from bayesmf.kernels.whole_rows import DUAL_SHARE
+from bayesmf.worker.row_draws import draw_rows
+
+KEY, PLACE = make_key(2), (5, stream_word(2, 0))
+WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)
+
+
+class Case:
+    """Rows with the given numbers of ratings, a prior, and what `draw_rows` makes of them."""
+
+    def __init__(self, width, counts, bias=True, full=False, tau=1.7, scale=1.0, seed=0):
+        rng = np.random.default_rng(seed)
+        self.width, self.D, self.tau, self.full = width, width - bias, tau, full
+        self.other = rng.normal(size=(300, width)).astype(np.float32)
+        self.starts = np.concatenate([[0], np.cumsum(counts)])
+        n = self.starts[-1]
+        self.index = rng.integers(300, size=n).astype(np.int32)
+        self.value = (rng.normal(size=n) * (1 + width**0.5)).astype(np.float32)
+        self.numbers = rng.permutation(10 * len(counts))[: len(counts)].astype(np.int32)
+        self.mu = rng.normal(size=width)
+        root = rng.normal(size=(width, width)) / width**0.5
+        diagonal = np.diag(rng.uniform(1, 3, width))
+        self.Lambda = scale * (root @ root.T + np.eye(width) if full else diagonal)
+
+    def draw(self, rows=None, want_means=True, place=PLACE, relax=0.0, old=np.nan, joint=None):
+        """(draws, means, sse) of some rows, in the order given."""
+        rows = np.arange(len(self.numbers)) if rows is None else np.asarray(rows, int)
+        spans = [np.arange(self.starts[k], self.starts[k + 1]) for k in rows]
+        take = np.concatenate([*spans, np.zeros(0, int)]).astype(int)
+        starts = np.concatenate([[0], np.cumsum([len(span) for span in spans])])
+        out = np.full((len(rows), self.width), np.nan, np.float32)
+        out[:] = old
+        means = np.full((len(rows) * want_means, self.width), np.nan, np.float32)
+        Lambda = self.Lambda if self.full else np.diag(self.Lambda).copy()
+        stripe = Stripe(
+            self.numbers[rows], starts, self.index[take], self.value[take], np.zeros(1, np.float32)
+        )
+        sse = draw_rows(
+            out, means, stripe, regressors(self.other, self.D), self.mu, Lambda, self.tau, self.D,
+            relax, joint, place, KEY,
+        )  # fmt: skip
+        return out, means, sse
+
+    def regression(self, k):
+        """Regressors and targets of a row, in float64."""
+        span = slice(self.starts[k], self.starts[k + 1])
+        X, t = self.other[self.index[span]].astype(float), self.value[span].astype(float)
+        if self.width > self.D:
+            t = (self.value[span] - self.other[self.index[span], self.D]).astype(float)
+            X[:, self.D] = 1
+        return X, t
+
+    def posterior(self, k):
+        """Mean and precision matrix of a row."""
+        X, t = self.regression(k)
+        precision = self.Lambda + self.tau * X.T @ X
+        # Around mu: with few ratings a solve for the mean itself would lose digits.
+        return self.mu + np.linalg.solve(precision, self.tau * X.T @ (t - X @ self.mu)), precision
+
+    def is_dual(self, k):
+        return not self.full and self.starts[k + 1] - self.starts[k] <= int(DUAL_SHARE * self.width)
+
+    def expected_draw(self, k):
+        """The draw that the row's random numbers give."""
+        X, t = self.regression(k)
+        n_normals = self.width + len(t) * self.is_dual(k)
+        z = np.zeros(n_normals + 3, np.float32)
+        quads = (n_normals + 3) // 4
+        fill_normals(z, quads, self.numbers[k], PLACE[0], PLACE[1], KEY[0], KEY[1])
+        mean, precision = self.posterior(k)
+        if not self.is_dual(k):
+            return mean + np.linalg.solve(np.linalg.cholesky(precision).T, z[: self.width])
+        covariance = np.linalg.inv(self.Lambda)
+        x0 = self.mu + np.sqrt(np.diag(covariance)) * z[: self.width]
+        e = z[self.width : n_normals] / self.tau**0.5
+        S = X @ covariance @ X.T + np.eye(len(t)) / self.tau
+        return x0 + covariance @ X.T @ np.linalg.solve(S, t - X @ x0 - e)
+
+    def squared_errors(self, out):
+        total = 0.0
+        for k in range(len(out)):
+            X, t = self.regression(k)
+            total += np.sum((t - X @ out[k].astype(float)) ** 2)
+        return total
+
+
+def distance(a, b):
+    """Relative, but for a mean that happens to be near zero."""
+    return np.linalg.norm(a - b) / max(np.linalg.norm(b), 0.1)

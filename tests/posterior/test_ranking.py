@@ -1,0 +1,282 @@
+"""Many users at once are told what each would be told alone; so are many pairs."""
+
+import dataclasses
+import json
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import naive
+from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
+from bayesmf.kernels.mixture import mixture_moments
+from bayesmf.kernels.predict import select_top
+from bayesmf.posterior import moments, ranking
+from bayesmf.posterior.posterior import POLICIES
+from bayesmf.posterior.ranking import Question, Ranker, draw_picks, rank_users
+from bayesmf.system.threads import Pool, parts
+from posteriors import random_posterior
+from problems import planted
+
+SAMPLERS = {
+    "means": {"sampler": Gibbs(epochs=12, burn_in=4)},
+    "no bias": {"sampler": Gibbs(epochs=12, burn_in=4), "prior": "wishart"},
+    "no means": {"sampler": SGLD(epochs=12, burn_in=4)},
+}
+
+
+@pytest.fixture(scope="module", params=list(SAMPLERS))
+def model(request):
+    data = planted(n_users=40, n_items=30, n_ratings=600)
+    return BayesianMF(3, random_state=0, **SAMPLERS[request.param]).fit(data)
+
+
+# -- pairs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("means", [True, False])
+def test_streamed_moments_are_those_of_the_components(means, monkeypatch):
+    """Chunks of a few hundred pairs, seen, rated and unseen ones, in any order."""
+    monkeypatch.setattr(moments, "PAIRS", 1 << 10)
+    monkeypatch.setattr(moments, "FEWEST", 1 << 7)
+    posterior = random_posterior(means=means)
+    rng = np.random.default_rng(1)
+    user, item = rng.integers(-1, 50, 5000), rng.integers(-1, 70, 5000)
+    assert posterior.seen.rated(user, item).sum() > 100
+    (chunk,) = posterior.chunks(user, item)
+    mean, variance = mixture_moments(chunk.mu, chunk.var)
+    for threads in (1, 3, None):
+        found = posterior.mean_std(user, item, threads)
+        np.testing.assert_allclose(found[0], mean, atol=2e-5)
+        np.testing.assert_allclose(found[1], np.sqrt(variance), rtol=2e-6)
+
+
+def test_a_pair_is_told_the_same_bits_in_any_company(monkeypatch):
+    posterior = random_posterior()
+    rng = np.random.default_rng(1)
+    user, item = rng.integers(-1, 50, 3000), rng.integers(-1, 70, 3000)
+    whole = np.array([*posterior.mean_std(user, item, 1), *posterior.interval(user, item, 0.8, 1)])
+    monkeypatch.setattr(moments, "FEWEST", 1 << 5)
+    for threads in (2, 5):
+        again = (*posterior.mean_std(user, item, threads),
+                 *posterior.interval(user, item, 0.8, threads))  # fmt: skip
+        assert np.array_equal(whole, again)
+    for k in range(20):
+        one = user[k : k + 1], item[k : k + 1]
+        assert np.array_equal(np.ravel([*posterior.mean_std(*one)]), whole[:2, k])
+
+
+def test_large_offsets_do_not_cancel():
+    """Draws that agree to six digits: the spread is what they differ by, not rounding."""
+    posterior = random_posterior(means=False)
+    draws = posterior.draws
+    draws.users[:, :, 0], draws.items[:, :, 0] = 30.0, 30.0
+    draws.users[:, :, 1:], draws.items[:, :, 1:] = draws.users[:1, :, 1:], draws.items[:1, :, 1:]
+    draws.users[:, :, -1] += np.linspace(0, 0.01, 6, dtype=np.float32)[:, None]
+    sharp = dataclasses.replace(draws, tau=np.full(6, 1e12))
+    _, std = dataclasses.replace(posterior, draws=sharp).mean_std(np.arange(50), np.arange(50))
+    assert np.allclose(std, 1.5 * np.linspace(0, 0.01, 6).std(), rtol=0.02)
+
+
+def test_no_pairs_at_all():
+    nothing = np.empty(0, np.int64)
+    mean, std = random_posterior().mean_std(nothing, nothing)
+    assert len(mean) == len(std) == 0
+
+
+def test_errors_come_out_of_threads():
+    def fail(part):
+        if part.start == 20:
+            raise ValueError("part 20")
+
+    with Pool(2) as pool, pytest.raises(ValueError, match="part 20"):
+        pool.each(fail, parts(50, 10))
+    assert [(p.start, p.stop) for p in parts(5, 2)] == [(0, 2), (2, 4), (4, 5)]
+
+
+# -- selection ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 3, 10, 99, 100])
+@pytest.mark.parametrize("ties", [False, True])
+def test_select_top_is_a_sort(n, ties):
+    rng = np.random.default_rng(n)
+    scores = rng.normal(size=(40, 100)).astype(np.float32)
+    if ties:
+        scores = np.round(scores)
+    scores[rng.random(scores.shape) < 0.3] = -np.inf
+    scores[0] = -np.inf
+    scores[1] = np.arange(100)
+    out = np.empty((40, n), np.int64)
+    select_top(scores, np.empty(n, np.float32), out)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    order[np.take_along_axis(scores, order, 1) == -np.inf] = -1
+    assert np.array_equal(out, order[:, :n])
+
+
+# -- users ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exclude_seen", [True, False])
+@pytest.mark.parametrize("policy", ["mean", "ucb"])
+def test_many_users_are_told_what_each_is(model, policy, exclude_seen):
+    users = [*model.user_ids_.ids.tolist(), -7]  # the last one is unknown
+    options = {"policy": policy, "exclude_seen": exclude_seen, "level": 0.8}
+    found = model.recommend_many(users, 12, **options)
+    assert found.items.shape == found.mean.shape == (41, 12)
+    for k, user in enumerate(users):
+        alone = model.recommend(user, 12, **options)
+        n = found.counts[k]
+        assert n == len(alone) == found.filled[k].sum()
+        assert found.items[k, :n].tolist() == [r.item for r in alone]
+        for name in ("mean", "std", "low", "high"):
+            expected = [getattr(r, name) for r in alone]
+            assert np.allclose(getattr(found, name)[k, :n], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize("exclude_seen", [True, False])
+def test_blocks_and_stacks_score_as_single_users(policy, means, exclude_seen, monkeypatch):
+    """Blocks of 8 users, products of a few items: the scores of one user at a time, in order."""
+    monkeypatch.setattr(ranking, "BLOCK", 1)
+    monkeypatch.setattr(ranking, "SMALL", 8 * 6 * 8)
+    posterior = random_posterior(means=means)
+    users = np.array([*range(49, -1, -1), -1, -1, 3])
+    picks = np.random.default_rng(0).integers(6, size=len(users))
+    with Pool(2) as pool:
+        ranker = Ranker(posterior, Question(8, policy, exclude_seen, None), pool)
+        found = ranker.top(users, picks, 8)
+    for user, pick, items in zip(users, picks, found, strict=True):
+        score = naive.policy_scores(posterior, user, policy, pick)
+        if exclude_seen:
+            score[posterior.seen.of(user)] = -np.inf
+        assert items.tolist() == np.argsort(-score, kind="stable")[:8].tolist()
+
+
+def test_thompson_draws(model):
+    many = model.recommend_many(n=5, policy="thompson", random_state=3)
+    again = model.recommend_many(n=5, policy="thompson", random_state=3)
+    assert np.array_equal(many.items, again.items)
+    # A user's draw is its own: neither the company nor the order matters.
+    some = model.recommend_many(many.users[[9, 2]], 5, policy="thompson", random_state=3)
+    assert np.array_equal(some.items, many.items[[9, 2]])
+    other = model.recommend_many(n=5, policy="thompson", random_state=4)
+    assert not np.array_equal(many.items, other.items)
+    # Over seeds a user's first item is that of a draw at random: here all that the draws have.
+    posterior, firsts = model.posterior_, set()
+    for pick in range(len(posterior.draws)):
+        score = naive.policy_scores(posterior, 0, "thompson", pick)
+        score[posterior.seen.of(0)] = -np.inf
+        firsts.add(int(model.item_ids_[int(score.argmax())]))
+    user = [model.user_ids_[0]]
+    drawn = {
+        int(model.recommend_many(user, 1, policy="thompson", random_state=s).items[0, 0])
+        for s in range(80)
+    }
+    assert drawn == firsts
+
+
+def test_picks_are_uniform_and_of_each_user():
+    """Counts of 4 draws over 4,000 users: 5 standard deviations."""
+    users = np.r_[np.arange(4000), [-1] * 400]
+    picks = draw_picks(4, 4000, users, 0)
+    assert np.abs(np.bincount(picks[:4000], minlength=4) - 1000).max() < 5 * 28
+    assert np.abs(np.bincount(picks[4000:], minlength=4) - 100).max() < 5 * 9
+    assert np.array_equal(draw_picks(4, 4000, users[::-1][400:], 0), picks[:4000][::-1])
+
+
+def test_what_is_left_and_what_is_asked(model):
+    everything = model.recommend_many(n=1000)
+    assert everything.items.shape == (40, 30)
+    assert len(everything.users) == 40 and everything.low is None
+    rated = model.posterior_.seen.of_users(np.arange(40))
+    assert everything.counts.tolist() == (30 - rated).tolist()
+    assert np.all(everything.items[~everything.filled] == -1)
+    assert np.isnan(everything.std[~everything.filled]).all()
+    assert model.recommend_many(model.user_ids_[3], 2).items.shape == (1, 2)
+    assert model.recommend_many([], 2).items.shape == (0, 2)
+    counted = []
+    model.recommend_many(n=1, progress=counted.append)
+    assert sum(counted) == 40
+
+
+def test_strings_have_none_where_nothing_is_left():
+    data = (["a", "a", "b"], ["x", "y", "x"], [3.0, 4.0, 5.0])
+    found = BayesianMF(2, sampler=SGLD(epochs=4), random_state=0).fit(data).recommend_many(n=2)
+    assert found.users.tolist() == ["a", "b"]
+    assert found.items.tolist() == [[None, None], ["y", None]]
+    assert found.counts.tolist() == [0, 1]
+
+
+def test_refusals(model):
+    with pytest.raises(NotFittedError, match="fit"):
+        BayesianMF().recommend_many()
+    for options, words in (
+        ({"policy": "best"}, "policy 'best'"),
+        ({"n": 0}, "n must be"),
+        ({"level": 90}, "level"),
+        ({"random_state": -1}, "random_state"),
+    ):
+        with pytest.raises(InputError, match=words):
+            model.recommend_many(**options)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_users_x_items_array(policy):
+    """20,000 x 5,000 scores would be 400 MB."""
+    posterior = random_posterior(20_000, 5_000, 2, 2, 1000)
+    question = Question(3, policy, True, None)
+    users = np.arange(20_000)
+    picks = draw_picks(2, 20_000, users, 0)
+    rank_users(posterior, users[:10], question, picks[:10])  # compiled before memory is watched
+    tracemalloc.start()
+    rank_users(posterior, users, question, picks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+
+
+# -- the benchmark --------------------------------------------------------------------------------
+
+
+def test_the_benchmark_says_that_its_peer_is_missing(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
+    from benchmarks import answers
+
+    monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
+    options = ["--pairs", "1000", "--draws", "3", "--factors", "4", "--repeats", "1"]
+    monkeypatch.setattr(sys, "argv", ["answers", *options, "--shapes", "ml-1m"])
+    answers.main()
+    told = capsys.readouterr().out
+    assert "mean and std of 1,000 pairs" in told and "one draw, all items, 2 threads" in told
+    assert "implicit is left out: no environment was named" in told
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json", "--peers", "no-such-python"])
+    answers.main()
+    found = json.loads(capsys.readouterr().out)
+    assert "no-such-python" in found["missing"]
+    assert all(run["seconds"] > 0 for run in found["runs"].values())
+
+
+def test_the_benchmark_of_one_answer(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
+    from benchmarks import answers, latency
+
+    monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
+    monkeypatch.setattr(latency, "TIMES", 2)
+    monkeypatch.setattr(sys, "argv", ["answers", "--latency", "--draws", "3", "--factors", "4"])
+    answers.main()
+    told = capsys.readouterr().out
+    for words in (
+        "D = 4, 3 draws",
+        "load ",
+        "a user, mean",
+        "a user, ucb",
+        "unseen user, thompson",
+    ):
+        assert words in told
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json"])
+    answers.main()
+    assert all(ms > 0 for ms in json.loads(capsys.readouterr().out)["milliseconds"].values())

@@ -1,0 +1,295 @@
+"""One model under a name at every moment, whoever reads and writes; nothing left, nothing lost."""
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import bayesmf.model.draws
+from bayesmf import BayesianMF, Gibbs, InputError
+from bayesmf.storage import exchange, folders
+from bayesmf.storage.arrays import check_writable, read_folder, write_folder
+from bayesmf.storage.atomic import replacing
+from cli_tools import QUICK, run
+from problems import planted
+
+LEFT = ".bayesmf-1-0123456789ab"
+
+
+def arrays(k):
+    return {"x": np.full(1000, k), "y": np.full((30, 4), float(k))}
+
+
+def whole(folder):
+    """Which it is, if it is one: the numbers of one and the meta data of another are none."""
+    found, meta = read_folder(folder)
+    assert set(np.unique(found["x"])) == set(np.unique(found["y"])) == {meta["k"]}
+    return meta["k"]
+
+
+def test_a_reader_beside_writers(tmp_path, monkeypatch):
+    """Two processes' worth of writers, by threads; a reader sees the one or the other, always."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    folder = tmp_path / "model"
+    write_folder(folder, arrays(0), {"k": 0})
+    failures, done = [], threading.Event()
+
+    def write(first):
+        try:
+            for k in range(first, first + 120):
+                write_folder(folder, arrays(k), {"k": k})
+        except BaseException as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(first,)) for first in (0, 1000)]
+    watching = threading.Thread(target=lambda: [w.join() for w in writers] and done.set())
+    for thread in (*writers, watching):
+        thread.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(whole(folder))
+    assert not failures
+    assert len(seen) > 5
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_lock_that_somebody_keeps_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    code = (
+        "import fcntl, os, sys, time\n"
+        "handle = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "fcntl.flock(handle, fcntl.LOCK_EX)\n"
+        "print('locked', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"locked\n"
+        monkeypatch.setattr(exchange, "PATIENCE", 0.05)
+        write_folder(tmp_path / "model", arrays(0), {"k": 0})  # whole without a lock, too
+        (tmp_path / LEFT).mkdir()
+        write_folder(tmp_path / "model", arrays(1), {"k": 1})
+        with replacing(tmp_path / "a.txt") as file:
+            file.write(b"all")
+        assert whole(tmp_path / "model") == 1 and (tmp_path / LEFT).exists()
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    write_folder(tmp_path / "model", arrays(2), {"k": 2})
+    assert whole(tmp_path / "model") == 2 and not (tmp_path / LEFT).exists()
+
+
+@pytest.mark.parametrize("names", ["one", "two"])
+def test_what_killed_processes_left_is_swept_and_told(tmp_path, caplog, names):
+    for name in (LEFT, ".bayesmf-2-0123456789ab")[: 1 + (names == "two")]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.npy").write_bytes(b"half")
+    write_folder(tmp_path / "model", arrays(1), {"k": 1})
+    assert os.listdir(tmp_path) == ["model"]
+    told = "removed something unfinished" if names == "one" else "removed 2 unfinished things"
+    assert told in caplog.text
+
+
+def test_files_are_swept_too(tmp_path, caplog):
+    """And not that of somebody at work."""
+    (tmp_path / LEFT).write_bytes(b"half")
+    with replacing(tmp_path / "a.txt") as one:
+        assert not (tmp_path / LEFT).exists()
+        one.write(b"one")
+        with replacing(tmp_path / "b.txt") as other:
+            other.write(b"other")
+    assert (tmp_path / "a.txt").read_bytes() == b"one"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
+    assert caplog.text.count("removed something unfinished") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
+    with exchange.one_writer(tmp_path):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with exchange.one_writer(tmp_path) as alone:
+            assert alone
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_processes_write_files_side_by_side(tmp_path):
+    """Each is there when its writer says so, and none is told to be of a killed process."""
+    code = (
+        "import pathlib, sys; from bayesmf.storage.atomic import check_replaceable, replacing\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "for k in range(150):\n"
+        "    check_replaceable(path)\n"
+        "    with replacing(path) as file: _ = file.write(b'%d' % k)\n"
+        "    assert path.read_bytes() == b'%d' % k\n"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, tmp_path / name], stderr=subprocess.PIPE, text=True
+        )
+        for name in ("a", "b")
+    ]
+    assert [(p.communicate(timeout=60)[1], p.returncode) for p in started] == [("", 0)] * 2
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_nothing_is_removed_through_a_link(tmp_path, monkeypatch):
+    """Not even where a folder becomes one between a look at it and its removal."""
+    mine, left = tmp_path / "mine", tmp_path / LEFT
+    mine.mkdir()
+    left.mkdir()
+    for folder in (mine, left):
+        (folder / "x.npy").write_bytes(b"years")
+    real = folders.foreign_name
+
+    def swapped(*args):
+        found = real(*args)
+        left.rename(tmp_path / "away")
+        left.symlink_to(mine)
+        return found
+
+    monkeypatch.setattr(exchange, "foreign_name", swapped)
+    exchange.sweep(tmp_path)
+    assert (mine / "x.npy").read_bytes() == b"years"
+
+
+def test_a_private_model_stays_private(tmp_path):
+    folder = tmp_path / "model"
+    write_folder(folder, arrays(0), {"k": 0})
+    for path in (*folder.iterdir(), folder):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    write_folder(folder, arrays(1), {"k": 1})
+    assert whole(folder) == 1
+    assert {stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    """A reader waits for a moment without one; after a kill in it, a sentence says where it is."""
+    monkeypatch.setattr(exchange, "exchange", lambda one, other: False)
+    folder = tmp_path / "model"
+    write_folder(folder, arrays(0), {"k": 0})
+    old = tmp_path / ".bayesmf-old-0123456789ab-model"
+    folder.rename(old)
+    threading.Timer(0.1, lambda: old.rename(folder)).start()
+    assert whole(folder) == 0
+    folder.rename(old)
+    with pytest.raises(InputError, match=rf"killed while it replaced it.*{old.name}: rename"):
+        read_folder(folder)
+
+
+def test_what_may_be_somebody_elses_stays(tmp_path, caplog):
+    """One at work, a link, another name, one with something else in it."""
+    home = tmp_path / "home"
+    (home / LEFT).mkdir(parents=True)
+    (home / LEFT / "thesis.txt").write_text("years")
+    (home / ".bayesmf-2-0123456789ab").symlink_to(tmp_path / "mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x.npy").write_bytes(b"years")
+    (home / ".bayesmf-mine").mkdir()
+    with exchange.new_folder(home / "other") as busy:
+        (busy / "x.npy").write_bytes(b"half")
+        write_folder(home / "model", arrays(1), {"k": 1})
+        assert (busy / "x.npy").read_bytes() == b"half"
+    assert not busy.exists()
+    assert sorted(os.listdir(home)) == [LEFT, ".bayesmf-2-0123456789ab", ".bayesmf-mine", "model"]
+    assert (home / LEFT / "thesis.txt").exists() and (tmp_path / "mine" / "x.npy").exists()
+    assert "removed" not in caplog.text
+
+
+def test_killed_while_saving_over(tmp_path):
+    """At every file that is written and at the exchange: the old model is there, and loadable."""
+    folder = tmp_path / "model"
+    code = (
+        "import os, sys; import numpy as np; from bayesmf.storage import arrays as storage, exchange\n"
+        "left = int(sys.argv[2])\n"
+        "def dying(do):\n"
+        "    def call(*args):\n"
+        "        global left\n"
+        "        left -= 1\n"
+        "        if left < 0: os._exit(9)\n"
+        "        return do(*args)\n"
+        "    return call\n"
+        "storage.write_chunks = dying(storage.write_chunks)\n"
+        "exchange.exchange = dying(exchange.exchange)\n"
+        "exchange.sync_folder = dying(exchange.sync_folder)\n"
+        "for k in (1, 2): storage.write_folder(sys.argv[1], {'x': np.full(1000, k),"
+        " 'y': np.full((30, 4), float(k))}, {'k': k})\n"
+    )
+    for calls, expected in ((5, 1), (7, 1), (9, 1), (10, 2), (11, 2)):
+        shutil.rmtree(folder, ignore_errors=True)
+        status = subprocess.run([sys.executable, "-c", code, folder, str(calls)]).returncode
+        assert status == (0 if calls == 11 else 9)
+        assert whole(folder) == expected
+        assert len(os.listdir(tmp_path)) == 1 + (calls != 11)  # swept by the next
+
+
+# -- room ---------------------------------------------------------------------------------------
+
+
+def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(bayesmf.model.draws, "MAP_ABOVE_BYTES", 1000)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    data = planted(40, 30, 600)
+
+    def fit():
+        fitted = BayesianMF(3, sampler=Gibbs(epochs=8, burn_in=2), random_state=0).fit(data)
+        return fitted.posterior_.draws
+
+    mapped = fit()
+    assert isinstance(mapped.users, np.memmap)
+    assert os.listdir(tmp_path) == []  # without a name: nothing is left after a kill
+
+    def full(handle, at, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    bayesmf.model.draws._warn_once.cache_clear()
+    in_memory = fit()
+    assert not isinstance(in_memory.users, np.memmap)
+    assert np.array_equal(in_memory.users, mapped.users)
+    assert caplog.text.count("has no room for draws (No space left on device)") == 1
+
+
+def test_room_for_a_model_is_looked_for_before_it_is_made(tmp_path, monkeypatch):
+    check_writable(tmp_path / "model", room=10)
+    with pytest.raises(InputError, match=r"takes at least [\d,.]+ MB and there are [\d,.]+ MB"):
+        check_writable(tmp_path / "model", room=10**18)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
+    from bayesmf import Synthetic
+    from bayesmf.storage import arrays as storage
+
+    Synthetic(60, 40, 900, seed=1).ratings().write(tmp_path / "a.csv")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    real = storage.write_chunks
+
+    def full(file, chunks):
+        if "there" in str(file):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, chunks)
+
+    monkeypatch.setattr(storage, "write_chunks", full)
+    found = run("fit", tmp_path / "a.csv", "--out", tmp_path / "there" / "m", *QUICK)
+    assert found.status == 2
+    assert "the disk is full" in found.sentence and "The model is saved in" in found.sentence
+    (saved,) = (tmp_path / "here").iterdir()
+    assert str(saved) in found.sentence
+    BayesianMF.load(saved).predict(1, 1)
