@@ -362,8 +362,13 @@ def test_divergence_is_status_1(data: Data, tmp_path: Path) -> None:
     assert contents(tmp_path) == set()
 
 
-def test_interrupted(data: Data, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_interrupted(data: Data, tmp_path: Path, monkeypatch: Any, wrapped: bool) -> None:
+    """The exception itself, or as Python wraps it when numba's C code goes on with it set."""
+
     def interrupt(*_: object, **__: object) -> None:
+        if wrapped:
+            raise SystemError("CPUDispatcher returned a result") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BayesianMF, "fit", interrupt)

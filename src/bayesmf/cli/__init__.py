@@ -90,6 +90,8 @@ def _leave(status: int) -> NoReturn:
 
 def _ended_by(error: BaseException, args: list[str]) -> int:
     """Say in a sentence what went wrong; the exit status."""
+    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+        error = error.__cause__  # raised where numba looks at arguments, and goes on
     if isinstance(error, BayesMFError):
         return _fail(str(error), 2 if isinstance(error, InputError) else 1)
     if isinstance(error, BrokenPipeError):
