@@ -214,7 +214,8 @@ def test_killed_while_saving_over(tmp_path):
     """At every file that is written and at the exchange: the old model is there, and loadable."""
     folder = tmp_path / "model"
     code = (
-        "import os, sys; import numpy as np; from bayesmf.storage import arrays as storage, exchange\n"
+        "import os, sys; import numpy as np\n"
+        "from bayesmf.storage import arrays as storage, exchange\n"
         "left = int(sys.argv[2])\n"
         "def dying(do):\n"
         "    def call(*args):\n"

@@ -19,7 +19,7 @@ from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.deal import (
     count_blocks,
     count_items,
-    count_runs,
+    count_segments,
     count_users,
     deal,
     take_block,
@@ -30,19 +30,20 @@ from bayesmf.system.forks import once
 
 @dataclass(frozen=True)
 class Block:
-    """The ratings X^(s) where some users and some items meet, as runs of one user's ratings.
+    """The ratings X^(s) where some users and some items meet, as segments of one user's ratings.
 
     `user_rows` and `item_rows` are the rows of the chain's parameters that belong to the block;
-    `run_user` and `item` are positions in these. Run k has the ratings from run_starts[k] to
-    run_starts[k + 1], mini-batch b the runs from starts[b] to starts[b + 1], users ascending.
+    `segment_user` and `item` are positions in these. Segment k has the ratings from
+    segment_starts[k] to segment_starts[k + 1], mini-batch b the segments from starts[b] to
+    starts[b + 1], users ascending.
     `value` are ratings or their codes.
     """
 
     number: int
     user_rows: NDArray[np.int32]
     item_rows: NDArray[np.int32]
-    run_user: NDArray[np.int32]
-    run_starts: NDArray[np.int64]
+    segment_user: NDArray[np.int32]
+    segment_starts: NDArray[np.int64]
     item: NDArray[np.int32]
     value: NDArray[Any]
     levels: NDArray[np.float32]
@@ -58,18 +59,18 @@ class Block:
     @property
     def rating_starts(self) -> NDArray[np.int64]:
         """Where mini-batches begin among the ratings."""
-        return self.run_starts[self.starts]
+        return self.segment_starts[self.starts]
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
         """Positions of user and item, and the rating, of all ratings: for small data alone."""
         value = self.levels[self.value] if self.value.dtype == np.uint8 else self.value
-        return np.repeat(self.run_user, np.diff(self.run_starts)), self.item, value
+        return np.repeat(self.segment_user, np.diff(self.segment_starts)), self.item, value
 
     @once
     def _found(self) -> NDArray[np.int64]:
         sizes = len(self.user_rows), len(self.item_rows)
         out = np.zeros((2, sum(sizes)), np.int64)
-        count_users(self.run_user, self.run_starts, out[0, : sizes[0]], out[1, : sizes[0]])
+        count_users(self.segment_user, self.segment_starts, out[0, : sizes[0]], out[1, : sizes[0]])
         count_items(self.item, self.rating_starts, out[0, sizes[0] :], out[1, sizes[0] :])
         return out
 
@@ -96,27 +97,27 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
     pack = lists.starts, lists.other
     cut = user_stripe, item_stripe, grid.cols
     sizes, seeds = count_blocks(*pack, *cut, len(grid)), _block_seeds(grid, seed)
-    runs = count_runs(*pack, *cut, sizes, n_batches, seeds)
-    run_user = np.empty(runs.sum(), np.int32)
-    run_starts = np.empty(len(run_user) + len(grid), np.int64)
+    segments = count_segments(*pack, *cut, sizes, n_batches, seeds)
+    segment_user = np.empty(segments.sum(), np.int32)
+    segment_starts = np.empty(len(segment_user) + len(grid), np.int64)
     item, value = np.empty(len(lists), np.int32), np.empty(len(lists), lists.value.dtype)
     deal(
         *pack, lists.value, user_stripe, item_stripe, _positions(users, data.n_users),
-        _positions(items, data.n_items), grid.cols, sizes, n_batches, seeds, runs, run_user,
-        run_starts, item, value,
+        _positions(items, data.n_items), grid.cols, sizes, n_batches, seeds, segments, segment_user,
+        segment_starts, item, value,
     )  # fmt: skip
     blocks, at, run = [], 0, 0
     for number, size in enumerate(sizes):
         starts = np.zeros(n_batches + 1, np.int64)
-        np.cumsum(runs[number * n_batches : (number + 1) * n_batches], out=starts[1:])
+        np.cumsum(segments[number * n_batches : (number + 1) * n_batches], out=starts[1:])
         own, end = slice(at, at + size), run + starts[-1]
         blocks.append(
             Block(
                 number,
                 users[number // grid.cols],
                 items[number % grid.cols],
-                run_user[run:end],
-                run_starts[run + number : end + number + 1],
+                segment_user[run:end],
+                segment_starts[run + number : end + number + 1],
                 item[own],
                 value[own],
                 data.levels,
@@ -159,16 +160,21 @@ def _deal_alone(
     same = np.arange(len(users), dtype=np.int32), np.arange(len(items), dtype=np.int32)
     cut = np.zeros(len(users), np.int32), np.zeros(len(items), np.int32)
     sizes = np.array([n], np.int64)
-    runs = count_runs(lists.starts, lists.other, *cut, 1, sizes, n_batches, seeds)
-    run_user, run_starts = np.empty(runs.sum(), np.int32), np.empty(runs.sum() + 1, np.int64)
+    segments = count_segments(lists.starts, lists.other, *cut, 1, sizes, n_batches, seeds)
+    segment_user, segment_starts = (
+        np.empty(segments.sum(), np.int32),
+        np.empty(segments.sum() + 1, np.int64),
+    )
     item, value = np.empty(n, np.int32), np.empty(n, lists.value.dtype)
     deal(
-        lists.starts, lists.other, lists.value, *cut, *same, 1, sizes, n_batches, seeds, runs,
-        run_user, run_starts, item, value,
+        lists.starts, lists.other, lists.value, *cut, *same, 1, sizes, n_batches, seeds, segments,
+        segment_user, segment_starts, item, value,
     )  # fmt: skip
     starts = np.zeros(n_batches + 1, np.int64)
-    np.cumsum(runs, out=starts[1:])
-    return Block(number, users, items, run_user, run_starts, item, value, data.levels, starts)
+    np.cumsum(segments, out=starts[1:])
+    return Block(
+        number, users, items, segment_user, segment_starts, item, value, data.levels, starts
+    )
 
 
 def _cut(data: TrainingData, grid: Grid, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

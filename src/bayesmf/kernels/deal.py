@@ -94,12 +94,12 @@ def take_block(starts, other, value, users, item_position):
 
 
 @njit(**EXACT)
-def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
+def count_segments(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
     """Users met in each mini-batch of each block."""
     n_blocks = len(sizes)
     left, most = places(sizes, n_batches), np.zeros(n_blocks, np.uint64)
     dealt, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
-    last, runs = np.full(len(left), -1, np.int64), np.zeros(len(left), np.int64)
+    last, segments = np.full(len(left), -1, np.int64), np.zeros(len(left), np.int64)
     for i in range(len(starts) - 1):
         first = user_stripe[i] * n_cols
         for k in range(starts[i], starts[i + 1]):
@@ -108,18 +108,18 @@ def count_runs(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches
             b = draw_batch(left, most, tries, block, n_batches, seed)
             if last[b] != i:
                 last[b] = i
-                runs[b] += 1
-    return runs
+                segments[b] += 1
+    return segments
 
 
 @njit(**EXACT)
 def deal(
     starts, other, value, user_stripe, item_stripe, user_position, item_position, n_cols, sizes,
-    n_batches, seed, runs, run_user, run_starts, item_out, value_out,
+    n_batches, seed, segments, segment_user, segment_starts, item_out, value_out,
 ):  # fmt: skip
     """Put every rating into its mini-batch, and note where a user's run begins.
 
-    Blocks stand one after the other, and so do the mini-batches in them. Starts of runs are counted
+    Blocks stand one after the other, and so do the mini-batches in them. Starts of segments count
     from the block's beginning; a block has one more of them, its size.
     """
     n_blocks = len(sizes)
@@ -133,9 +133,9 @@ def deal(
             base[b // n_batches] = at
         free[b], next_run[b] = at, run
         at += np.int64(left[b])
-        run += runs[b]
+        run += segments[b]
         if (b + 1) % n_batches == 0:
-            run_starts[run + b // n_batches] = sizes[b // n_batches]
+            segment_starts[run + b // n_batches] = sizes[b // n_batches]
     for i in range(len(starts) - 1):
         first = user_stripe[i] * n_cols
         for k in range(starts[i], starts[i + 1]):
@@ -149,17 +149,17 @@ def deal(
             value_out[at] = value[k]
             if last[b] != i:
                 last[b] = i
-                run_user[next_run[b]] = user_position[i]
-                run_starts[next_run[b] + block] = at - base[block]
+                segment_user[next_run[b]] = user_position[i]
+                segment_starts[next_run[b] + block] = at - base[block]
                 next_run[b] += 1
 
 
 @njit(**EXACT)
-def count_users(run_user, run_starts, visits, counts):
+def count_users(segment_user, segment_starts, visits, counts):
     """Mini-batches that hold each user, and ratings of each: a run is a user in a mini-batch."""
-    for r in range(len(run_user)):
-        visits[run_user[r]] += 1
-        counts[run_user[r]] += run_starts[r + 1] - run_starts[r]
+    for r in range(len(segment_user)):
+        visits[segment_user[r]] += 1
+        counts[segment_user[r]] += segment_starts[r + 1] - segment_starts[r]
 
 
 @njit(**EXACT)

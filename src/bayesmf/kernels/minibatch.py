@@ -26,7 +26,7 @@ from bayesmf.kernels.types import Rows
 
 # Items' rows are asked for some ratings before they are read: as many as these bytes of rows, at
 # most so many. Measured: with 136K items of 30 factors that is 42 ns a rating against 70 without.
-# (Ordering a mini-batch by stripes of items makes runs short: 60 ns with 4 stripes and 70 with 16,
+# (Ordering a mini-batch by stripes of items makes segments short: 60 ns with 4 stripes, 70 with 16,
 # against 57 with none, all at 4 ratings ahead.)
 BYTES_AHEAD = 2400
 MOST_AHEAD = 16
@@ -37,10 +37,10 @@ _LANES = np.uint64(LANES)
 
 
 class Batches(NamedTuple):
-    """Mini-batches of a block: runs of one user's ratings; see `Block`."""
+    """Mini-batches of a block: segments of one user's ratings; see `Block`."""
 
-    run_user: NDArray[np.int32]
-    run_starts: NDArray[np.int64]
+    segment_user: NDArray[np.int32]
+    segment_starts: NDArray[np.int64]
     item: NDArray[np.int32]
     value: NDArray[Any]
     levels: NDArray[np.float32]
@@ -123,7 +123,7 @@ def close_run(gradient, errors, features, bias, lanes):
 
 
 @njit(**PART)
-def gather_run(
+def gather_segment(
     item, value, levels, lo, hi, a, x, Y, gradient, item_gradients, touched, n_touched, seen, lanes
 ):
     """Gradients of one user and of the items of its ratings from lo to hi; a is the user's bias.
@@ -198,19 +198,19 @@ def draw_noise(
 def sum_squared_errors(data, X, Y, columns):
     """Sum of squared errors of all ratings of a block, at one state."""
     lanes, features, bias = columns.lanes, columns.features, columns.bias
-    run_user, run_starts, item = data.run_user, data.run_starts, data.item
+    segment_user, segment_starts, item = data.segment_user, data.segment_starts, data.item
     value, levels, biased = data.value, data.levels, columns.width > columns.n_factors
     X, Y = X.reshape(-1), Y.reshape(-1)
     x, unused = np.empty_like(features), np.empty_like(features)
     wide, sse, last = _U(LANES * len(lanes)), 0.0, _U(max(item.shape[0], 1) - 1)
     zero = Y.dtype.type(0.0)
     far = _U(max(2, min(BYTES_AHEAD // (LANES * len(lanes) * Y.itemsize), MOST_AHEAD)))
-    for k in range(_U(run_user.shape[0])):
-        at = _U(run_user[k]) * wide
+    for k in range(_U(segment_user.shape[0])):
+        at = _U(segment_user[k]) * wide
         open_run(X, at, x, unused, features, bias, lanes)
         a = X[at + _U(columns.n_factors)] if biased else zero
         squares = zero
-        for n in range(_U(run_starts[k]), _U(run_starts[k + _U(1)])):
+        for n in range(_U(segment_starts[k]), _U(segment_starts[k + _U(1)])):
             at = _U(item[n]) * wide
             ahead = _U(item[min(n + far, last)]) * wide
             for c in range(0, LANES * len(lanes), LINE // Y.itemsize):
@@ -240,20 +240,25 @@ def room_for(m: int, data: Batches) -> tuple[NDArray[np.int64], Batches]:
 
 @njit(**APART)
 def draw_batch(index, drawn, data, iteration, block, key):
-    """Ratings drawn with replacement, as runs. Returns how many runs."""
-    run_user, run_starts, item, value = drawn.run_user, drawn.run_starts, drawn.item, drawn.value
-    users, starts, items, values = data.run_user, data.run_starts, data.item, data.value
+    """Ratings drawn with replacement, as segments. Returns how many segments."""
+    segment_user, segment_starts, item, value = (
+        drawn.segment_user,
+        drawn.segment_starts,
+        drawn.item,
+        drawn.value,
+    )
+    users, starts, items, values = data.segment_user, data.segment_starts, data.item, data.value
     draw_sorted(index, items.shape[0], iteration, block, key)
-    runs, end = 0, np.int64(-1)
+    segments, end = 0, np.int64(-1)
     for t in range(index.shape[0]):
         n = index[t]
         if n >= end:
             run = np.searchsorted(starts, n, side="right") - 1
-            run_user[runs], run_starts[runs], end = users[run], t, starts[run + 1]
-            runs += 1
+            segment_user[segments], segment_starts[segments], end = users[run], t, starts[run + 1]
+            segments += 1
         item[t], value[t] = items[n], values[n]
-    run_starts[runs] = index.shape[0]
-    return runs
+    segment_starts[segments] = index.shape[0]
+    return segments
 
 
 @njit(**EXACT)

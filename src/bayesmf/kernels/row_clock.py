@@ -26,7 +26,7 @@ from bayesmf.kernels.minibatch import (
     close_run,
     draw_batch,
     draw_noise,
-    gather_run,
+    gather_segment,
     open_run,
     set_pull,
 )
@@ -102,13 +102,13 @@ def step_row(
 
 @njit(**PART)
 def update_batch(data, lo, hi, users, items, columns, iteration, key, work):
-    """One mini-batch, the runs from lo to hi: gradients at the old state, then updates.
+    """One mini-batch, the segments from lo to hi: gradients at the old state, then updates.
 
     A user is updated when its run ends and its old row is needed no more; items gather their
     gradients until the end. Returns the sum of squared errors.
     """
     # Local names: a tuple's array costs a reference count each time it is named in a loop.
-    run_user, run_starts, item = data.run_user, data.run_starts, data.item
+    segment_user, segment_starts, item = data.segment_user, data.segment_starts, data.item
     value, levels = data.value, data.levels
     lanes, features, bias = columns.lanes, columns.features, columns.bias
     x, gradient, gradients, touched, seen, pull, number, row, quad, planes, z = work
@@ -122,18 +122,18 @@ def update_batch(data, lo, hi, users, items, columns, iteration, key, work):
     for first in range(_U(lo), _U(hi), room):
         last = min(first + room, _U(hi))
         draw_noise(
-            run_user, first, last, eta, numbers, number, row, quad, planes, z, columns.width, wide,
-            place, key,
+            segment_user, first, last, eta, numbers, number, row, quad, planes, z, columns.width,
+            wide, place, key,
         )  # fmt: skip
         drawn = _U(0)
         for r in range(first, last):
-            i = _U(run_user[r])
+            i = _U(segment_user[r])
             at = i * wide
             open_run(X, at, x, gradient, features, bias, lanes)
             a = X[at + _U(n_factors)] if columns.width > n_factors else zero
-            n_touched, errors, squares = gather_run(
-                item, value, levels, run_starts[r], run_starts[r + _U(1)], a, x, Y, gradient,
-                gradients, touched, n_touched, seen, lanes,
+            n_touched, errors, squares = gather_segment(
+                item, value, levels, segment_starts[r], segment_starts[r + _U(1)], a, x, Y,
+                gradient, gradients, touched, n_touched, seen, lanes,
             )  # fmt: skip
             sse += np.float64(squares)
             if eta[i] > 0:
@@ -196,7 +196,7 @@ def run_clock_dealt(data, order, users, items, columns, first, key, work):
     for k in range(order.shape[0]):
         lo, hi = data.starts[order[k]], data.starts[order[k] + 1]
         sse += update_batch(data, lo, hi, users, items, columns, first + k, key, work)
-        count += data.run_starts[hi] - data.run_starts[lo]
+        count += data.segment_starts[hi] - data.segment_starts[lo]
     return sse, count
 
 
@@ -206,6 +206,8 @@ def run_clock_replacement(data, room, length, block, users, items, columns, firs
     index, drawn = room
     sse = 0.0
     for k in range(length):
-        runs = draw_batch(index, drawn, data, first + k, block, key)
-        sse += update_batch(drawn, 0, np.int64(runs), users, items, columns, first + k, key, work)
+        segments = draw_batch(index, drawn, data, first + k, block, key)
+        sse += update_batch(
+            drawn, 0, np.int64(segments), users, items, columns, first + k, key, work
+        )
     return sse, length * index.shape[0]

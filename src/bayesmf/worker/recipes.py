@@ -102,6 +102,6 @@ def block_recipes(
 def _without_ratings(block: Block) -> Block:
     nothing = np.empty(0, np.int32)
     return replace(
-        block, user_rows=nothing, item_rows=nothing, run_user=nothing, item=nothing,
-        run_starts=np.empty(0, np.int64), value=np.empty(0, block.value.dtype),
+        block, user_rows=nothing, item_rows=nothing, segment_user=nothing, item=nothing,
+        segment_starts=np.empty(0, np.int64), value=np.empty(0, block.value.dtype),
     )  # fmt: skip

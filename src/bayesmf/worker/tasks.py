@@ -253,7 +253,12 @@ def run_errors(held: HeldBlock, task: ErrorsTask) -> ErrorsResult:
 def batches_of(block: Block) -> Batches:
     """A block as kernels see it."""
     return Batches(
-        block.run_user, block.run_starts, block.item, block.value, block.levels, block.starts
+        block.segment_user,
+        block.segment_starts,
+        block.item,
+        block.value,
+        block.levels,
+        block.starts,
     )
 
 
