@@ -17,12 +17,16 @@ import bayesmf
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "bayesmf"
-PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    *sorted(ROOT.glob("docs/*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+]
 
 # What only looks like ours: other programs' classes and settings, files that are made, and prose.
 ALLOWED = {
     "AdaptiveNoise", "SampledNoise",  # SMURFF
     "RayJob", "KillMode", "CFLAGS", "NUMBA_CACHE_DIR",  # KubeRay, systemd, compilers
+    "BAYESMF_RATINGS",  # what the tutorial is told by
     "users", "items", "ratings", "path",  # what stands for an argument
     "S", "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "__pycache__",
 }  # fmt: skip
@@ -67,7 +71,7 @@ def _span(span):
 
 def _paths(text):
     for path in re.findall(rf"(?<![\w/:.<-])((?:[\w.-]+/)+[\w.-]+{FILES})\b", text):
-        homes = (ROOT, SOURCE, ROOT / "docs")
+        homes = (ROOT, SOURCE, ROOT / "docs", ROOT / "examples")
         if not any((home / path).exists() for home in homes):
             yield path
     for file in re.findall(r"`(\w+\.(?:toml|txt|md))`", text):
