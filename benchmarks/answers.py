@@ -113,7 +113,7 @@ def top_runs(posterior: Posterior) -> dict[str, Run]:
 
 
 def top_name(system: str, exclude: bool, threads: int) -> str:
-    """Of a way to the ten best items."""
+    """The name of one way to the ten best items."""
     return f"top {system}, {'rated left out' if exclude else 'all items'}, {threads}"
 
 
@@ -144,7 +144,7 @@ class Peer:
         return dict(json.loads(line)) if line else {"missing": "implicit's process ended"}
 
     def runs(self) -> dict[str, Run]:
-        """The same questions as ours."""
+        """The questions that we are asked, asked of the peer."""
 
         def run(exclude: bool, threads: int) -> Times:
             told = self._ask({"exclude_seen": exclude, "threads": threads})

@@ -47,7 +47,7 @@ def _varies(path: Path, change: Callable[[Split], Split]) -> Maker:
 
 
 def with_values(ratings: Ratings, values: np.ndarray) -> Ratings:
-    """The same pairs with other ratings."""
+    """These pairs with other ratings."""
     return Ratings.from_arrays(
         ratings.user, ratings.item, values, None, ratings.user_ids, ratings.item_ids
     )

@@ -95,7 +95,7 @@ def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:
 
 
 def myfm_row(python: Path, split: Split, factors: int, seed: int) -> dict[str, float]:
-    """The same of myFM; nothing where it failed, which is said."""
+    """A row of the table for myFM; empty where it failed, which is said."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
         write(*split, path)

@@ -118,7 +118,7 @@ class Nodes:
         return node
 
     def restore(self) -> None:
-        """As many nodes as there were."""
+        """Start nodes until there are as many as at first."""
         while len(self.nodes) < self.n_nodes:
             self.add()
 

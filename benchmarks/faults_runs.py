@@ -39,7 +39,7 @@ class Run:
 
     @property
     def epochs(self) -> int:
-        """Of all chains, so far."""
+        """Epochs that all chains have done so far."""
         return len(self._lines("progress"))
 
     @property

@@ -5,7 +5,7 @@ last left to end. What it has made must then be, to the bit, what an undisturbed
 
     fit    `bayesmf fit --checkpoint --resume`, threads: all draws of all chains
     pack   `bayesmf pack`: every byte of the folder
-    save   two models are saved to one place by turns: it holds one of them, whole, at any time
+    save   two models are saved to one path by turns: it holds one of them, whole, at any time
     ray    like fit, a driver of a Ray cluster of this machine
 
 Afterwards nothing else may lie about: not where the result is, nor among temporary files. Every
@@ -189,14 +189,14 @@ def _saving(fit: list[str], folder: Path) -> Job:
     return Job("save", command, _draws, ("model",), ends=False, right=right)
 
 
-def save_by_turns(a: str, b: str, place: str) -> None:
-    """The process that is killed."""
+def save_by_turns(a: str, b: str, path: str) -> None:
+    """Save two models in turn until killed."""
     from bayesmf import BayesianMF
 
     models = [BayesianMF.load(a), BayesianMF.load(b)]
     while True:
         for model in models:
-            model.save(place)
+            model.save(path)
 
 
 def _draws(folder: Path) -> str:

@@ -51,7 +51,7 @@ def milliseconds(work: Callable[[], Any], times: int) -> float:
 
 
 def latency(posterior: Posterior) -> dict[str, Any]:
-    """Of loading a model, of its first answer, and of one user's answers by each policy."""
+    """Milliseconds to load a model, to its first answer, and to answers by each policy."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         for category in (ConvergenceWarning, DataWarning):  # it is there to answer
             warnings.simplefilter("ignore", category)

@@ -26,7 +26,7 @@ def one_hot(user: np.ndarray, item: np.ndarray, shape: tuple[int, int]) -> Any:
 
 
 def fit(data: dict[str, np.ndarray], job: dict[str, Any]) -> dict[str, float]:
-    """As its documentation has it; predictions are clipped to the range of the ratings."""
+    """Fit as myFM's documentation does; predictions are clipped to the range of the ratings."""
     from myfm import MyFMRegressor
 
     shape = int(data["n_users"]), int(data["n_items"])

@@ -36,7 +36,7 @@ CASES = ("DSGLD-S 3x3", "DSGLD-C 4x1", "default")
 
 
 def ip(*words: str) -> str:
-    """Of iproute2."""
+    """Call `ip` of iproute2 and return what it prints."""
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 

@@ -76,7 +76,7 @@ def timed_fit(
 def followed_fit(
     asked: dict[str, Any], train: Ratings, test: Ratings, times: dict[Place, dict[str, float]]
 ) -> BayesianMF:
-    """The same fit again: prints a checkpoint for each epoch, and ends where the first did."""
+    """Fit once more, printing a checkpoint for each epoch, and end where the first did."""
     last = {chain: max(e for c, e in times if c == chain) for chain, _ in times}
 
     def follow(event: Event) -> bool:

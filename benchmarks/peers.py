@@ -166,7 +166,7 @@ def smurff_chain(job: Job, name: str) -> None:
         times["cpu_seconds"] += cpu * status.elapsed_iter / wall
         found = session.getTestPredictions()
         if order is None:
-            order = places([p.coords for p in found], *job.test)
+            order = positions([p.coords for p in found], *job.test)
         prediction = np.empty(len(found))
         prediction[order] = [p.pred_1sample for p in found]
         averages.add(times, prediction + job.center)
@@ -202,8 +202,8 @@ def smurff_steps(session: Any) -> Iterator[tuple[Any, float, float]]:
         yield status, took["seconds"], took["cpu_seconds"]
 
 
-def places(pairs: list[Any], user: np.ndarray, item: np.ndarray) -> np.ndarray:
-    """Where each pair stands among the test pairs."""
+def positions(pairs: list[Any], user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """The position of each pair among the test pairs."""
     at = {pair: k for k, pair in enumerate(zip(user.tolist(), item.tolist(), strict=True))}
     return np.array([at[tuple(pair)] for pair in pairs])
 

@@ -58,7 +58,7 @@ class Curve:
 
     @property
     def seconds(self) -> float:
-        """Of the whole fit; where every checkpoint is one, of the most accurate."""
+        """Seconds of the whole fit; where every checkpoint is a fit, of the most accurate."""
         if not self.is_path:
             return min(self.points, key=lambda point: point[1])[0]
         return self.run.total_seconds or self.points[-1][0]

@@ -71,7 +71,7 @@ class Section:
     data: dict[str, Any] = field(default_factory=dict)
 
     def markdown(self) -> str:
-        """Of all that is for people."""
+        """The section as Markdown: its title, table and notes."""
         lines = [f"## {self.title}", ""]
         lines += [f"| {' | '.join(self.heads)} |", f"|---{'|--:' * (len(self.heads) - 1)}|"]
         lines += [f"| {' | '.join(row)} |" for row in self.rows]

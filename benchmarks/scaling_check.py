@@ -175,7 +175,7 @@ class _Echo:
 
 
 def _seconds(ray: Any, echo: Any, rows: np.ndarray, n: int) -> float:
-    """Of one of n messages that are sent at once, at best."""
+    """Seconds of one of n messages that are sent at once, at best."""
     best = np.inf
     for _ in range(20):
         begin = time.perf_counter()

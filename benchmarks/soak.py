@@ -48,7 +48,7 @@ def make_model(seed: int) -> BayesianMF:
 
 
 def questions(model: BayesianMF) -> list[Question]:
-    """Of all kinds: one pair, many, those nobody knows, one user, many, and scores."""
+    """Questions of all kinds: one pair, many, unknown ones, one user, many, and scores."""
     users, items = list(model.user_ids_), list(model.item_ids_)
     pairs = [(u, i) for u in users[::5] for i in items[::25]]
     rows = [(u, i, float(k % 5)) for k, (u, i) in enumerate(pairs)]
@@ -164,7 +164,7 @@ def _one(asking: Asking, end: float, seed: int) -> Counter[str]:
 
 
 def replace(models: Sequence[BayesianMF], times: int, folder: Path) -> Counter[str]:
-    """One process saves models in turn in one place; this one loads and asks meanwhile."""
+    """One process saves models in turn to one path; this one loads and asks meanwhile."""
     path, ask = folder / "model", questions(models[0])[1]
     right = [told(ask(model)) for model in models]
     models[0].save(path)

@@ -100,14 +100,14 @@ def run(args: Any, scratch: Path) -> int:
 
 
 def environment(args: Any, scratch: Path) -> tuple[dict[str, str], list[str]]:
-    """Of workers: modes of numba, and caches of their own where compiled code differs."""
+    """The environment of workers: modes of numba, and caches where compiled code differs."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
     env["PYTHONFAULTHANDLER"] = "1"  # a crash tells where it was
     options = []
     if args.boundscheck:
         # A cache of its own: numba would take for checked what was compiled without.
-        place = Path(os.environ.get("NUMBA_CACHE_DIR", scratch)) / "boundscheck"
-        env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(place)}
+        cache = Path(os.environ.get("NUMBA_CACHE_DIR", scratch)) / "boundscheck"
+        env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache)}
     if args.plain:
         options.append("--plain")
     return env, options

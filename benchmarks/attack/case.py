@@ -172,7 +172,7 @@ class Case:
     # -- judgement ---------------------------------------------------------------------------------
 
     def judge(self, ran: Ran, sent: int | None = None) -> None:
-        """Of a command: status and what it said; `sent` is a signal that the attack sent."""
+        """Judge a command by its status and what it said; `sent` is a signal that was sent."""
         if ran.status < 0 and -ran.status != sent:
             self.find("signals", f"ended by signal {-ran.status}: {ran.err[-200:]}")
         allowed = {0, 1, 2, *((128 + sent, -sent) if sent else ())}
@@ -191,7 +191,7 @@ class Case:
             self._judge_sentence(lines[-1] if lines else "")
 
     def judge_text(self, err: str) -> None:
-        """Of stderr."""
+        """Judge what a command wrote to stderr."""
         if met := _RAW.search(err):
             at = max(0, met.start() - 100)
             self.find("tracebacks", f"{err[at : at + 100]!r} ... {err[-250:]!r}")
@@ -257,7 +257,7 @@ def plant(outside: Path) -> None:
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """Of every file in a folder: what it is, what is in it, when it was changed."""
+    """Every file in a folder: what it is, what is in it, when it was changed."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()

@@ -100,13 +100,13 @@ def replace_file(case: Case, file: Path) -> None:
 def add_file(case: Case, folder: Path) -> None:
     """Put something into a folder that is not of it."""
     inside = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-    place = case.rng.choice(sorted(inside))
+    parent = case.rng.choice(sorted(inside))
     name = case.rng.choice(
         ("x.npy", ".hidden", "manifest.json~", "users.npy.bak", "draws", "a b\n")
     )
     how = case.rng.choice(("file", "folder", "link", "fifo"))
-    case.say(f"{how} {name!r} is added to {place.relative_to(case.work)}")
-    path = place / name
+    case.say(f"{how} {name!r} is added to {parent.relative_to(case.work)}")
+    path = parent / name
     if path.exists():
         return
     if how == "file":

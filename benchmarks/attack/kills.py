@@ -26,7 +26,7 @@ def signal_and_delay(case: Case) -> Kill:
 
 
 def judge_killed(case: Case, ran: Ran, sent: int) -> None:
-    """As any command; but a signal before `main` is called meets Python, which has no manners."""
+    """Judge like any command, but a signal before `main` is called meets plain Python."""
     if sent == signal.SIGINT and "KeyboardInterrupt" in ran.err and "in main" not in ran.err:
         case.refused = True
         return

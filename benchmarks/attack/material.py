@@ -24,7 +24,7 @@ class Material:
         self.answers = dict(np.load(folder / "answers.npz"))
 
     def bytes(self, name: str) -> bytes:
-        """Of a file."""
+        """The bytes of a file."""
         return (self.folder / name).read_bytes()
 
 

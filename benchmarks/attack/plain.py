@@ -42,7 +42,7 @@ def _check(shape: tuple[int, ...], key: Any) -> None:
 
 
 def checked(value: Any) -> Any:
-    """The same with checked arrays, in tuples too."""
+    """A value with its arrays checked, in tuples too."""
     if type(value) in (np.ndarray, np.memmap):
         return value.view(Checked)
     if isinstance(value, tuple):
@@ -52,7 +52,7 @@ def checked(value: Any) -> Any:
 
 
 def unchecked(value: Any) -> Any:
-    """As NumPy has them, for those who called a kernel."""
+    """A value with plain NumPy arrays, for those who called a kernel."""
     if type(value) is Checked:
         return value.view(np.ndarray)
     if type(value) is tuple:

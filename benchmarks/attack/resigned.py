@@ -51,7 +51,7 @@ def resign(folder: Path) -> None:
 
 
 def only_this_one(folder: Path) -> None:
-    """Of several checkpoints of a chain leave the one that was changed: no other shall serve."""
+    """Leave only the checkpoint of a chain that was changed, so that no other serves."""
     import shutil
 
     for other in folder.parent.glob("round-*"):

@@ -45,7 +45,7 @@ def as_text(raw: bytes) -> str:
 
 
 def table(raw: bytes, delimiter: str, header: str | None, width: int) -> Found:
-    """Of delimited text, whose header and width are known."""
+    """Read delimited text whose header and width are known."""
     lines = [line for line in as_text(raw).split("\n") if line.strip()]
     if header is not None:
         if not lines or lines[0] != header:
@@ -99,7 +99,7 @@ def _single(found: dict[tuple[str, str], float]) -> Found:
 
 
 def netflix(raw: bytes) -> Found:
-    """Of a Netflix file."""
+    """Read a Netflix file."""
     out: dict[tuple[str, str], tuple[datetime.date, float]] = {}
     movie = None
     for line in as_text(raw).split("\n"):
