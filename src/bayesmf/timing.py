@@ -267,7 +267,7 @@ class EpochTimer(Timer):
 
 def training_data(made: Ratings) -> TrainingData:
     """Ratings in the units of a chain."""
-    return in_units(made.user, made.item, made.rating, made.n_users, made.n_items)
+    return in_units(made.user_rows, made.item_rows, made.rating, made.n_users, made.n_items)
 
 
 def in_units(

@@ -315,7 +315,7 @@ def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
         "bayesmf.chains.clock_rounds.stable_steps",
         lambda rule, facts, width: np.full(len(facts.n), 2.0),
     )
-    train, test = Ratings(*planted()).split(0.15, seed=1)
+    train, test = Ratings(*planted()).split(0.15, random_state=1)
     sampler = rule(epochs=300, burn_in=100, delta_max=2.0, batch_size=10**9, exact_below=0)
     model = BayesianMF(5, sampler=sampler, random_state=0)
     with caplog.at_level(logging.WARNING, "bayesmf"):

@@ -33,7 +33,7 @@ def test_from_columns():
     data = Ratings(USERS, ITEMS, VALUES, TIMES)
     assert rows(data) == list(zip(USERS, ITEMS, VALUES, TIMES, strict=True))
     assert (data.n_users, data.n_items, len(data)) == (3, 3, 4)
-    assert (data.user.dtype, data.item.dtype) == (np.int32, np.int32)
+    assert (data.user_rows.dtype, data.item_rows.dtype) == (np.int32, np.int32)
     assert (data.rating.dtype, data.timestamp.dtype) == (np.float32, np.int64)
     assert data.user_ids == IdMap([3, 5, 7])
     assert data.item_ids == IdMap(["a", "b", "c"])
@@ -266,21 +266,21 @@ def check_parts(data, train, test):
 
 def test_split():
     data = some()
-    train, test = data.split(0.2, seed=3)
+    train, test = data.split(0.2, random_state=3)
     check_parts(data, train, test)
     assert len(test) == 200
-    assert rows(data.split(0.2, seed=3)[1]) == rows(test)
-    assert rows(data.split(0.2, seed=4)[1]) != rows(test)
+    assert rows(data.split(0.2, random_state=3)[1]) == rows(test)
+    assert rows(data.split(0.2, random_state=4)[1]) != rows(test)
 
 
 def test_split_by_user():
     data = some(timed=False)
-    train, test = data.split_by_user(0.25, seed=1)
+    train, test = data.split_by_user(0.25, random_state=1)
     check_parts(data, train, test)
-    total, held = (np.bincount(part.user, minlength=data.n_users) for part in (data, test))
+    total, held = (np.bincount(part.user_rows, minlength=data.n_users) for part in (data, test))
     assert np.all(held >= 1)
     assert np.all(np.abs(held - 0.25 * total) <= 0.5 + 1e-9)
-    assert rows(data.split_by_user(0.25, seed=1)[1]) == rows(test)
+    assert rows(data.split_by_user(0.25, random_state=1)[1]) == rows(test)
     lone = Ratings([1, 2, 2], [1, 1, 2], [1, 2, 3])
     train, test = lone.split_by_user(0.9)
     assert train.users.tolist() == [1, 2]
@@ -303,7 +303,7 @@ def test_split_by_time():
 
 def test_k_folds():
     data = some(count=103)
-    folds = list(data.k_folds(4, seed=2))
+    folds = list(data.k_folds(4, random_state=2))
     assert [len(test) for _, test in folds] == [26, 26, 26, 25]
     for train, test in folds:
         check_parts(data, train, test)
@@ -322,8 +322,8 @@ def test_other_wrong_arguments():
         with pytest.raises(InputError, match="k must"):
             some().k_folds(k)
     for seed in (-1, 1.5, "a", None):
-        with pytest.raises(InputError, match="seed"):
-            some().split(seed=seed)
+        with pytest.raises(InputError, match="random_state"):
+            some().split(random_state=seed)
     with pytest.raises(InputError, match="2 ratings or more"):
         Ratings([1], [1], [1]).split()
 

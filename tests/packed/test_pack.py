@@ -52,8 +52,8 @@ def assert_same(packed, ratings):
     assert packed.user_ids == ratings.user_ids and packed.item_ids == ratings.item_ids
     sizes = ratings.n_users, ratings.n_items
     assert (packed.n_users, packed.n_items) == sizes
-    user = sort_rows(ratings.user, ratings.item, ratings.rating, *sizes)
-    item = sort_rows(ratings.item, ratings.user, ratings.rating, *sizes[::-1])
+    user = sort_rows(ratings.user_rows, ratings.item_rows, ratings.rating, *sizes)
+    item = sort_rows(ratings.item_rows, ratings.user_rows, ratings.rating, *sizes[::-1])
     for got, want in ((packed.by_user, user), (packed.by_item, item)):
         np.testing.assert_array_equal(got.starts, want.starts)
         np.testing.assert_array_equal(got.other, want.other)

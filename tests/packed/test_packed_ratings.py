@@ -10,7 +10,7 @@ from bayesmf.errors import InputError
 
 @pytest.fixture
 def folder(tmp_path):
-    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(tmp_path / "ratings.csv")
+    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(tmp_path / "ratings.csv")
     pack(tmp_path / "ratings.csv", tmp_path / "packed")
     return tmp_path / "packed"
 

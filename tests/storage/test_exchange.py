@@ -277,7 +277,7 @@ def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
     from bayesmf import Synthetic
     from bayesmf.storage import arrays as storage
 
-    Synthetic(60, 40, 900, seed=1).ratings().write(tmp_path / "a.csv")
+    Synthetic(60, 40, 900, random_state=1).ratings().write(tmp_path / "a.csv")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     real = storage.write_chunks

@@ -126,7 +126,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     ratings = read(None if packed else args.ratings)
     if args.holdout is not None:
         assert ratings is not None
-        ratings, test = ratings.split(args.holdout, seed=args.seed)
+        ratings, test = ratings.split(args.holdout, random_state=args.seed)
         if len(ratings) < 2:
             raise InputError(
                 f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"

@@ -165,8 +165,8 @@ def _refuse_unused(params: Mapping[str, Any], settings: Settings) -> None:
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
     """As `evaluate` would find it: of the kept draws, with ids nobody has seen."""
-    user = made.user_ids.lookup(known.user_ids)[known.user]
-    item = made.item_ids.lookup(known.item_ids)[known.item]
+    user = made.user_ids.lookup(known.user_ids)[known.user_rows]
+    item = made.item_ids.lookup(known.item_ids)[known.item_rows]
     squares = 0.0
     for chunk, mean in posterior.expected(user, item):
         error = known.rating[chunk.lo : chunk.hi].astype(np.float64) - mean

@@ -113,9 +113,9 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
         return tuple(read_pairs(data, columns))  # type: ignore[return-value]
     if _holds_ratings(data):
         refuse_columns(columns, "ratings")
-        if not hasattr(data, "user"):
+        if not hasattr(data, "user_rows"):
             raise InputError(f"Pairs are not taken from {type(data).__name__}; pass two columns.")
-        return data.user_ids.column(data.user), data.item_ids.column(data.item)
+        return data.user_ids.column(data.user_rows), data.item_ids.column(data.item_rows)
     if hasattr(data, "tocoo"):
         refuse_columns(columns, "a sparse matrix")
         cells = data.tocoo(copy=True)

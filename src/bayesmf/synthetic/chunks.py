@@ -45,7 +45,7 @@ class Maker:
         self.held = np.diff(spare * held // max(1, spare[-1]), prepend=0)
         chance = plan.popularity()
         self.tables = (*alias_table(chance), (1.0 / chance).astype(np.float32))
-        self.item_rows = plan.item_rows(0, plan.n_items)
+        self.item_rows = plan.item_factors(0, plan.n_items)
 
     def pieces(self, max_ratings: int) -> Iterator[tuple[int, int]]:
         """Ranges of users with at most `max_ratings` ratings, or of one user."""
@@ -87,8 +87,8 @@ class Maker:
         return out, tested
 
     def _fill(self, first: int, last: int, out: Arrays, tested: np.ndarray) -> None:
-        plan, key = self.plan, make_key(self.plan.seed)
-        rows = (*plan.user_rows(first, last), *self.item_rows)
+        plan, key = self.plan, make_key(self.plan.random_state)
+        rows = (*plan.user_factors(first, last), *self.item_rows)
         bounds = self.offsets[first : last + 1] - self.offsets[first]
         scalars = np.float32(plan.mean), np.float32(plan.noise), bool(plan.stars)
         fill(out, first, bounds, rows, self.tables, scalars, key)
@@ -105,7 +105,7 @@ def _take(columns: Arrays, at: Any) -> Arrays:
 
 
 def _generator(plan: Plan, number: int) -> np.random.Generator:
-    return generator(make_key(plan.seed), number, STREAM_SYNTHETIC)
+    return generator(make_key(plan.random_state), number, STREAM_SYNTHETIC)
 
 
 def check_chunk(max_ratings: int) -> None:
