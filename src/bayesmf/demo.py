@@ -170,7 +170,7 @@ def make_world(sizes: Sizes, seed: int) -> World:
     made = plan.ratings()
     users = [f"user {k}" for k in made.users]
     items = [f"film {k}" for k in made.items]
-    train, test = Ratings.of((users, items, made.rating)).split(0.1, random_state=seed)
+    train, test = Ratings.from_data((users, items, made.rating)).split(0.1, random_state=seed)
     return World(plan, plan.truth(), train, test)
 
 

@@ -148,7 +148,7 @@ def test_noise_off_is_sgd(data):
             return False
 
     train = data[0]
-    arrays = TrainingData.of(
+    arrays = TrainingData.from_triples(
         train.user_rows,
         train.item_rows,
         train.rating - np.float32(3.5),

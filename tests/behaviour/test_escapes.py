@@ -46,10 +46,10 @@ def test_nothing_steers_the_terminal(place, args):
 
 
 def test_data_in_files_and_pipes_are_as_they_were(place):
-    ids = Ratings.of(place / "few.parquet").users.tolist()
+    ids = Ratings.from_data(place / "few.parquet").users.tolist()
     ran = run("predict", place / "model", place / "few.parquet", "--out", place / "p.csv")
     assert ran.status == 0
-    assert Ratings.of(place / "p.csv", columns={"rating": "mean"}).users.tolist() == ids
+    assert Ratings.from_data(place / "p.csv", columns={"rating": "mean"}).users.tolist() == ids
     ran = process("predict", place / "model", place / "few.parquet", "--json")
     assert [row["user"] for row in json.loads(ran.stdout)["predictions"]] == ids
 

@@ -329,7 +329,7 @@ def test_what_no_step_can_mend_is_told():
     user, item, value = data.triples()
     value = value.copy()
     value[7] = np.nan
-    broken = TrainingData.of(user, item, value, 20, 15)
+    broken = TrainingData.from_triples(user, item, value, 20, 15)
     rule = SGLD(epochs=3).resolve(data_shape(data))
     rounds = GradientRounds(broken, rule, 0)
     prior = RowPrior(np.zeros(4), np.full(4, 2.0))

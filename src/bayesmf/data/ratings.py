@@ -110,14 +110,14 @@ class Ratings(Splitting, Tabular):
 
         if not isinstance(path, str | os.PathLike):
             raise InputError(
-                f"{type(path).__name__} is no path: Ratings.read reads files, Ratings.of takes "
-                "tables and arrays"
+                f"{type(path).__name__} is no path: Ratings.read reads files,"
+                " Ratings.from_data takes tables and arrays"
             )
         check_duplicates(duplicates)
-        return cls._of_table(read_ratings(path, format, columns), duplicates)
+        return cls._from_table(read_ratings(path, format, columns), duplicates)
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         data: Any,
         *,
@@ -154,10 +154,10 @@ class Ratings(Splitting, Tabular):
                 " polars data frame, an Arrow table, a SciPy sparse matrix, a list of rows, or"
                 " the columns (users, items, ratings)."
             )
-        return cls._of_table(table, duplicates)
+        return cls._from_table(table, duplicates)
 
     @classmethod
-    def of_pairs(
+    def from_pairs(
         cls,
         pairs: Any,
         ratings: Any,
@@ -186,11 +186,11 @@ class Ratings(Splitting, Tabular):
         Examples
         --------
         >>> from bayesmf import Ratings
-        >>> Ratings.of_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
+        >>> Ratings.from_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
         Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4)
         """
         check_duplicates(duplicates)
-        return cls._of_table(table_with(pairs, ratings, columns), duplicates)
+        return cls._from_table(table_with(pairs, ratings, columns), duplicates)
 
     @classmethod
     def from_arrays(
@@ -221,7 +221,7 @@ class Ratings(Splitting, Tabular):
         return self
 
     @classmethod
-    def _of_table(cls, table: Table, duplicates: str) -> Ratings:
+    def _from_table(cls, table: Table, duplicates: str) -> Ratings:
         self = cls.__new__(cls)
         self._fill(table, duplicates)
         return self

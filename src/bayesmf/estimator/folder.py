@@ -10,7 +10,7 @@ import numpy as np
 
 import bayesmf
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
@@ -84,7 +84,7 @@ def _made(
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} tells of no sampler that is known ({error}): fit again") from None
-    seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+    seen = RatedItems(arrays["seen_starts"], arrays["seen_items"])
     posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds precisions that are none: fit again")

@@ -186,7 +186,7 @@ def unknown(posterior: Posterior, side: str, threads: int | None = None, seed: i
     spread = np.sqrt(np.maximum(std**2 - posterior.noise(), 0.0))
     if len(draws) == 1:
         spread[:] = 0.0  # and no dust of roundings
-    counts = seen.of_items(rows) if side == "item" else seen.of_users(rows)
+    counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)
     # A log axis has no zero; every row has been learnt from once.
     return Unknown(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
 

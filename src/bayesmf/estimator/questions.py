@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fit import training_ratings
@@ -115,10 +115,10 @@ class HeldOut:
     user: Index
     item: Index
     maps: tuple[IdMap, IdMap]
-    seen: Seen
+    seen: RatedItems
 
     @classmethod
-    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: Seen) -> Self:
+    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: RatedItems) -> Self:
         """Look up where the ratings' ids are in the model."""
         user = maps[0].lookup(ratings.user_ids)[ratings.user_rows]
         item = maps[1].lookup(ratings.item_ids)[ratings.item_rows]

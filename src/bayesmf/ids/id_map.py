@@ -161,7 +161,7 @@ class IdMap:
         column = column_of(values)
         if self._strings is not None:
             if isinstance(column, np.ndarray):
-                column = Strings.of(list(map(str, column.tolist())))
+                column = Strings.from_texts(list(map(str, column.tolist())))
             return self._strings.rows_of(column)
         if isinstance(column, np.ndarray):
             return self._lookup_ints(column)

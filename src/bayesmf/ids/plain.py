@@ -120,7 +120,7 @@ def _of_list(values: Sequence[Any], what: str, place: Place) -> Integers | Strin
         return np.empty(0, np.int64)
     if isinstance(values[0], str):
         try:
-            return Strings.of(values)
+            return Strings.from_texts(values)
         except TypeError:  # a value is no string
             pass
     kinds = set(map(type, values))

@@ -44,7 +44,7 @@ class Strings(Sequence[str]):
         self._table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = None
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Self:
+    def from_texts(cls, texts: Sequence[str]) -> Self:
         """From strings; TypeError where one of them is none."""
         n = len(texts)
         if not n:
@@ -105,7 +105,9 @@ class Strings(Sequence[str]):
             return self
         between = _BETWEEN.encode()
         apart = np.array_equal(self.starts, offsets[:-1] + np.arange(len(self)))
-        if apart and self.blob.count(between) == len(self) - 1:  # as `of` puts them together
+        if (
+            apart and self.blob.count(between) == len(self) - 1
+        ):  # as `from_texts` puts them together
             blob = self.blob.replace(between, b"")
         else:
             places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)

@@ -96,7 +96,11 @@ def pack(
         only_one(work, KIND, WRITTEN),
     ):
         journal = Journal(work, job, WRITTEN)
-        if journal.of("finish") and not in_place and not _is_result(work / "result", journal.notes):
+        if (
+            journal.finished("finish")
+            and not in_place
+            and not _is_result(work / "result", journal.notes)
+        ):
             journal.restart()  # somebody took the result away before all was cleaned up
         try:
             Packing(files, journal, duplicates, chunk, stretch, progress).run()

@@ -91,7 +91,7 @@ class Packing:
 
     def run(self) -> None:
         """Do what is left to do; all of it, if what is there is not what was noted."""
-        if self.journal.of("finish"):
+        if self.journal.finished("finish"):
             return
         if self.journal.notes:
             try:
@@ -111,7 +111,7 @@ class Packing:
 
     def _is_sound(self) -> bool:
         """Whether the files are those that were written."""
-        numbered, coded = self.journal.of("number"), bool(self.journal.of("code"))
+        numbered, coded = self.journal.finished("number"), bool(self.journal.finished("code"))
         entries = numbered[0]["arrays"] if numbered else {}
         return all(
             _file_digest(self.result / f"{name}.npy") == entry["sha256"]
@@ -132,7 +132,7 @@ class Packing:
         timed = self.duplicates != "error" and all(file.timed() for file in self.files)
         self.user_runs = Runs(self.journal.folder / "users", self.written, timed)
         self.item_runs = Runs(self.journal.folder / "items", self.written)
-        if not self.journal.of("number"):
+        if not self.journal.finished("number"):
             self.read()
             self.number()
         self.sort_users()
@@ -144,7 +144,7 @@ class Packing:
 
     def read(self) -> None:
         """Make runs of the files, whose users and items have numbers of that run alone."""
-        notes = self.journal.of("read")
+        notes = self.journal.finished("read")
         k = len(notes)
         start = Bookmark(*notes[-1]["place"]) if notes else Bookmark()
         total = sum(file.size for file in self.files)
@@ -163,7 +163,7 @@ class Packing:
 
     def number(self) -> None:
         """Number users and items over all runs, and cut the users into stretches."""
-        runs, n_runs = self.user_runs, len(self.journal.of("read"))
+        runs, n_runs = self.user_runs, len(self.journal.finished("read"))
         arrays: dict[str, Any] = {}
         maps = {}
         for side in ("user", "item"):
@@ -195,13 +195,13 @@ class Packing:
 
     def sort_users(self) -> None:
         """Sort stretches of users into the list by user, and make runs of the other side."""
-        (about,) = self.journal.of("number")
+        (about,) = self.journal.finished("number")
         cuts = about["cuts"]
         self.user_runs.turned = set(about["turned"])
-        begin = len(self.journal.of("user"))
+        begin = len(self.journal.finished("user"))
         for p, part in enumerate(ahead(self._sorted_users(about, begin)), begin):
             first, lists = cuts[p], part.lists
-            offset = sum(note["ratings"] for note in self.journal.of("user"))
+            offset = sum(note["ratings"] for note in self.journal.finished("user"))
             self._write_lists("user", first, offset, lists)
             self.written.whole(self._coded(p), lists.value)
             self.item_runs.write(p, part.by_item)
@@ -269,9 +269,9 @@ class Packing:
 
     def code(self) -> None:
         """Find the levels of all ratings, write the values by user, cut the items."""
-        if not self.journal.of("code"):
-            (about,) = self.journal.of("number")
-            notes = self.journal.of("user")
+        if not self.journal.finished("code"):
+            (about,) = self.journal.finished("number")
+            notes = self.journal.finished("user")
             levels = all_levels([note["levels"] for note in notes])
             values = CodedValues(self._coded, notes, levels)
             counts = np.zeros(about["n_items"], dtype=np.int64)
@@ -291,15 +291,15 @@ class Packing:
 
     def sort_items(self) -> None:
         """Gather stretches of items into the list by item."""
-        (coded,) = self.journal.of("code")
-        notes = self.journal.of("user")
+        (coded,) = self.journal.finished("code")
+        notes = self.journal.finished("user")
         values = CodedValues(lambda p: self.item_runs.file(p, "value"), notes, coded["levels"])
-        begin = len(self.journal.of("item"))
+        begin = len(self.journal.finished("item"))
         cuts = coded["cuts"][begin:]
         for first, lists in zip(
             cuts, ahead(self._gathered(cuts, len(notes), values)), strict=False
         ):
-            offset = sum(note["ratings"] for note in self.journal.of("item"))
+            offset = sum(note["ratings"] for note in self.journal.finished("item"))
             self._write_lists("item", first, offset, lists)
             self.written.part(self.result / "by_item_value.npy", offset, lists.value)
             self._note("item", ratings=len(lists))
@@ -309,14 +309,14 @@ class Packing:
         for first, stop in pairwise(cuts):
             row, other, value, _ = self.item_runs.gather(runs, first, stop, values)
             _check_range(row, stop - first)
-            _check_range(other, self.journal.of("number")[0]["n_users"])
+            _check_range(other, self.journal.finished("number")[0]["n_users"])
             # Runs follow each other by user, so users ascend inside an item.
             yield group_rows(row, other, value, stop - first)
 
     def finish(self) -> None:
         """Write the manifest, with which the result is complete."""
-        (about,), (coded,) = self.journal.of("number"), self.journal.of("code")
-        notes, n_ratings = self.journal.of("user"), coded["ratings"]
+        (about,), (coded,) = self.journal.finished("number"), self.journal.finished("code")
+        notes, n_ratings = self.journal.finished("user"), coded["ratings"]
         value = np.float32 if coded["levels"] is None else np.uint8
         arrays = dict(about["arrays"])
         arrays |= self._seal("user", about["n_users"], n_ratings, value)

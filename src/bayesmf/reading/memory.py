@@ -40,7 +40,7 @@ def table_of(data: Any, columns: Columns | None = None) -> Table | None:
     Parameters
     ----------
     data
-        What :meth:`bayesmf.data.ratings.Ratings.of` takes, but for paths: a data frame, an Arrow
+        What `Ratings.from_data` takes, but for paths: a data frame, an Arrow
         table, an array with 3 or 4 columns (or named ones), a sparse matrix, a tuple of columns,
         a dict of columns, a list of rows (tuples or dicts).
     columns

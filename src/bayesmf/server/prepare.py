@@ -45,7 +45,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     packed = as_packed(ratings)
     if packed is not None:
         return _prepare_packed(packed, standardize)
-    train = Ratings.of(ratings).compact()
+    train = Ratings.from_data(ratings).compact()
     low, high = train.range()
     _refuse_equal(len(train), low, high)
     std = float(np.std(train.rating, dtype=np.float64))
@@ -53,7 +53,9 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     center = _rounded(float(np.mean(train.rating, dtype=np.float64)))
     scale = _scale(std, standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
-    data = TrainingData.of(train.user_rows, train.item_rows, value, train.n_users, train.n_items)
+    data = TrainingData.from_triples(
+        train.user_rows, train.item_rows, value, train.n_users, train.n_items
+    )
     coded = data.by_user.value.dtype == np.uint8
     warn_of_odd_values(low, _as_rated(data.levels * scale + center) if coded else None)
     return Prepared(train.user_ids, train.item_ids, data, center, scale, float(low), float(high))

@@ -80,7 +80,7 @@ class Journal:
         kept = "|".join(map(re.escape, names))
         return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
 
-    def of(self, step: str) -> list[dict[str, Any]]:
+    def finished(self, step: str) -> list[dict[str, Any]]:
         """Give the notes of a step, in the order in which they were made."""
         return [note for note in self.notes if note["step"] == step]
 
