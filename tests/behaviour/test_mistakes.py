@@ -265,7 +265,7 @@ FRAME = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]})
         (lambda m: Synthetic(10, 10, 50, bias_user="a"), "bias_user must be a finite number"),
         (lambda m: Synthetic(10, 10, 50, stars="no"), "stars must be True or False"),
         (lambda m: Checkpoint.of(Checkpoint("c", resume="yes")), "resume must be True or False"),
-        (lambda m: BayesianMF(FRAME).fit(FRAME), "n_factors must be .*; got a DataFrame"),
+        (lambda m: BayesianMF(FRAME).fit(FRAME), "n_factors must be .*, not a DataFrame"),
         (lambda m: BayesianMF(alpha_0=3.0).fit(FRAME), 'alpha_0 does nothing .* prior="gamma"'),
         (
             lambda m: BayesianMF(sampler=SGLD(step_size=1e-5, pace=3)).fit(FRAME),

@@ -253,7 +253,7 @@ def test_visits_and_grids_of_any_shape(triple):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"n_factors": -3}, "n_factors must be a whole number of at least 1; got -3"),
+        ({"n_factors": -3}, "n_factors must be a whole number of at least 1, not -3"),
         ({"n_factors": 2.5}, "n_factors"),
         ({"n_factors": "many"}, "n_factors"),
         ({"sampler": "nuts"}, "sampler 'nuts'"),

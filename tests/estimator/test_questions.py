@@ -269,7 +269,7 @@ def test_thinning_does_not_decide_when_a_run_ends(thin):
 
 def test_values_that_are_neither_yes_nor_no():
     for params in ({"standardize": "no"}, {"progress": "no"}):
-        with pytest.raises(InputError, match="must be True or False; got 'no'"):
+        with pytest.raises(InputError, match="must be True or False, not 'no'"):
             BayesianMF(2, **params).fit(planted(20, 15, 100))
 
 

@@ -248,7 +248,7 @@ def test_foreign_places_are_refused_and_untouched(tmp_path):
     (full / "manifest.json").write_text('{"format": "mine", "arrays": {}}')
     for act in (check_writable, lambda path: write_folder(path, small_arrays(), META)):
         for path in (file, full):
-            with pytest.raises(InputError, match="choose another place"):
+            with pytest.raises(InputError, match="choose another path"):
                 act(path)
     assert file.read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["file", "full"]

@@ -152,7 +152,7 @@ class Ratings(Splitting, Tabular):
             raise InputError(
                 f"Ratings cannot be taken from a {type(data).__name__}; pass a path, a pandas or"
                 " polars data frame, an Arrow table, a SciPy sparse matrix, a list of rows, or"
-                " the columns (users, items, ratings)."
+                " the columns (users, items, ratings)"
             )
         return cls._from_table(table, duplicates)
 
@@ -229,7 +229,7 @@ class Ratings(Splitting, Tabular):
     def _fill(self, table: Table, duplicates: str) -> None:
         assert table.rating is not None
         if not len(table.rating):
-            raise InputError("There are no ratings: the data are empty.")
+            raise InputError("There are no ratings: the data are empty")
         self.user_ids, self.user_rows = IdMap.encode(table.user, what="user id")
         self.item_ids, self.item_rows = IdMap.encode(table.item, what="item id")
         self.rating = table.rating.to_numpy().astype(np.float32)
@@ -322,7 +322,7 @@ class Ratings(Splitting, Tabular):
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet", ".pq"):
-            raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
+            raise InputError(f"{path}: ratings are written to .csv or .parquet files")
         check_output(path)
         check_polars(f"writing {path}")
         with replacing(path) as file:
@@ -356,7 +356,7 @@ class Ratings(Splitting, Tabular):
 
     def _need(self, count: int) -> None:
         if len(self) < count:
-            raise InputError(f"This needs {count} ratings or more; there are {len(self)}.")
+            raise InputError(f"This needs {count} ratings or more; there are {len(self)}")
 
     def _drop_duplicates(self, duplicates: str) -> None:
         key = self.user_rows.astype(np.int64) * self.n_items + self.item_rows

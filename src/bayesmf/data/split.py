@@ -61,7 +61,7 @@ class Splitting:
         rank = np.arange(len(self)) - (np.cumsum(counts) - counts)[grouped]
         test = order[rank < held[grouped]]
         if not len(test):
-            raise InputError("Every user has one rating only; split without regard to users.")
+            raise InputError("Every user has one rating only; split without regard to users")
         return self._part(test)
 
     def split_by_time(self, share: float = 0.1) -> tuple[Self, Self]:
@@ -73,7 +73,7 @@ class Splitting:
             Share of the ratings that goes to test; of equal times, the later in position.
         """
         if self.timestamp is None:
-            raise InputError("These ratings have no timestamps, so they cannot be split by time.")
+            raise InputError("These ratings have no timestamps, so they cannot be split by time")
         count = self._test_count(share)
         return self._part(np.argsort(self.timestamp, kind="stable")[-count:])
 
@@ -88,13 +88,13 @@ class Splitting:
             The same seed gives the same folds.
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
-            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}.")
+            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}")
         order = _generator(random_state).permutation(len(self))
         return (self._part(fold) for fold in np.array_split(order, k))
 
     def _test_count(self, share: float) -> int:
         if not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-            raise InputError(f"share must be a number between 0 and 1, not {share!r}.")
+            raise InputError(f"share must be a number between 0 and 1, not {share!r}")
         self._need(2)
         return min(max(round(float(share) * len(self)), 1), len(self) - 1)
 
@@ -110,5 +110,5 @@ def _generator(random_state: int) -> np.random.Generator:
         or not isinstance(random_state, (int, np.integer))
         or random_state < 0
     ):
-        raise InputError(f"random_state must be a whole number from 0, not {random_state!r}.")
+        raise InputError(f"random_state must be a whole number from 0, not {random_state!r}")
     return np.random.default_rng(random_state)

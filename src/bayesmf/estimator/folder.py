@@ -51,7 +51,7 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     """A model of a folder, whose large arrays are still being looked at."""
     for name, given in (("verify", verify), ("mmap", mmap)):
         if not isinstance(given, bool):
-            raise InputError(f"{name} must be True or False; got {given!r}")
+            raise InputError(f"{name} must be True or False, not {given!r}")
     mode = "r" if mmap else None
     arrays, meta, claims, _ = storage.open_folder(path, expects=model_expected, mode=mode)
     if not verify:  # digests, that is: numbers are looked at all the same

@@ -62,7 +62,7 @@ class PackedRatings:
     _stamp: list[tuple[str, int, int, int]]
 
     def __init__(self) -> None:
-        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder).")
+        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder)")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], verify: bool = False) -> PackedRatings:
@@ -95,15 +95,15 @@ class PackedRatings:
         if not self._verified or self._stamp != _stamp(self.path):
             again = PackedRatings.open(self.path, verify=True)
             if again._digest != self._digest:
-                raise InputError(f"{self.path} holds other ratings than before: open it again.")
+                raise InputError(f"{self.path} holds other ratings than before: open it again")
             vars(self).update(vars(again))  # what was verified, and not what was opened before
         return self
 
     @property
     def origin(self) -> Origin:
         """Where they are, and which they are: for processes that open them again."""
-        place = os.path.realpath(self.path)
-        return Origin(place, self._digest, this_copy(place))
+        path = os.path.realpath(self.path)
+        return Origin(path, self._digest, this_copy(path))
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -178,10 +178,10 @@ def _refuse_unfinished(folder: Path) -> None:
     if is_real_folder(work_folder(folder)) or folder.name.endswith(".packing"):
         raise InputError(
             f"The packing of ratings to {folder} is not finished: run it again, it will go on"
-            " where it was."
+            " where it was"
         )
     if folder.is_dir():
-        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack.")
+        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack")
 
 
 def _ids(arrays: Mapping[str, NDArray[Any]], side: str) -> IdMap:

@@ -97,7 +97,7 @@ class Runs:
         folder.mkdir(exist_ok=True)
 
     def file(self, k: int, what: str) -> Path:
-        """Give the place of one array of run ``k``."""
+        """Give the path of one array of run ``k``."""
         turned = k in self.turned and what in _OF_RATINGS
         return self.folder / f"{k}.{what}{'.turned' if turned else ''}"
 
@@ -160,9 +160,9 @@ class Runs:
         """Write a run again, in another order of its rows; the old files stay for another try."""
         self.turned.discard(k)
         found = {name: np.fromfile(self.file(k, name), dtype) for name, dtype in _TYPES.items()}
-        place = np.empty(len(order), dtype=np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        row = np.repeat(place, np.diff(found["starts"]))
+        position = np.empty(len(order), dtype=np.int32)
+        position[order] = np.arange(len(order), dtype=np.int32)
+        row = np.repeat(position, np.diff(found["starts"]))
         lists = group_rows(row, found["other"], found["value"], len(order))
         time = None
         if self.timed:

@@ -148,18 +148,18 @@ class Packing:
         k = len(notes)
         start = Bookmark(*notes[-1]["place"]) if notes else Bookmark()
         total = sum(file.size for file in self.files)
-        for run, place, done in ahead(self._grouped(start)):
+        for run, bookmark, done in ahead(self._grouped(start)):
             self.user_runs.write(k, run.lists, run.time)
             self.user_runs.write_ids(k, run.users, run.items)
-            self._note("read", place=place)
+            self._note("read", place=bookmark)
             self.progress(done, total, "reading")
             k += 1
         if not k:
-            raise InputError(f"{self.files[0].path} has no ratings in it.")
+            raise InputError(f"{self.files[0].path} has no ratings in it")
 
     def _grouped(self, start: Bookmark) -> Iterator[tuple[UserRun, Bookmark, int]]:
-        for table, place, done in read_chunks(self.files, self.chunk, start):
-            yield group_by_user(table, self.user_runs.timed), place, done
+        for table, bookmark, done in read_chunks(self.files, self.chunk, start):
+            yield group_by_user(table, self.user_runs.timed), bookmark, done
 
     def number(self) -> None:
         """Number users and items over all runs, and cut the users into stretches."""

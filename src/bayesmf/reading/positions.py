@@ -68,7 +68,7 @@ def check_order(
     if sign:
         raise InputError(
             f"{where} has no column names, and {sign}; say which is which by positions from 0 with"
-            f" {how_to_say(need)}."
+            f" {how_to_say(need)}"
         )
 
 

@@ -92,8 +92,8 @@ def read_typed(
         file.seek(0)
         frame = reader(file, columns=[names[at] for at in sorted(set(found.values()))])
     if not frame.height:
-        raise InputError(f"{path} has no ratings in it.")
+        raise InputError(f"{path} has no ratings in it")
     return make_table(
         {role: frame[names[at]] for role, at in found.items()},
-        place=lambda row: f"{path} row {row} (counting from 0)",
+        where=lambda row: f"{path} row {row} (counting from 0)",
     )

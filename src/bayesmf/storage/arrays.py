@@ -5,7 +5,7 @@ manifest, so that any change to any file is noticed before a number of it is use
 signature: whoever can write a file can write its digest. So numbers are looked at too (rules.py)
 before anything is computed with them.
 
-A folder is written beside its place and exchanged with what is there (exchange.py), so that a
+A folder is written beside its path and exchanged with what is there (exchange.py), so that a
 reader sees the old model or the new one.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import FILES, new_folder, old_one, one_writer, put_in_place
+from bayesmf.storage.exchange import FILES, give_name, new_folder, old_one, one_writer
 from bayesmf.storage.folders import Folder, foreign_name
 from bayesmf.storage.manifest import DIGEST as DIGEST
 from bayesmf.storage.manifest import FORMAT_VERSION as FORMAT_VERSION
@@ -48,7 +48,7 @@ from bayesmf.storage.paths import (
     check_output,
     check_room,
     made_parents,
-    real_place,
+    real_path,
     sync_folder,
     temporary_name,
 )
@@ -68,7 +68,7 @@ Expects = Callable[[Arrays, dict[str, Any]], Mapping[str, Expected]]
 def write_folder(
     path: PathLike, arrays: Mapping[str, Array], meta: Mapping[str, Any], kind: Kind = MODEL
 ) -> str:
-    """Write a model folder in one step; after an InputError the place is as it was before.
+    """Write a model folder in one step; after an InputError the path is as it was before.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def write_folder(
     """
     _check_arrays(arrays)
     plain_meta = _plain_json(meta, kind)
-    target = real_place(path)
+    target = real_path(path)
     refuse_foreign(path, target, kind)
     with (
         as_input_error(path),
@@ -98,7 +98,7 @@ def write_folder(
         new_folder(target) as temporary,
     ):
         digest = _fill(temporary, arrays, plain_meta, kind)
-        put_in_place(temporary, target, lambda: _refuse_foreign(path, target, kind))
+        give_name(temporary, target, lambda: _refuse_foreign(path, target, kind))
     return digest
 
 
@@ -112,7 +112,7 @@ def check_writable(path: PathLike, room: int = 0) -> None:
     room : int
         Bytes that it will take, about.
     """
-    target = real_place(path)
+    target = real_path(path)
     refuse_foreign(path, target, MODEL)
     with as_input_error(path), made_parents(target.parent, keep=False):
         with one_writer(target.parent):
@@ -127,14 +127,14 @@ def _check_arrays(arrays: Mapping[str, Array]) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise InputError(
                 f"The array name {name!r} cannot be stored: "
-                "use lower-case letters, digits and underscores only."
+                "use lower-case letters, digits and underscores only"
             )
         if not isinstance(array, np.ndarray):
-            raise InputError(f"{name!r} cannot be stored: give a numpy array.")
+            raise InputError(f"{name!r} cannot be stored: give a numpy array")
         if array.dtype.kind not in "biuf" or not 1 <= array.dtype.itemsize <= 8:
             raise InputError(
                 f"The array {name!r} of dtype {array.dtype} cannot be stored: "
-                "convert it to a plain numeric dtype."
+                "convert it to a plain numeric dtype"
             )
 
 
@@ -145,14 +145,14 @@ def _plain_json(meta: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
         reason = str(error).rstrip(".")
         raise InputError(
             f"The {kind.noun}'s meta data are not plain JSON ({reason}): "
-            "give finite numbers, strings, booleans, None, lists and dicts only."
+            "give finite numbers, strings, booleans, None, lists and dicts only"
         ) from None
     assert isinstance(plain, dict)
     return plain
 
 
 def refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
-    """Refuse a place that may not be written to; asked before the work begins."""
+    """Refuse a path that may not be written to; asked before the work begins."""
     check_output(target.parent)
     with as_input_error(path):
         try:
@@ -171,7 +171,7 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
         except FileNotFoundError:
             return
         if not target.is_dir():
-            raise InputError(f"{path} is a file: choose another place for the {kind.noun} folder.")
+            raise InputError(f"{path} is a file: choose another path for the {kind.noun} folder")
         present = set(os.listdir(target))
         if not present and not target.is_symlink():
             return  # an empty folder, which a rename replaces
@@ -179,7 +179,7 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
     if not ours:
         raise InputError(
             f"{path} exists and is not a bayesmf {kind.noun} folder: "
-            "choose another place or remove it."
+            "choose another path or remove it"
         )
     if (odd := foreign_name(target, FILES)) is not None:
         known.discard(odd.removesuffix("/"))
@@ -187,7 +187,7 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
         # Replacing the folder would delete what somebody put there.
         raise InputError(
             f"The {kind.noun} folder {path} also holds {extra[0]!r}, which is not part of the "
-            f"{kind.noun}: move that away or choose another place."
+            f"{kind.noun}: move that away or choose another path"
         )
 
 
@@ -320,24 +320,24 @@ def open_folder(
     Opened
         Arrays, meta data and what has to be checked.
     """
-    place = as_folder(path)
+    folder_path = as_folder(path)
     for left in reversed(range(_TRIES)):
-        if not os.path.lexists(place):
-            old = old_one(place)
+        if not os.path.lexists(folder_path):
+            old = old_one(folder_path)
             if old is None:
-                raise InputError(f"There is no {kind.noun} folder {place}: check the path.")
+                raise InputError(f"There is no {kind.noun} folder {folder_path}: check the path")
             if left == 0:
                 raise InputError(
-                    f"There is no {kind.noun} folder {place}: a process was killed while it "
-                    f"replaced it, and the one before is {old}: rename that to {place.name}."
+                    f"There is no {kind.noun} folder {folder_path}: a process was killed while it "
+                    f"replaced it, and the one before is {old}: rename that to {folder_path.name}"
                 )
             time.sleep(0.01)  # where names cannot be exchanged, there is a moment without
             continue
-        if not place.is_dir():
+        if not folder_path.is_dir():
             raise InputError(
-                f"{place} is not a folder: give the folder the {kind.noun} was saved to."
+                f"{folder_path} is not a folder: give the folder the {kind.noun} was saved to"
             )
-        with as_input_error(path, "read"), Folder(place) as folder:
+        with as_input_error(path, "read"), Folder(folder_path) as folder:
             try:
                 return _opened(folder, kind, expects, mode)
             except (InputError, OSError):

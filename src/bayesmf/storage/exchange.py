@@ -42,7 +42,7 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Make a hidden folder beside a place, and remove what is left of it in the end."""
+    """Make a hidden folder beside its path, and remove what is left of it in the end."""
     temporary = temporary_name(target)
     with contextlib.ExitStack() as held:
         with one_writer(target.parent) as alone:
@@ -66,15 +66,15 @@ def _clear(temporary: Path) -> None:
         remove_known(temporary, FILES)
 
 
-def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
+def give_name(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
     """Give a folder its name; what was there is removed.
 
     Parameters
     ----------
     temporary, target : pathlib.Path
-        The folder and its place, in the same folder.
+        The folder and its name to be, in the same folder.
     allowed : callable
-        Raises if what is at the place may not be replaced: asked when nobody else writes there.
+        Raises if what has that name may not be replaced: asked when nobody else writes there.
     """
     with one_writer(target.parent):
         allowed()
@@ -141,12 +141,12 @@ def _put_back(aside: Path, target: Path) -> None:
     except OSError:
         raise InputError(
             f"The new folder could not be put at {target} and the old one not be put back: "
-            f"rename {aside} to {target} by hand."
+            f"rename {aside} to {target} by hand"
         ) from None
 
 
 def old_one(target: Path) -> Path | None:
-    """The folder that stood at a place before a process was killed while it stepped aside."""
+    """The folder that had a name before a process was killed while it stepped aside."""
     with contextlib.suppress(OSError):
         for path in target.parent.glob(f"{ASIDE}*-*"):
             if path.name.split("-", 3)[3:] == [target.name] and is_real_folder(path):

@@ -147,7 +147,7 @@ def only_one(
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InputError(
-                    f"Another process is at work in {folder}: wait for it to end, or end it."
+                    f"Another process is at work in {folder}: wait for it to end, or end it"
                 ) from None
             if not _is_at(stream, folder / _LOCK):
                 continue  # whoever had it has just removed it with all the rest
@@ -173,7 +173,7 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
     if not is_real_folder(folder):
         raise InputError(
             f"{folder} is a link or a file, where a folder for unfinished work belongs: move it"
-            " away."
+            " away"
         )
     foreign, names = foreign_name(folder, known), set(os.listdir(folder))
     begun = names <= {_LOCK, _PART}  # killed before its first note
@@ -181,10 +181,10 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
         return
     what = "no notes of unfinished work" if foreign is None else repr(foreign)
     if foreign is None and _is_older(folder):
-        raise InputError(f"{folder} holds unfinished work of an older bayesmf: remove it.")
+        raise InputError(f"{folder} holds unfinished work of an older bayesmf: remove it")
     raise InputError(
         f"{folder} holds {what}, so it is not ours alone and nothing in it is touched: move it"
-        " away, or choose another place for the result."
+        " away, or choose another path for the result"
     )
 
 
@@ -225,7 +225,7 @@ def _open_own(path: Path, flags: int) -> Any:
 
 
 def _not_regular(path: Path) -> InputError:
-    return InputError(f"{path} is not a regular file, as it was when we wrote it: move it away.")
+    return InputError(f"{path} is not a regular file, as it was when we wrote it: move it away")
 
 
 def _line(note: dict[str, Any]) -> bytes:

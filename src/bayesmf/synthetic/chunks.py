@@ -14,7 +14,7 @@ from bayesmf.synthetic.plan import Plan
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_STRIPES = 64  # a shuffled chunk comes from about so many places among the users
+_STRIPES = 64  # a shuffled chunk comes from about so many stretches of the users
 
 
 def make_parts(
@@ -34,7 +34,7 @@ def make_parts(
 
 
 class Maker:
-    """What all users' ratings need, made once: item tables and each user's place."""
+    """What all users' ratings need, made once: item tables and where each user's ratings begin."""
 
     def __init__(self, plan: Plan, held: int = 0) -> None:
         self.plan = plan
@@ -110,4 +110,4 @@ def _generator(plan: Plan, number: int) -> np.random.Generator:
 
 def check_chunk(max_ratings: int) -> None:
     if max_ratings < 1:
-        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}.")
+        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}")
