@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.cli.rescue import save
     from bayesmf.data.ratings import Ratings
     from bayesmf.server.settings import least_bytes
-    from bayesmf.storage.arrays import check_writable
+    from bayesmf.storage.writer import check_writable
 
     model = _model(args)
     check_writable(args.out)

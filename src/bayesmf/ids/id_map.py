@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -212,9 +212,34 @@ class IdMap:
         return {"bytes": text, "offsets": np.append(np.int64(0), ends)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
-        """Rebuild a map from what :meth:`to_arrays` gave."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> IdMap:
+        """Rebuild a map from what :meth:`to_arrays` gave.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+            The arrays by name; others may be among them.
+        prefix : str
+            What stands before the names of these.
+
+        Returns
+        -------
+        IdMap
+            The same map.
+
+        Raises
+        ------
+        InputError
+            If they are not arrays of a map.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap.from_arrays(IdMap(["a", "b"]).to_arrays())
+        IdMap(2 str ids: 'a', 'b')
+        """
         made = cls.__new__(cls)
+        arrays = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         if "ids" in arrays:
             made._take(np.array(arrays["ids"], dtype=np.int64).reshape(-1))
             return made

@@ -1,9 +1,10 @@
 """Ratings larger than memory: from files in any order to lists of each user and each item.
 
-Chunks of the files become runs, in which ratings are grouped by user.  Stretches of users, small
-enough to be sorted in memory, are gathered from all runs; each becomes a part of the list by user
-and, grouped by item, a run of the other side.  Stretches of items are gathered from those.  Every
-step is noted when its files are on the disk, so that a packing that was killed goes on from there.
+Chunks of the files are sorted by user and wait on the disk.  Stretches of users, small enough to
+be sorted in memory, are gathered from all sorted chunks; each becomes a part of the list by user
+and, grouped by item, a sorted chunk of the other side.  Stretches of items are gathered from
+those.  Every step is noted when its files are on the disk, so that a packing that was killed goes
+on from there.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def pack(
 ) -> PackedRatings:
     """Pack ratings, perhaps more than fit in memory, into a folder.
 
-    A packing that was killed goes on where it was when it is run again with the same arguments.
+    A packing that was killed goes on where it was when it is called again with the same arguments.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader, writer
 from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
@@ -109,8 +109,8 @@ def load_study(source: Source, folder: Path) -> Study:
     path = folder / f"study-{name}"
     if not path.exists():
         arrays, meta = _cut(source)
-        storage.write_folder(path, arrays, {"source": asdict(source), **meta})
-    arrays, meta = storage.read_folder(path)
+        writer.write_folder(path, arrays, {"source": asdict(source), **meta})
+    arrays, meta = reader.read_folder(path)
     parts = {
         part: tuple(np.array(arrays[f"{part}_{x}"]) for x in ("user", "item", "rating"))
         for part in ("train", "validation", "test")

@@ -6,16 +6,16 @@ import contextlib
 import csv
 import difflib
 import gzip
-import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from bayesmf.errors import InputError
+from bayesmf.storage.manifest import MODEL, PACKED, peek
+from bayesmf.storage.regular import NotRegular, open_handle
 from bayesmf.system.foreign import hushed, polars_errors, reason_of
 
 PARQUET = (".parquet", ".pq")
@@ -38,7 +38,6 @@ _MAGIC_OTHER = (
 )
 _WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xff\xfe\0\0": "UTF-32"}
 _LOOKED_AT = 4096
-_MANIFEST_BYTES = 1 << 24
 
 
 @contextlib.contextmanager
@@ -83,15 +82,10 @@ class Unreadable(InputError):
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read it; nothing that makes a reader wait, or read without end."""
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
-    file = open(path, "rb", opener=opener)  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InputError(_no_file(path))
-    return file
+    try:
+        return os.fdopen(open_handle(path, follow=True), "rb")
+    except NotRegular:
+        raise InputError(_no_file(path)) from None
 
 
 def _no_file(path: str | os.PathLike[str]) -> str:
@@ -131,14 +125,10 @@ def _existing(path: Path) -> Path:
 
 def refuse_ours(folder: Path) -> None:
     """Say what a folder is that we have written ourselves."""
-    try:
-        with open_regular(folder / "manifest.json") as file:
-            kind = json.loads(file.read(_MANIFEST_BYTES))["format"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return
-    if kind == "bayesmf-model":
+    kind = peek(folder).get("format")
+    if kind == MODEL.format:
         raise InputError(f"{folder} is a model, not ratings")
-    if kind == "bayesmf-ratings":
+    if kind == PACKED.format:
         raise InputError(f"{folder} holds packed ratings, which are for fit: give the files")
 
 

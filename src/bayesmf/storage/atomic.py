@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import keep_from_sweeping, one_writer, sweep
+from bayesmf.storage.exchange import sweep
+from bayesmf.storage.lock import one_writer, try_lock
 from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
 from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
@@ -56,7 +57,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
             if alone:
                 sweep(target.parent)
             file = _created(part)
-            keep_from_sweeping(file)
+            try_lock(file.fileno())  # nobody sweeps what somebody is at work on
         try:
             with file:
                 _keep_mode(file, target)

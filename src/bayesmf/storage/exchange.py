@@ -17,13 +17,12 @@ import re
 import secrets
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from bayesmf.errors import InputError
 from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
+from bayesmf.storage.lock import one_writer, open_for_lock, release, try_lock
 from bayesmf.storage.paths import sync_folder, temporary_name
 
 log = logging.getLogger("bayesmf")
@@ -31,8 +30,6 @@ log = logging.getLogger("bayesmf")
 # Files of a folder that is being written, and the hidden names of such folders.
 FILES = re.compile(r"[a-z0-9_]+\.npy|manifest\.json|manifest\.sha256")
 HIDDEN = re.compile(r"\.bayesmf-\d+-[0-9a-f]{12}")
-# Seconds for which another process is waited for: it does nothing here but make or rename a folder.
-PATIENCE = 10.0
 # Names of what had to step aside, before a random one and its own.
 ASIDE = ".bayesmf-old-"
 
@@ -51,10 +48,10 @@ def new_folder(target: Path) -> Iterator[Path]:
             os.mkdir(temporary)
             # From here on, so that nothing can come between making and removing.
             held.callback(_clear, temporary)
-            handle = _handle(temporary)
+            handle = open_for_lock(temporary)
             if handle is not None:
-                held.callback(_let_go, handle)
-                _lock(handle)
+                held.callback(release, handle)
+                try_lock(handle)
         yield temporary
 
 
@@ -154,26 +151,6 @@ def old_one(target: Path) -> Path | None:
     return None
 
 
-@contextlib.contextmanager
-def one_writer(folder: Path) -> Iterator[bool]:
-    """Keep other writers out of a folder for a moment, and tell whether that was possible.
-
-    Where folders have no locks, or somebody keeps one for long (anybody may), things are done all
-    the same: they are whole without it, and only what others have left cannot be told.
-    """
-    handle = _handle(folder)
-    if handle is None:
-        yield False
-        return
-    try:
-        end = time.monotonic() + PATIENCE
-        while (alone := _lock(handle)) is False and time.monotonic() < end:
-            time.sleep(0.002)
-        yield bool(alone)
-    finally:
-        _let_go(handle)
-
-
 def sweep(folder: Path) -> None:
     """Remove unfinished files and folders of processes that are no more, and say so."""
     left = [path for path in folder.glob(".bayesmf-*") if HIDDEN.fullmatch(path.name)]
@@ -186,12 +163,12 @@ def sweep(folder: Path) -> None:
 def _removed_if_left(path: Path) -> bool:
     """Remove what nobody has locked; a folder that holds something else may be anybody's."""
     with contextlib.suppress(OSError):
-        handle = _handle(path, folder=is_real_folder(path))
+        handle = open_for_lock(path, folder=is_real_folder(path))
         if handle is None:
             return False
         try:
             # Its writer may have let go of it just now, because it has its own name.
-            if not _lock(handle) or not os.path.samestat(os.lstat(path), os.fstat(handle)):
+            if not try_lock(handle) or not os.path.samestat(os.lstat(path), os.fstat(handle)):
                 return False
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 os.unlink(path)
@@ -201,44 +178,3 @@ def _removed_if_left(path: Path) -> bool:
         finally:
             os.close(handle)
     return False
-
-
-def keep_from_sweeping(file: BinaryIO) -> None:
-    """Say that somebody is at work on a file with a hidden name, until it is closed."""
-    with contextlib.suppress(ImportError):  # Windows, where nothing is swept
-        _lock(file.fileno())
-
-
-def _handle(path: Path, folder: bool = True) -> int | None:
-    """A folder (or a file), open, where there are locks and it may be opened."""
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:  # Windows
-        return None
-    try:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.open(path, flags | (os.O_DIRECTORY if folder else 0))
-    except PermissionError:  # one may be allowed to write where one may not look
-        return None
-
-
-def _let_go(handle: int) -> None:
-    """Unlock and close: a process that was forked meanwhile has the same lock."""
-    import fcntl
-
-    with contextlib.suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
-
-
-def _lock(handle: int) -> bool | None:
-    """Lock an open folder until it is closed: False if another process has, None if none can."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some shared file systems have no locks for folders
-        return None
-    return True

@@ -8,7 +8,6 @@ device).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -18,28 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
+from bayesmf.storage.regular import open_handle
 
 # Windows has neither: there names are all that can be gone by.
 _BY_HANDLE = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
-_READ = (
-    os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
-
-
 _FOLDER = (
     os.O_RDONLY
     | getattr(os, "O_DIRECTORY", 0)
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
 )
-
-
-class NotRegular(InputError):
-    """There is something in a folder that is no regular file."""
 
 
 class Folder:
@@ -79,19 +66,7 @@ class Folder:
 
     def open(self, name: str) -> FileIO:
         """Open a regular file for reading; NotRegular for anything else."""
-        path = str(self.path / name) if self._handle is None else name
-        try:
-            handle = os.open(path, _READ, dir_fd=self._handle)
-        except OSError as error:
-            # A link, a socket, a device without a driver.
-            if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
-                raise self._not_regular(name) from None
-            error.filename = name
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise self._not_regular(name)
-        return FileIO(handle)
+        return FileIO(open_handle(self.path / name, folder=self._handle))
 
     def read(self, name: str, most: int) -> bytes:
         """All bytes of a small file; InputError if there are more than `most`."""
@@ -102,11 +77,6 @@ class Folder:
         if len(found) > most:
             raise InputError(f"{self.path / name} is larger than such a file can be: check it")
         return found
-
-    def _not_regular(self, name: str) -> NotRegular:
-        return NotRegular(
-            f"{self.path / name} is not a regular file, and nothing else is read: check the folder"
-        )
 
 
 def is_real_folder(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,16 @@ def digest_line(raw: bytes) -> bytes:
 def damaged(folder: Path, what: str, kind: Kind) -> InputError:
     """Say that a folder is not what was written."""
     return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}")
+
+
+def peek(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a folder's manifest says, unverified; nothing where there is none that can be read."""
+    try:
+        with Folder(path) as folder:
+            found = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
+    except (OSError, InputError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_manifest(folder: Folder, kind: Kind) -> tuple[dict[str, Any], str]:

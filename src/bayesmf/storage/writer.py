@@ -1,49 +1,30 @@
-"""A model or checkpoint on disk: .npy arrays, a JSON manifest and its digest, never pickle.
+"""Arrays and meta data to a folder: .npy files, a JSON manifest and its digest, never pickle.
 
 The manifest holds the SHA-256 digest of every array file, and `manifest.sha256` that of the
-manifest, so that any change to any file is noticed before a number of it is used. A digest is no
-signature: whoever can write a file can write its digest. So numbers are looked at too (rules.py)
-before anything is computed with them.
+manifest, so that any change to any file is noticed before a number of it is used (reader.py).
 
 A folder is written beside its path and exchanged with what is there (exchange.py), so that a
 reader sees the old model or the new one.
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from io import FileIO
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import FILES, give_name, new_folder, old_one, one_writer
-from bayesmf.storage.folders import Folder, foreign_name
-from bayesmf.storage.manifest import DIGEST as DIGEST
-from bayesmf.storage.manifest import FORMAT_VERSION as FORMAT_VERSION
-from bayesmf.storage.manifest import MANIFEST as MANIFEST
-from bayesmf.storage.manifest import (
-    MODEL,
-    MOST_MANIFEST,
-    NAME,
-    check_names,
-    checked_entries,
-    damaged,
-    read_manifest,
-)
-from bayesmf.storage.manifest import Kind as Kind
-from bayesmf.storage.manifest import digest_line as digest_line
-from bayesmf.storage.npy import Header, NoArray, map_array, measured_header, read_array
+from bayesmf.storage.exchange import FILES, give_name, new_folder
+from bayesmf.storage.folders import foreign_name
+from bayesmf.storage.lock import one_writer
+from bayesmf.storage.manifest import DIGEST, MANIFEST, MODEL, NAME, Kind, digest_line, peek
 from bayesmf.storage.paths import (
     PathLike,
-    as_folder,
     as_input_error,
     check_output,
     check_room,
@@ -52,17 +33,10 @@ from bayesmf.storage.paths import (
     sync_folder,
     temporary_name,
 )
-from bayesmf.storage.rules import Expected, misfit
-from bayesmf.storage.verify import Claim, check, check_all
 
 _CHUNK_BYTES = 1 << 22
-# How often a folder that is replaced while it is read is begun anew.
-_TRIES = 100
 
 Array = npt.NDArray[Any]
-Arrays = Mapping[str, Array]
-# Of all arrays and of the meta data: what each array must be.
-Expects = Callable[[Arrays, dict[str, Any]], Mapping[str, Expected]]
 
 
 def write_folder(
@@ -97,7 +71,8 @@ def write_folder(
         made_parents(target.parent, keep=True),
         new_folder(target) as temporary,
     ):
-        digest = _fill(temporary, arrays, plain_meta, kind)
+        entries = {name: write_array(temporary, name, arrays[name]) for name in sorted(arrays)}
+        digest = write_manifest(temporary, entries, plain_meta, kind)
         give_name(temporary, target, lambda: _refuse_foreign(path, target, kind))
     return digest
 
@@ -193,18 +168,11 @@ def _refuse_foreign(path: PathLike, target: Path, kind: Kind) -> None:
 
 def _own_names(target: Path, kind: Kind) -> tuple[set[str], bool]:
     """The names of files that a folder of ours has, and whether it is one at all."""
-    try:
-        with Folder(target) as folder:
-            manifest = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
-        names = {f"{name}.npy" for name in manifest["arrays"]} | {MANIFEST, DIGEST}
-        return names, manifest["format"] == kind.format
-    except (FileNotFoundError, InputError, ValueError, KeyError, TypeError, RecursionError):
+    manifest = peek(target)
+    if not isinstance(manifest.get("arrays"), dict):
         return set(), False
-
-
-def _fill(folder: Path, arrays: Mapping[str, Array], meta: dict[str, Any], kind: Kind) -> str:
-    entries = {name: write_array(folder, name, arrays[name]) for name in sorted(arrays)}
-    return write_manifest(folder, entries, meta, kind)
+    names = {f"{name}.npy" for name in manifest["arrays"]} | {MANIFEST, DIGEST}
+    return names, manifest.get("format") == kind.format
 
 
 def write_manifest(
@@ -262,151 +230,3 @@ def write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
         stream.flush()
         os.fsync(stream.fileno())
     return size, digest.hexdigest()
-
-
-class Opened(NamedTuple):
-    """A folder whose files are open, of the sizes, types and shapes that its manifest tells.
-
-    `claims` are to be checked before a number of their arrays is used, and closed.
-    """
-
-    arrays: dict[str, Array]
-    meta: dict[str, Any]
-    claims: dict[str, Claim]
-    digest: str
-
-
-def read_folder(
-    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read a model folder after checking every byte of it; an InputError names a changed file.
-
-    Parameters
-    ----------
-    path : path-like
-        A folder written by `write_folder`.
-    kind : Kind
-        What it is, if it is no model.
-    expects : callable, optional
-        Tells what each array must be.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-        Read-only memory maps.
-    meta : dict
-        As given to `write_folder`.
-    """
-    found = open_folder(path, kind, expects)
-    check_all(found.claims.values())
-    return found.arrays, found.meta
-
-
-def open_folder(
-    path: PathLike, kind: Kind = MODEL, expects: Expects | None = None, mode: str | None = "r"
-) -> Opened:
-    """Open a model folder, leaving its bytes and numbers to be checked by the caller.
-
-    Parameters
-    ----------
-    path, kind, expects
-        As for `read_folder`.
-    mode : {"r", "c", None}
-        How arrays are mapped: read-only, or such that writing changes memory alone. None reads them
-        into memory.
-
-    Returns
-    -------
-    Opened
-        Arrays, meta data and what has to be checked.
-    """
-    folder_path = as_folder(path)
-    for left in reversed(range(_TRIES)):
-        if not os.path.lexists(folder_path):
-            old = old_one(folder_path)
-            if old is None:
-                raise InputError(f"There is no {kind.noun} folder {folder_path}: check the path")
-            if left == 0:
-                raise InputError(
-                    f"There is no {kind.noun} folder {folder_path}: a process was killed while it "
-                    f"replaced it, and the one before is {old}: rename that to {folder_path.name}"
-                )
-            time.sleep(0.01)  # where names cannot be exchanged, there is a moment without
-            continue
-        if not folder_path.is_dir():
-            raise InputError(
-                f"{folder_path} is not a folder: give the folder the {kind.noun} was saved to"
-            )
-        with as_input_error(path, "read"), Folder(folder_path) as folder:
-            try:
-                return _opened(folder, kind, expects, mode)
-            except (InputError, OSError):
-                # Replaced by a newer one meanwhile, this one is being removed.
-                if not left or folder.is_current():
-                    raise
-    raise AssertionError("unreachable")
-
-
-def _opened(folder: Folder, kind: Kind, expects: Expects | None, mode: str | None) -> Opened:
-    manifest, digest = read_manifest(folder, kind)
-    entries = checked_entries(folder.path, manifest, kind)
-    check_names(folder, entries, kind)
-    meta: dict[str, Any] = manifest["meta"]
-    with contextlib.ExitStack() as opened:
-        claims = {}
-        for name, entry in entries.items():
-            stream = opened.enter_context(folder.open(f"{name}.npy"))
-            claims[name] = _claim(folder.path, name, stream, entry, kind)
-        arrays: dict[str, Array] = {
-            name: read_array(claim.stream) if mode is None else map_array(claim.stream, mode)
-            for name, claim in claims.items()
-        }
-        if expects is not None:
-            rules = _expected(folder.path, expects, arrays, meta, claims, kind)
-            claims = {name: c._replace(rule=rules[name].rule) for name, c in claims.items()}
-        opened.pop_all()  # they stay open
-    return Opened(arrays, meta, claims, digest)
-
-
-def _claim(folder: Path, name: str, stream: FileIO, entry: dict[str, Any], kind: Kind) -> Claim:
-    """What a manifest says of an array file; InputError if that can be seen to be wrong already."""
-
-    def refuse(what: str) -> InputError:
-        return damaged(folder, what, kind)
-
-    size = os.fstat(stream.fileno()).st_size
-    if size != entry["bytes"]:
-        raise refuse(f"{name}.npy has {size} bytes instead of {entry['bytes']}")
-    claim = Claim(folder, name, stream, Header(np.dtype(np.uint8), (), 0), refuse, entry["sha256"])
-    try:
-        header = measured_header(stream)
-    except NoArray as error:
-        check(claim)  # where bytes were changed, that is what to say
-        raise refuse(f"{name}.npy is not an array file, {error}") from None
-    if header.dtype.str != entry["dtype"] or list(header.shape) != entry["shape"]:
-        check(claim)
-        raise refuse(f"{name}.npy has not the dtype and shape noted in {MANIFEST}")
-    return claim._replace(header=header)
-
-
-def _expected(
-    folder: Path,
-    expects: Expects,
-    arrays: Arrays,
-    meta: dict[str, Any],
-    claims: dict[str, Claim],
-    kind: Kind,
-) -> Mapping[str, Expected]:
-    """What arrays must be, once they are known to have the types and shapes of that."""
-    try:
-        expected = expects(arrays, meta)
-        wrong = misfit(arrays, expected)
-    except KeyError as error:
-        expected, wrong = {}, f"{error.args[0]}.npy is missing"
-    except ValueError as error:
-        expected, wrong = {}, str(error)
-    if wrong:
-        for claim in claims.values():
-            check(claim)
-        raise damaged(folder, wrong, kind)
-    return expected
