@@ -29,7 +29,7 @@ def assert_refused(folder, sentence, **options):
     with pytest.raises(InputError, match=sentence) as caught:
         PackedRatings.open(folder, **options)
     text = str(caught.value)
-    assert text.endswith(".") and "\n" not in text
+    assert not text.endswith(".") and "\n" not in text
 
 
 def test_what_there_is(folder):

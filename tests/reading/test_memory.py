@@ -128,7 +128,7 @@ def test_missing_ids_have_a_place():
         ([1.5] * 5, "1.5 at row 0"),
         ({1, 2, 3, 4, 5}, "is a set, not a column"),
         (np.ones((5, 1)), r"shape \(5, 1\).*ravel"),
-        (np.ones((5, 2)), r"shape \(5, 2\), not a column with one dimension\."),
+        (np.ones((5, 2)), r"shape \(5, 2\), not a column with one dimension$"),
         (pl.DataFrame({"user": USERS}), "table with 1 columns"),
         ("alice", "3 or 4 columns"),
     ],
