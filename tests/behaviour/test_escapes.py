@@ -80,7 +80,7 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path):
     """Rust prints where it was, and a trace, before Python hears of it."""
     code = (
         "import sys; from bayesmf.cli import main\n"
-        "import bayesmf.reading.readers\n"
+        "import bayesmf.reading.parquet_arrow\n"
         "def panics(*_, **__):\n"
         "    import os; os.write(2, b'thread panicked at somewhere.rs')\n"
         "    import polars; raise polars.exceptions.PanicException('oh')\n"

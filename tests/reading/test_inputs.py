@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 
 from bayesmf import BayesianMF, InputError, pack
-from bayesmf.reading.formats import read_ratings
-from bayesmf.reading.readers import read_pairs
+from bayesmf.reading.formats import read_pairs, read_ratings
 from cli_tools import make_data, run
 
 ROWS = "1,10,4\n2,10,3.5\n1,11,5\n"

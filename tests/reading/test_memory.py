@@ -192,7 +192,7 @@ def test_refused_frames():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match=r"one column.*reset_index"):
         Ratings.from_data(frame().set_index(["user", "item"])["rating"])
-    with pytest.raises(InputError, match=r"The index has user, item: reset_index"):
+    with pytest.raises(InputError, match=r"the index has user, item: reset_index"):
         Ratings.from_data(frame().set_index(["user", "item"]))
     for items in (ITEMS, [0, 1, 1, 2, 0]):
         wide = frame().assign(item=items).pivot(index="user", columns="item", values="rating")

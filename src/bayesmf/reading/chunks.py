@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from bayesmf.errors import InputError
-from bayesmf.reading.cells import Table, make_table
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
 from bayesmf.reading.delimited import read_laid_out
 from bayesmf.reading.files import (
@@ -25,6 +24,7 @@ from bayesmf.reading.files import (
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.reading.layout import Layout, locate
+from bayesmf.reading.table import Table, make_table
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
 from bayesmf.ids.series import Where, first_true
-from bayesmf.reading.cells import Table, make_table
 from bayesmf.reading.columns import NAMES, PAIR, TRIPLE, Columns, plain_name
 from bayesmf.reading.files import Unreadable, existing_file, reading
 from bayesmf.reading.layout import Layout, locate
-from bayesmf.reading.text import read_csv, read_lines
+from bayesmf.reading.lines import read_csv, read_lines
+from bayesmf.reading.table import Table, make_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ def read_text(
     Parameters
     ----------
     path, columns, need
-        As for :func:`bayesmf.reading.readers.read_table`.
+        As for :func:`bayesmf.reading.parquet_arrow.read_typed`.
     """
     path = existing_file(path)
     with reading(path):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.errors import InputError
 from bayesmf.ids.series import first_true
-from bayesmf.reading.cells import Table, make_table
-from bayesmf.reading.columns import Columns
+from bayesmf.reading.columns import PAIR, Columns
 from bayesmf.reading.delimited import drop_blank, read_text
 from bayesmf.reading.files import (
     check_text,
@@ -21,8 +20,9 @@ from bayesmf.reading.files import (
     refuse_ours,
     typed_kind,
 )
-from bayesmf.reading.readers import read_typed
-from bayesmf.reading.text import read_csv, read_lines
+from bayesmf.reading.lines import read_csv, read_lines
+from bayesmf.reading.parquet_arrow import read_typed
+from bayesmf.reading.table import Table, make_table
 from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:
@@ -68,6 +68,24 @@ def read_ratings(
     if not files:
         raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have")
     return join_tables(chosen.read(file, columns) for file in files)
+
+
+def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> Table:
+    """Read pairs of user and item from a file; other columns are ignored.
+
+    Parameters
+    ----------
+    path
+        Text (perhaps compressed: ``.gz``, ``.zst``), Parquet or Arrow file, by its first bytes or
+        its suffix.
+    columns
+        As for :func:`read_ratings`.
+    """
+    check_polars(f"reading {path}")
+    kind = typed_kind(existing_file(path))
+    if kind is None:
+        return read_text(path, columns, PAIR)
+    return read_typed(path, kind, columns, PAIR)
 
 
 def check_format(path: Path, format: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayesmf.errors import InputError
+from bayesmf.reading.column_order import check_order, filled_width, is_number
 from bayesmf.reading.columns import ROLES, Columns, check_columns, find_columns, recognise
 from bayesmf.reading.files import check_text
-from bayesmf.reading.positions import check_order, filled_width, is_number
-from bayesmf.reading.text import read_lines
+from bayesmf.reading.lines import read_lines
 
 DELIMITERS = ("::", "\t", ",", ";", "|", " ")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.ids.series import to_series
-from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.column_order import check_order
 from bayesmf.reading.columns import (
     PAIR,
     ROLES,
@@ -23,7 +23,7 @@ from bayesmf.reading.columns import (
     recognise,
 )
 from bayesmf.reading.frames import Frame, frame_of, wrong_shape
-from bayesmf.reading.positions import check_order
+from bayesmf.reading.table import Table, make_table
 from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
     """
     check_columns(columns)
     if isinstance(data, str | os.PathLike):
-        from bayesmf.reading.readers import read_pairs
+        from bayesmf.reading.formats import read_pairs
 
-        return tuple(read_pairs(data, columns))  # type: ignore[return-value]
+        return read_pairs(data, columns)[:2]
     if _holds_ratings(data):
         refuse_columns(columns, "ratings")
         if not hasattr(data, "user_rows"):

@@ -1,6 +1,6 @@
 """A table of ratings where polars has lost its threads (system/forks.py): checked with NumPy alone.
 
-Slower, and dates that are text are refused; all else is as `cells` has it.
+Slower, and dates that are text are refused; all else is as `table` has it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bayesmf.errors import InputError
-from bayesmf.reading.cells import MISSING
 from bayesmf.reading.columns import how_to_say
+from bayesmf.reading.table import MISSING
 
 # Times since 1970 are between these, in seconds or nanoseconds, and no scale of ratings is.
 _TIME, _LATEST = 1e8, 1e19
