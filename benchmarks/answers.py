@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import POLICIES, Posterior
 from bayesmf.posterior.ranking import Question, draw_picks, rank_users
@@ -50,7 +50,7 @@ def make_posterior(shape: tuple[int, int, int], n_draws: int, D: int, means: boo
 
     cells = np.unique(rng.integers(0, n_users * n_items, n_ratings))
     starts = np.searchsorted(cells, n_items * np.arange(n_users + 1))
-    seen = Seen(starts, (cells % n_items).astype(np.int32))
+    seen = RatedItems(starts, (cells % n_items).astype(np.int32))
     mu, Lambda = np.zeros((n_draws, D + 1)), np.ones((n_draws, D + 1))
     both = [rows(n_users), rows(n_items)]
     more = [rows(n_users), rows(n_items)] if means else []

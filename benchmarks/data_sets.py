@@ -38,18 +38,18 @@ def find(folder: Path) -> dict[str, Maker]:
 
 def _reads(path: Path, test: Path | None = None) -> Maker:
     if test is None:
-        return lambda: Ratings.read(path).split(HELD_OUT, seed=0)
+        return lambda: Ratings.read(path).split(HELD_OUT, random_state=0)
     return lambda: (Ratings.read(path), Ratings.read(test))
 
 
 def _varies(path: Path, change: Callable[[Split], Split]) -> Maker:
-    return lambda: change(Ratings.read(path).split(HELD_OUT, seed=0))
+    return lambda: change(Ratings.read(path).split(HELD_OUT, random_state=0))
 
 
 def with_values(ratings: Ratings, values: np.ndarray) -> Ratings:
     """These pairs with other ratings."""
     return Ratings.from_arrays(
-        ratings.user, ratings.item, values, None, ratings.user_ids, ratings.item_ids
+        ratings.user_rows, ratings.item_rows, values, None, ratings.user_ids, ratings.item_ids
     )
 
 
@@ -97,7 +97,7 @@ def lonely(side: str) -> Callable[[Split], Split]:
 def skewed(_: Split | None = None) -> Split:
     """Planted stars, 99% of them on 1% of the items: every user knows the same few."""
     users, items, known, busy = 5000, 2000, 16, 20
-    plan = Synthetic(users, items, users * known, seed=0)
+    plan = Synthetic(users, items, users * known, random_state=0)
     truth, rng = plan.truth(), np.random.default_rng(0)
     rare = round(users * known / 99)
     # Each user gets `known` of the busy items, and the rare ones go to anybody.
@@ -107,7 +107,7 @@ def skewed(_: Split | None = None) -> Split:
     dots = np.einsum("nd,nd->n", truth.U[user], truth.V[item])
     rating = plan.mean + truth.a[user] + truth.b[item] + dots
     stars = np.clip(np.round(rating + rng.normal(0, plan.noise, len(user))), 1, 5)
-    return Ratings(user, item, stars).split(HELD_OUT, seed=0)
+    return Ratings(user, item, stars).split(HELD_OUT, random_state=0)
 
 
 VARIANTS: dict[str, Callable[[Split], Split]] = {

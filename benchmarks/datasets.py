@@ -118,9 +118,9 @@ def write(train: Ratings, test: Ratings, path: Path) -> None:
     train = train.compact()
     np.savez(
         path,
-        train_user=train.user, train_item=train.item, train_rating=train.rating,
-        test_user=train.user_ids.lookup(test.user_ids.ids)[test.user],
-        test_item=train.item_ids.lookup(test.item_ids.ids)[test.item],
+        train_user=train.user_rows, train_item=train.item_rows, train_rating=train.rating,
+        test_user=train.user_ids.lookup(test.user_ids.ids)[test.user_rows],
+        test_item=train.item_ids.lookup(test.item_ids.ids)[test.item_rows],
         test_rating=test.rating, n_users=train.n_users, n_items=train.n_items,
     )  # fmt: skip
 

@@ -105,7 +105,7 @@ def row(data: str, factors: int | None, train: Ratings, test: Ratings, seeds: in
 
 def rows(data: str, path: Path, factors: list[int], seeds: int) -> Iterator[Row]:
     """The automatic choice first, then the others; what was chosen is not fitted twice."""
-    train, test = Ratings.read(path).split(HELD_OUT, seed=0)
+    train, test = Ratings.read(path).split(HELD_OUT, random_state=0)
     automatic = row(data, None, train, test, seeds)
     yield automatic
     for d in factors:

@@ -101,7 +101,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         more["checkpoint"] = Checkpoint(**order["checkpoint"])
     begin = time.monotonic()
     try:
-        model.fit(Synthetic(*case.data, seed=1).ratings(), **more)
+        model.fit(Synthetic(*case.data, random_state=1).ratings(), **more)
     finally:
         logging.getLogger("bayesmf").removeHandler(told)
     engine = model.report_["engine"]

@@ -149,7 +149,7 @@ def make_job(kind: str, folder: Path) -> Iterator[Job]:
     ratings = folder / ("many.csv" if kind == "pack" else "ratings.csv")
     if not ratings.exists():
         shape = (20_000, 5_000, 1_000_000) if kind == "pack" else (300, 200, 9_000)
-        Synthetic(*shape, seed=1).ratings().write(ratings)
+        Synthetic(*shape, random_state=1).ratings().write(ratings)
     fit = [sys.executable, "-m", "bayesmf", "fit", str(ratings), *FIT]
     with ExitStack() as stack:
         if kind == "fit":

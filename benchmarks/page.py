@@ -81,8 +81,8 @@ def by_user(model: BayesianMF, test: Ratings) -> dict[str, float]:
     """Coverage of 90% intervals, of all and user by user."""
     low, high = model.predict_interval(test.users, test.items, LEVEL)
     inside = (low <= test.rating) & (test.rating <= high)
-    n = np.bincount(test.user, minlength=test.n_users)
-    held = np.bincount(test.user, inside, minlength=test.n_users)
+    n = np.bincount(test.user_rows, minlength=test.n_users)
+    held = np.bincount(test.user_rows, inside, minlength=test.n_users)
     many = n >= MANY
     share = float(inside.mean())
     # Below LOW by chance alone, were every interval as good as the average.
@@ -100,8 +100,8 @@ def by_user(model: BayesianMF, test: Ratings) -> dict[str, float]:
 
 def new_user(model: BayesianMF, train: Ratings) -> float:
     """Root mean squared difference of what an unknown user gets from the items' averages."""
-    sums = np.bincount(train.item, train.rating, minlength=train.n_items)
-    counts = np.bincount(train.item, minlength=train.n_items)
+    sums = np.bincount(train.item_rows, train.rating, minlength=train.n_items)
+    counts = np.bincount(train.item_rows, minlength=train.n_items)
     there = counts > 0
     items = train.item_ids.ids[there]
     predicted = model.predict("nobody", items)
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
             warnings.simplefilter("ignore", category)
         for name, file in there.items():
             print(f"{name}, D = {FACTORS}")
-            for what, value in figures(*Ratings.read(file).split(HELD_OUT, seed=0)).items():
+            for what, value in figures(*Ratings.read(file).split(HELD_OUT, random_state=0)).items():
                 print(f"  {what:<38} {value:.4f}".replace(".0000", ""), flush=True)
     except InputError as error:
         print(f"benchmarks.page: error: {error}", file=sys.stderr)

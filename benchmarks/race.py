@@ -56,8 +56,12 @@ def read_data(name: str, where: Any, seed: int) -> tuple[Ratings, Ratings]:
         folder = Path(where)
         return Ratings.read(folder / "u1.base"), Ratings.read(folder / "u1.test")
     if name == "ml-1m":
-        return Ratings.read(where).split(0.1, seed=0)
-    return Synthetic.like("ml-10m", float(where), seed=seed).ratings().split(0.1, seed=0)
+        return Ratings.read(where).split(0.1, random_state=0)
+    return (
+        Synthetic.like("ml-10m", float(where), random_state=seed)
+        .ratings()
+        .split(0.1, random_state=0)
+    )
 
 
 def write_data(train: Ratings, test: Ratings, path: Path) -> str:
@@ -67,14 +71,14 @@ def write_data(train: Ratings, test: Ratings, path: Path) -> str:
     predict them.
     """
     train = train.compact()
-    user = train.user_ids.lookup(test.user_ids.ids)[test.user].astype(np.int32)
-    item = train.item_ids.lookup(test.item_ids.ids)[test.item].astype(np.int32)
+    user = train.user_ids.lookup(test.user_ids.ids)[test.user_rows].astype(np.int32)
+    item = train.item_ids.lookup(test.item_ids.ids)[test.item_rows].astype(np.int32)
     known = (user >= 0) & (item >= 0)
     if not known.any():
         raise InputError("no test rating has both a user and an item of the training ratings")
     np.savez(
         path,
-        train_user=train.user, train_item=train.item, train_rating=train.rating,
+        train_user=train.user_rows, train_item=train.item_rows, train_rating=train.rating,
         test_user=user[known], test_item=item[known], test_rating=test.rating[known],
         n_users=train.n_users, n_items=train.n_items,
     )  # fmt: skip

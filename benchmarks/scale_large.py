@@ -152,7 +152,7 @@ def bound(folder: Path) -> dict[str, float]:
     items = (np.asarray(packed.item_ids.ids, np.int64) - 1).astype(np.int32)
     user, item = (
         (np.asarray(ids.ids, np.int64)[rows] - 1).astype(np.int32)
-        for ids, rows in ((test.user_ids, test.user), (test.item_ids, test.item))
+        for ids, rows in ((test.user_ids, test.user_rows), (test.item_ids, test.item_rows))
     )
     with Counter("reading", 2 * len(packed), "ratings") as progress:
         return oracle_rmse(

@@ -39,7 +39,7 @@ Question = Callable[[BayesianMF], Any]
 
 def make_model(seed: int) -> BayesianMF:
     """A small model whose ids are text."""
-    found = Synthetic(USERS, ITEMS, RATINGS, seed=seed).ratings()
+    found = Synthetic(USERS, ITEMS, RATINGS, random_state=seed).ratings()
     users, items = ([f"{name} {k}" for k in ids] for name, ids in (
         ("user", found.users), ("film", found.items),
     ))  # fmt: skip

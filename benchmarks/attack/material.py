@@ -63,7 +63,7 @@ def make(folder: Path) -> Material:
     from bayesmf import Ratings, Synthetic, pack
 
     folder.mkdir(parents=True, exist_ok=True)
-    synthetic = Synthetic(N_USERS, N_ITEMS, N, stars=True, seed=3)
+    synthetic = Synthetic(N_USERS, N_ITEMS, N, stars=True, random_state=3)
     made = synthetic.ratings()
     rng = np.random.default_rng(4)
     times = rng.integers(900_000_000, 1_000_000_000, len(made))

@@ -162,7 +162,7 @@ def columns(case: Case) -> None:
         if not np.isfinite(answer):
             case.find("other answers", f"a prediction of {answer}")
         return
-    ratings = case.call(lambda: Ratings(*data) if shape == "ratings" else Ratings.of(data))
+    ratings = case.call(lambda: Ratings(*data) if shape == "ratings" else Ratings.from_data(data))
     if any(of is None for of in truths):
         case.find("other answers", f"read as ratings: {'; '.join(case.said)}: {ratings!r}")
     elif all(of is not ... for of in truths):
@@ -230,7 +230,7 @@ def matrices(case: Case) -> None:
         if not valid:
             case.find("other answers", f"fitted to a matrix that is none: {'; '.join(case.said)}")
         return
-    ratings = case.call(lambda: Ratings.of(matrix))
+    ratings = case.call(lambda: Ratings.from_data(matrix))
     if not valid:
         case.find("other answers", f"read from a matrix that is none: {'; '.join(case.said)}")
     elif dense is not None:
@@ -283,13 +283,13 @@ def things(case: Case) -> None:
     data, more = odd(case), odd(case)
     case.say(f"{data!r:.80}, {more!r:.60}")
     calls = (
-        lambda: Ratings.of(data), lambda: quick_model().fit(data), lambda: Ratings(data, data,
-            more),
+        lambda: Ratings.from_data(data), lambda: quick_model().fit(data),
+        lambda: Ratings(data, data, more),
         lambda: Ratings.read(data), lambda: quick_model().fit(data, more),
         lambda: PackedRatings.open(data),
-        lambda: pack(data, case.work / "out"), lambda: Ratings.of(([1, 2], [3, 4], [1.0, 2.0]),
-            columns=more),
-        lambda: Ratings.of_pairs(data, more), lambda: quick_model().fit(([1, 2], [3, 4], [1, 2]),
+        lambda: pack(data, case.work / "out"),
+        lambda: Ratings.from_data(([1, 2], [3, 4], [1.0, 2.0]), columns=more),
+        lambda: Ratings.from_pairs(data, more), lambda: quick_model().fit(([1, 2], [3, 4], [1, 2]),
             validation=data),
     )  # fmt: skip
     case.call(case.rng.choice(calls))

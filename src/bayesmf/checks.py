@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
+from bayesmf.wording import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
             return int(value)
     except Exception:  # whatever a value that is no number has to say
         pass
-    raise InputError(f"{name} must be a whole number of at least {least}; got {shown(value)}")
+    raise InputError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
 
 
 def positive(name: str, value: Any, what: str = "a positive number") -> float:
@@ -31,7 +32,7 @@ def positive(name: str, value: Any, what: str = "a positive number") -> float:
             return float(value)
     except Exception:
         pass
-    raise InputError(f"{name} must be {what}; got {shown(value)}")
+    raise InputError(f"{name} must be {what}, not {shown(value)}")
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -44,7 +45,7 @@ def yes_or_no(name: str, value: Any) -> bool:
     """A boolean, Python's or NumPy's: text that says no is true to Python."""
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    raise InputError(f"{name} must be True or False; got {shown(value)}")
+    raise InputError(f"{name} must be True or False, not {shown(value)}")
 
 
 def refuse_lost_digits(low: float, high: float) -> None:
@@ -54,7 +55,7 @@ def refuse_lost_digits(low: float, high: float) -> None:
     if differ and struct.pack("f", low) == struct.pack("f", high):
         raise InputError(
             f"ratings from {low:.12g} to {high:.12g} are one number in single precision, in which"
-            " they are kept: subtract their mean first."
+            " they are kept: subtract their mean first"
         )
 
 
@@ -69,16 +70,10 @@ def number_array(name: str, value: Any) -> NDArray[Any]:
         if found.dtype.kind in "OSU":
             found = found.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} must be numbers; got {shown(value)}") from None
+        raise InputError(f"{name} must be numbers, not {shown(value)}") from None
     if found.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be numbers; got {found.dtype}")
+        raise InputError(f"{name} must be numbers, not {found.dtype}")
     return found
-
-
-def shown(value: Any) -> str:
-    """A value in a sentence: as Python shows it where that is short, else its type."""
-    text = repr(value)
-    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
 def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:

@@ -165,12 +165,12 @@ def make_world(sizes: Sizes, seed: int) -> World:
     """Ratings with six planted factors; one in ten is held out."""
     plan = Synthetic(
         sizes.users, sizes.items, sizes.ratings,
-        n_factors=6, noise=0.7, factor_strength=0.6, seed=seed,
+        n_factors=6, noise=0.7, factor_strength=0.6, random_state=seed,
     )  # fmt: skip
     made = plan.ratings()
     users = [f"user {k}" for k in made.users]
     items = [f"film {k}" for k in made.items]
-    train, test = Ratings.of((users, items, made.rating)).split(0.1, seed=seed)
+    train, test = Ratings.from_data((users, items, made.rating)).split(0.1, random_state=seed)
     return World(plan, plan.truth(), train, test)
 
 
@@ -188,7 +188,7 @@ def _samplers(sizes: Sizes, train: Ratings, seed: int) -> dict[str, tuple[str, S
 
 def _regularization(sgd: SGD, train: Ratings, seed: int) -> float:
     """The best for SGD on a part of the training ratings; samplers draw theirs."""
-    part, rest = train.split(0.1, seed=seed + 1)
+    part, rest = train.split(0.1, random_state=seed + 1)
 
     def rmse(regularization: float) -> float:
         rule = replace(sgd, regularization=regularization)
@@ -220,7 +220,7 @@ def _row(name: str) -> int:
 
 
 def _typical_user(train: Ratings) -> str:
-    counts = np.bincount(train.user, minlength=train.n_users)
+    counts = np.bincount(train.user_rows, minlength=train.n_users)
     order = np.argsort(counts, kind="stable")
     return str(train.user_ids.ids[order[len(order) // 2]])
 

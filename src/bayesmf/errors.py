@@ -4,15 +4,14 @@ import signal
 import sys
 import warnings
 
-# Characters of a sentence, however long what it quotes is.
-_LONGEST = 1900
+from bayesmf.wording import cut_middle
 
 
 class BayesMFError(Exception):
     """Base of every error that bayesmf raises on purpose."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(cut_long(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(cut_middle(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class InputError(BayesMFError, ValueError):
@@ -60,10 +59,4 @@ def warn(sentence: str, category: type[Warning]) -> None:
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
         level, frame = level + 1, frame.f_back
-    warnings.warn(cut_long(sentence), category, stacklevel=level)
-
-
-def cut_long(sentence: str) -> str:
-    """Leave out the middle of what nobody can read: a value may be as long as a file."""
-    half = _LONGEST // 2
-    return sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}"
+    warnings.warn(cut_middle(sentence), category, stacklevel=level)

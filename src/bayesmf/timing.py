@@ -267,7 +267,7 @@ class EpochTimer(Timer):
 
 def training_data(made: Ratings) -> TrainingData:
     """Ratings in the units of a chain."""
-    return in_units(made.user, made.item, made.rating, made.n_users, made.n_items)
+    return in_units(made.user_rows, made.item_rows, made.rating, made.n_users, made.n_items)
 
 
 def in_units(
@@ -276,7 +276,7 @@ def in_units(
     """The same from row numbers and ratings."""
     center, scale = np.mean(rating, dtype=np.float64), np.std(rating, dtype=np.float64)
     value = ((rating - center) / scale).astype(np.float32)
-    return TrainingData.of(user, item, value, n_users, n_items)
+    return TrainingData.from_triples(user, item, value, n_users, n_items)
 
 
 def default_rule(data: TrainingData, n_factors: int) -> str:

@@ -12,7 +12,7 @@ NOISE = 0.5
 
 @pytest.fixture(scope="module")
 def data():
-    return Ratings(*planted(noise=NOISE)).split(0.15, seed=1)
+    return Ratings(*planted(noise=NOISE)).split(0.15, random_state=1)
 
 
 @pytest.fixture(params=ALGORITHMS, scope="module")
@@ -148,8 +148,12 @@ def test_noise_off_is_sgd(data):
             return False
 
     train = data[0]
-    arrays = TrainingData.of(
-        train.user, train.item, train.rating - np.float32(3.5), train.n_users, train.n_items
+    arrays = TrainingData.from_triples(
+        train.user_rows,
+        train.item_rows,
+        train.rating - np.float32(3.5),
+        train.n_users,
+        train.n_items,
     )
     shape = data_shape(arrays)
     rows = []

@@ -46,10 +46,10 @@ def test_nothing_steers_the_terminal(place, args):
 
 
 def test_data_in_files_and_pipes_are_as_they_were(place):
-    ids = Ratings.of(place / "few.parquet").users.tolist()
+    ids = Ratings.from_data(place / "few.parquet").users.tolist()
     ran = run("predict", place / "model", place / "few.parquet", "--out", place / "p.csv")
     assert ran.status == 0
-    assert Ratings.of(place / "p.csv", columns={"rating": "mean"}).users.tolist() == ids
+    assert Ratings.from_data(place / "p.csv", columns={"rating": "mean"}).users.tolist() == ids
     ran = process("predict", place / "model", place / "few.parquet", "--json")
     assert [row["user"] for row in json.loads(ran.stdout)["predictions"]] == ids
 
@@ -80,7 +80,7 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path):
     """Rust prints where it was, and a trace, before Python hears of it."""
     code = (
         "import sys; from bayesmf.cli import main\n"
-        "import bayesmf.reading.readers\n"
+        "import bayesmf.reading.parquet_arrow\n"
         "def panics(*_, **__):\n"
         "    import os; os.write(2, b'thread panicked at somewhere.rs')\n"
         "    import polars; raise polars.exceptions.PanicException('oh')\n"

@@ -33,7 +33,7 @@ def _data(seed=0):
         item += rng.permutation(N_ITEMS)[:n].tolist()
     value = rng.normal(size=len(user)).astype(np.float32)
     items = (0.8 * rng.normal(size=(N_ITEMS, WIDTH))).astype(np.float32)
-    return TrainingData.of(
+    return TrainingData.from_triples(
         np.array(user, np.int32), np.array(item, np.int32), value, len(CLASSES) * EACH, N_ITEMS
     ), items
 

@@ -15,7 +15,7 @@ from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
 from bayesmf.chains.monitor import Pairs, among
 from bayesmf.chains.state import ChainState
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
@@ -44,7 +44,7 @@ def _data():
     value = 1.5 * np.random.default_rng(1).normal(size=len(CELLS))
     user, item = (x.ravel() for x in _side_by_side(CELLS))
     rating = np.tile(value, COPIES).astype(np.float32)
-    return TrainingData.of(user, item, rating, N_USERS * COPIES, N_ITEMS * COPIES)
+    return TrainingData.from_triples(user, item, rating, N_USERS * COPIES, N_ITEMS * COPIES)
 
 
 def _start(data):
@@ -169,7 +169,7 @@ def _posterior(seed=0, n_draws=5, n_users=8, n_items=7):
     draws = Draws(
         *rows, mu[0], Lambda[0], mu[1], Lambda[1], tau, np.zeros(n_draws, np.int64), *means
     )
-    seen = Seen.of_data(random_data(n_users, n_items, 25))
+    seen = RatedItems.from_training(random_data(n_users, n_items, 25))
     return Posterior(draws, seen, D, 3.0, 1.7, -100.0, 100.0)
 
 
@@ -187,7 +187,7 @@ def _expected(posterior):
     draws = posterior.draws
     double = _plain(draws.user_means, draws.item_means).mean(0)
     mixed = _plain(draws.users, draws.item_means).mean(0)
-    rated = {(i, j) for i in range(8) for j in posterior.seen.of(i)}
+    rated = {(i, j) for i in range(8) for j in posterior.seen.for_user(i)}
     is_rated = np.array([[(i, j) in rated for j in range(7)] for i in range(8)])
     assert 0 < is_rated.sum() < is_rated.size
     return np.where(is_rated, mixed, double).ravel()
@@ -251,7 +251,7 @@ def test_unseen_rows_keep_the_prior():
 def test_seen_knows_the_pairs():
     data = random_data(30, 20, 150)
     known = set(zip(*(x.tolist() for x in data.triples()[:2]), strict=True))
-    seen, (user, item) = Seen.of_data(data), _all_pairs(30, 20)
+    seen, (user, item) = RatedItems.from_training(data), _all_pairs(30, 20)
     expected = [pair in known for pair in zip(user.tolist(), item.tolist(), strict=True)]
     assert seen.rated(user, item).tolist() == expected
     assert among(user.astype(np.int32), item.astype(np.int32), data).tolist() == expected
@@ -260,11 +260,11 @@ def test_seen_knows_the_pairs():
 
 
 def test_seen_of_users_without_ratings():
-    data = TrainingData.of(
+    data = TrainingData.from_triples(
         np.array([1, 1, 3], np.int32), np.array([2, 0, 1], np.int32), np.ones(3, np.float32), 5, 3
     )
     user, item = _all_pairs(5, 3)
-    assert np.flatnonzero(Seen.of_data(data).rated(user, item)).tolist() == [3, 5, 10]
+    assert np.flatnonzero(RatedItems.from_training(data).rated(user, item)).tolist() == [3, 5, 10]
 
 
 # -- fitted models --------------------------------------------------------------------------------

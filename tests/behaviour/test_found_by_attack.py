@@ -34,7 +34,7 @@ def test_times_and_lists_are_no_ids(model, given):
         lambda: model.predict([1001, given], [5, 6]),
         lambda: model.predict([given, given], [5, 6]),
         lambda: model.recommend(given),
-        lambda: Ratings.of(([given, given], [1, 2], [3.0, 4.0])),
+        lambda: Ratings.from_data(([given, given], [1, 2], [3.0, 4.0])),
     ):
         with pytest.raises(InputError):
             ask()
@@ -58,7 +58,7 @@ def test_broken_sparse_matrices(model):
     for matrix in (broken, far, empty):
         before = matrix.indptr.copy(), matrix.indices.copy()
         with pytest.raises(InputError, match="sparse matrix"):
-            Ratings.of(matrix)
+            Ratings.from_data(matrix)
         assert np.array_equal(before[0], matrix.indptr)
         assert np.array_equal(before[1], matrix.indices)
 
@@ -67,7 +67,7 @@ def test_ragged_and_odd_things(model):
     for ask in (
         lambda: model.predict([[1], [2, 3]], [[5], [6, 7]]),
         lambda: model.recommend(1001, n=np.ma.masked),
-        lambda: Ratings.of([range(3), b"7"]),
+        lambda: Ratings.from_data([range(3), b"7"]),
         lambda: model.save("\ud800"),
         lambda: PackedRatings.open("x" * 5000),
         lambda: model.predict(([1001], [5]), columns={"who": np.arange(3)}),

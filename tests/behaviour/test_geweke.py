@@ -79,7 +79,7 @@ def _ratings(state, rng):
     p = state.params
     mean = np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]) + p.a[USER] + p.b[ITEM]
     value = mean + rng.normal(size=len(USER)) / state.precisions.tau**0.5
-    return TrainingData.of(USER, ITEM, value.astype(np.float32), N_USERS, N_ITEMS)
+    return TrainingData.from_triples(USER, ITEM, value.astype(np.float32), N_USERS, N_ITEMS)
 
 
 def _sweep(data, settings, state, t):

@@ -36,7 +36,7 @@ def model(saved, tmp_path):
 @pytest.fixture(scope="module")
 def packed_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packed")
-    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(folder / "ratings.csv")
+    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(folder / "ratings.csv")
     pack(folder / "ratings.csv", folder / "packed")
     return folder / "packed"
 
@@ -286,7 +286,7 @@ def test_moments_far_above_the_spread(tmp_path):
 @pytest.fixture
 def to_pack(tmp_path):
     path = tmp_path / "ratings.csv"
-    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(path)
+    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(path)
     return path
 
 

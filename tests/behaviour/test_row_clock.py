@@ -315,7 +315,7 @@ def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
         "bayesmf.chains.clock_rounds.stable_steps",
         lambda rule, facts, width: np.full(len(facts.n), 2.0),
     )
-    train, test = Ratings(*planted()).split(0.15, seed=1)
+    train, test = Ratings(*planted()).split(0.15, random_state=1)
     sampler = rule(epochs=300, burn_in=100, delta_max=2.0, batch_size=10**9, exact_below=0)
     model = BayesianMF(5, sampler=sampler, random_state=0)
     with caplog.at_level(logging.WARNING, "bayesmf"):
@@ -329,7 +329,7 @@ def test_what_no_step_can_mend_is_told():
     user, item, value = data.triples()
     value = value.copy()
     value[7] = np.nan
-    broken = TrainingData.of(user, item, value, 20, 15)
+    broken = TrainingData.from_triples(user, item, value, 20, 15)
     rule = SGLD(epochs=3).resolve(data_shape(data))
     rounds = GradientRounds(broken, rule, 0)
     prior = RowPrior(np.zeros(4), np.full(4, 2.0))

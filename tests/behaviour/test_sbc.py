@@ -62,7 +62,7 @@ def _ratings(state, cells, rng):
     user, item = np.divmod(cells.astype(np.int32), np.int32(N_ITEMS))
     noise = rng.normal(size=len(cells)) / state.precisions.tau**0.5
     value = _predictions(state.params)[user, item] + noise
-    return TrainingData.of(user, item, value.astype(np.float32), N_USERS, N_ITEMS)
+    return TrainingData.from_triples(user, item, value.astype(np.float32), N_USERS, N_ITEMS)
 
 
 def _functions(state, cells):

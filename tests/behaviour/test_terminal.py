@@ -44,10 +44,10 @@ def fit(out: str, *more: object) -> list[object]:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("terminal")
-    train, test = Synthetic(300, 200, 8000, seed=1).ratings().split(0.1)
+    train, test = Synthetic(300, 200, 8000, random_state=1).ratings().split(0.1)
     train.write(folder / "train.csv")
     test.write(folder / "test.csv")
-    Synthetic(3000, 2000, 200_000, seed=2).ratings().write(folder / "many.csv")
+    Synthetic(3000, 2000, 200_000, random_state=2).ratings().write(folder / "many.csv")
     cold = {"NUMBA_CACHE_DIR": str(folder / "cache")}
     first = bayesmf(*fit("model", "--validation", "test.csv"), columns=80, env=cold, cwd=folder)
     return Place(folder, cold, first)

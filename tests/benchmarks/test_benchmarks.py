@@ -147,14 +147,14 @@ def test_bad_input_of_factors_is_one_sentence(options, said, capsys, at_root, tm
 def test_variants_are_what_they_are_called(at_root):
     from benchmarks import data_sets
 
-    split = Synthetic(200, 80, 4000, stars=True).ratings().split(0.1, seed=0)
+    split = Synthetic(200, 80, 4000, stars=True).ratings().split(0.1, random_state=0)
     train, test = data_sets.scaled(-10, 10)(split)
     assert train.range() == (-10, 10) and test.range() == (-10, 10)
     halves = data_sets.half_stars(split)[0].rating
     assert np.array_equal(2 * halves, np.round(2 * halves)) and halves.max() <= 5
-    before = np.bincount(split[0].user, minlength=200)
+    before = np.bincount(split[0].user_rows, minlength=200)
     train, test = data_sets.lonely("user")(split)
-    after = np.bincount(train.user, minlength=200)
+    after = np.bincount(train.user_rows, minlength=200)
     assert (after == 1).sum() == 60 and set(after) <= {1, *before}
     assert np.array_equal(test.rating, split[1].rating)
 
@@ -164,7 +164,9 @@ def test_the_skewed_set_has_nearly_all_ratings_on_few_items(at_root):
 
     train, test = data_sets.skewed()
     assert isinstance(train, Ratings)
-    counts = np.sort(np.bincount(train.item) + np.bincount(test.item, minlength=train.n_items))
+    counts = np.sort(
+        np.bincount(train.item_rows) + np.bincount(test.item_rows, minlength=train.n_items)
+    )
     assert counts[-20:].sum() / counts.sum() == pytest.approx(0.99, abs=1e-3)
 
 

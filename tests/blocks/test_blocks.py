@@ -75,7 +75,7 @@ def _first_batch(block):
 def test_a_block_without_ratings():
     """Users of one stripe and items of another may never meet."""
     user, item = np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32)
-    data = TrainingData.of(user, item, np.ones(2, np.float32), 2, 2)
+    data = TrainingData.from_triples(user, item, np.ones(2, np.float32), 2, 2)
     blocks = make_blocks(data, Grid(2, 2), 3, seed=0)
     assert sorted(len(b) for b in blocks) == [0, 0, 1, 1]
     for block in blocks:

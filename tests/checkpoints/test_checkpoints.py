@@ -16,7 +16,7 @@ from bayesmf.checkpoints import folder as ck
 from bayesmf.checkpoints import writer as saving
 from bayesmf.engines.local import Serial
 from bayesmf.model.draws import DrawStore
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader, writer
 from bayesmf.storage.rules import ANY, Expected
 from checkpointed import (
     names,
@@ -52,7 +52,7 @@ def test_layout_and_numbers_are_bounded(tmp_path, reference):
 
 def test_draws_are_written_once_and_again_when_some_were_forgotten(tmp_path, monkeypatch):
     written, left = [], []
-    write, select = storage.write_array, DrawStore.select
+    write, select = writer.write_array, DrawStore.select
 
     def noting(folder, name, array):
         if name == "users":
@@ -63,7 +63,7 @@ def test_draws_are_written_once_and_again_when_some_were_forgotten(tmp_path, mon
         left.append(len(kept))
         select(self, chain, kept)
 
-    monkeypatch.setattr(storage, "write_array", noting)
+    monkeypatch.setattr(writer, "write_array", noting)
     monkeypatch.setattr(DrawStore, "select", selecting)
     run_kept(tmp_path / "fixed", settings_of(Gibbs(epochs=30, burn_in=5)))
     assert sum(written) == 25
@@ -138,7 +138,7 @@ class Unasked:
 
 def first_of(folder):
     """What the checkpoints of a run's first chain say that they are of."""
-    return f"{storage.open_folder(folder / 'run', ck.RUN).digest} 0"
+    return f"{reader.open_folder(folder / 'run', ck.RUN).digest} 0"
 
 
 def _flip(path, at):
@@ -243,7 +243,7 @@ class _Fuse:
     def __init__(self, monkeypatch):
         self.left = self.used = 0
         for owner, name in (
-            (storage, "write_chunks"), (os, "mkdir"), (os, "replace"), (shutil, "rmtree"),
+            (writer, "write_chunks"), (os, "mkdir"), (os, "replace"), (shutil, "rmtree"),
         ):  # fmt: skip
             monkeypatch.setattr(owner, name, self._guarded(getattr(owner, name)))
 
@@ -284,7 +284,7 @@ def test_killed_between_any_two_steps_of_writing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
 def test_a_full_disk_is_survived(code, tmp_path, reference, monkeypatch, caplog):
-    write, calls = storage.write_chunks, []
+    write, calls = writer.write_chunks, []
 
     def full(file, chunks):
         calls.append(file)
@@ -293,7 +293,7 @@ def test_a_full_disk_is_survived(code, tmp_path, reference, monkeypatch, caplog)
             raise OSError(code, os.strerror(code))
         return write(file, chunks)
 
-    monkeypatch.setattr(storage, "write_chunks", full)
+    monkeypatch.setattr(writer, "write_chunks", full)
     assert run_kept(tmp_path / "c") == reference
     told = [record.getMessage() for record in caplog.records]
     assert len(told) > 2
@@ -308,7 +308,7 @@ def test_a_full_disk_is_survived(code, tmp_path, reference, monkeypatch, caplog)
 def test_a_disk_that_is_full_to_the_end_leaves_the_last_good_checkpoint(
     tmp_path, reference, monkeypatch
 ):
-    write, calls = storage.write_chunks, []
+    write, calls = writer.write_chunks, []
 
     def full(file, chunks):
         calls.append(file)
@@ -316,7 +316,7 @@ def test_a_disk_that_is_full_to_the_end_leaves_the_last_good_checkpoint(
             raise OSError(errno.ENOSPC, "full")
         return write(file, chunks)
 
-    monkeypatch.setattr(storage, "write_chunks", full)
+    monkeypatch.setattr(writer, "write_chunks", full)
     assert run_kept(tmp_path / "c") == reference
     monkeypatch.undo()
     newest = max((tmp_path / "c" / "chain-0").glob("round-*")).name

@@ -86,7 +86,7 @@ def test_fit_holds_a_share_out(data: Data, tmp_path: Path) -> None:
     out = tmp_path / "m"
     found = run("fit", data.train, "--out", out, "--holdout", "0.25", "--json", *QUICK).json
     assert (found["ratings"], found["test"]["n"]) == (540, 180)
-    _, rest = Ratings.read(data.train).split(0.25, seed=0)
+    _, rest = Ratings.read(data.train).split(0.25, random_state=0)
     assert found["rmse"] == BayesianMF.load(out).evaluate(rest).rmse
     for share, also in (("0", ()), ("1", ()), ("0.1", ("--test", data.test))):
         ran = run("fit", data.train, "--out", tmp_path / "n", "--holdout", share, *also, *QUICK)

@@ -245,7 +245,7 @@ def test_synth(tmp_path: Path, suffix: str) -> None:
     assert ran.status == 0
     assert "200 by 30 users of 20 items" in ran.out
     assert "RMSE 0.5" in ran.out
-    found, made = Ratings.read(out), Synthetic(30, 20, 200, 2, 0.5, seed=4).ratings()
+    found, made = Ratings.read(out), Synthetic(30, 20, 200, 2, 0.5, random_state=4).ratings()
     assert found.rating.tolist() == made.rating.tolist()
     told = run(*args, "--stars", "--json").json
     assert (told["users"], told["ratings"], told["noise_floor"]) == (30, 200, None)

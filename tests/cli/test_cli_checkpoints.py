@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bayesmf import Ratings
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader
 from cli_tools import Data, contents, make_data, run
 
 FIT = (
@@ -46,7 +46,7 @@ def signals_reach_us() -> Iterator[None]:
 
 
 def _draws(model: Path) -> dict[str, bytes]:
-    arrays, _ = storage.read_folder(model)
+    arrays, _ = reader.read_folder(model)
     return {name: np.array(a).tobytes() for name, a in arrays.items() if name != "history"}
 
 

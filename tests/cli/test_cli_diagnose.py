@@ -10,7 +10,7 @@ import pytest
 
 from bayesmf import BayesianMF, Ratings
 from bayesmf.cli.diagnose import KINDS
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader, writer
 from cli_tools import SGD, Data, contents, make_data, run
 
 PICTURES = {"reliability.png", "pit.png", "traces.png", "rmse.png"}
@@ -125,9 +125,9 @@ def test_pictures(data: Data, tmp_path: Path) -> None:
 
 
 def test_a_model_without_history(data: Data, tmp_path: Path) -> None:
-    arrays, meta = storage.read_folder(data.model)
+    arrays, meta = reader.read_folder(data.model)
     del arrays["history"], meta["history"]
-    storage.write_folder(tmp_path / "old", arrays, meta)
+    writer.write_folder(tmp_path / "old", arrays, meta)
     ran = run("diagnose", tmp_path / "old", "--plots", tmp_path / "p")
     assert ran.status == 0
     assert "rmse.png is not drawn: the model has no history" in ran.err

@@ -13,7 +13,7 @@ from cli_tools import contents, process, run
 
 @pytest.fixture
 def ratings(tmp_path: Path) -> Path:
-    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(tmp_path / "ratings.csv")
+    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(tmp_path / "ratings.csv")
     return tmp_path / "ratings.csv"
 
 

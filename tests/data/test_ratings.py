@@ -33,7 +33,7 @@ def test_from_columns():
     data = Ratings(USERS, ITEMS, VALUES, TIMES)
     assert rows(data) == list(zip(USERS, ITEMS, VALUES, TIMES, strict=True))
     assert (data.n_users, data.n_items, len(data)) == (3, 3, 4)
-    assert (data.user.dtype, data.item.dtype) == (np.int32, np.int32)
+    assert (data.user_rows.dtype, data.item_rows.dtype) == (np.int32, np.int32)
     assert (data.rating.dtype, data.timestamp.dtype) == (np.float32, np.int64)
     assert data.user_ids == IdMap([3, 5, 7])
     assert data.item_ids == IdMap(["a", "b", "c"])
@@ -174,7 +174,7 @@ def frames():
     ],
 )
 def test_of_frames(kind):
-    data = Ratings.of(frames()[kind])
+    data = Ratings.from_data(frames()[kind])
     assert rows(data) == list(zip(USERS, ITEMS, VALUES, TIMES, strict=True))
 
 
@@ -183,54 +183,54 @@ def test_of_frames_with_columns():
     columns = {"a": USERS, "b": ITEMS, "c": VALUES}
     chosen = {"user": "a", "item": "b", "rating": 2}
     for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
-        assert rows(Ratings.of(frame, columns=chosen)) == list(
+        assert rows(Ratings.from_data(frame, columns=chosen)) == list(
             zip(USERS, ITEMS, VALUES, strict=True)
         )
         with pytest.raises(InputError, match="the columns a, b, c"):
-            Ratings.of(frame)
+            Ratings.from_data(frame)
 
 
 def test_of_pandas_with_missing_values():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"user": [1, 2.0], "item": ["a", "b"], "rating": [1, 2]})
-    assert Ratings.of(frame).users.tolist() == [1, 2]
+    assert Ratings.from_data(frame).users.tolist() == [1, 2]
     for column, value in (("user", [1, None]), ("item", ["a", None]), ("rating", [1, None])):
         with pytest.raises(InputError, match=r"row 1 .*missing|row 1 .*not a number"):
-            Ratings.of(frame.assign(**{column: value}))
+            Ratings.from_data(frame.assign(**{column: value}))
 
 
 def test_of_sparse_keeps_stored_zeros():
     sparse = pytest.importorskip("scipy.sparse")
     data = ([5.0, 0.0, 3.0], ([4, 0, 2], [1, 0, 1]))
     for matrix in (sparse.coo_matrix(data), sparse.csr_array(sparse.coo_array(data))):
-        assert sorted(rows(Ratings.of(matrix))) == [(0, 0, 0.0), (2, 1, 3.0), (4, 1, 5.0)]
+        assert sorted(rows(Ratings.from_data(matrix))) == [(0, 0, 0.0), (2, 1, 3.0), (4, 1, 5.0)]
     twice = sparse.coo_array(([5.0, 1.0], ([0, 0], [1, 1])), shape=(2, 2))
     for duplicates in ("last", "mean", "error"):  # one cell, and so one rating
-        assert rows(Ratings.of(twice, duplicates=duplicates)) == [(0, 1, 6.0)]
+        assert rows(Ratings.from_data(twice, duplicates=duplicates)) == [(0, 1, 6.0)]
     with pytest.raises(InputError, match="no ratings"):
-        Ratings.of(sparse.csr_matrix((3, 3)))
+        Ratings.from_data(sparse.csr_matrix((3, 3)))
 
 
 def test_of_arrays():
     table = np.array([[1, 10, 3.5], [2, 10, 4.0]])
-    assert rows(Ratings.of(table)) == [(1, 10, 3.5), (2, 10, 4.0)]
-    assert rows(Ratings.of(np.array([[1, 2, 3, 4]]))) == [(1, 2, 3.0, 4)]
+    assert rows(Ratings.from_data(table)) == [(1, 10, 3.5), (2, 10, 4.0)]
+    assert rows(Ratings.from_data(np.array([[1, 2, 3, 4]]))) == [(1, 2, 3.0, 4)]
     for wrong in (np.ones((4, 6)), np.ones(3), np.ones((2, 3, 4))):
         with pytest.raises(InputError, match="sparse matrix"):
-            Ratings.of(wrong)
+            Ratings.from_data(wrong)
     with pytest.raises(InputError, match=r"1\.5"):
-        Ratings.of(np.array([[1.5, 2, 3]]))
+        Ratings.from_data(np.array([[1.5, 2, 3]]))
 
 
 def test_of_other_things(tmp_path):
     data = some()
-    assert Ratings.of(data) is data
+    assert Ratings.from_data(data) is data
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n")
-    assert rows(Ratings.of(path)) == rows(Ratings.of(str(path))) == [(1, 2, 3.0)]
+    assert rows(Ratings.from_data(path)) == rows(Ratings.from_data(str(path))) == [(1, 2, 3.0)]
     for wrong in (5, None, {"user": [1]}, {(1, 2): 3}, {1, 2}):
         with pytest.raises(InputError):
-            Ratings.of(wrong)
+            Ratings.from_data(wrong)
 
 
 def test_read_duplicates_and_columns(tmp_path):
@@ -266,21 +266,21 @@ def check_parts(data, train, test):
 
 def test_split():
     data = some()
-    train, test = data.split(0.2, seed=3)
+    train, test = data.split(0.2, random_state=3)
     check_parts(data, train, test)
     assert len(test) == 200
-    assert rows(data.split(0.2, seed=3)[1]) == rows(test)
-    assert rows(data.split(0.2, seed=4)[1]) != rows(test)
+    assert rows(data.split(0.2, random_state=3)[1]) == rows(test)
+    assert rows(data.split(0.2, random_state=4)[1]) != rows(test)
 
 
 def test_split_by_user():
     data = some(timed=False)
-    train, test = data.split_by_user(0.25, seed=1)
+    train, test = data.split_by_user(0.25, random_state=1)
     check_parts(data, train, test)
-    total, held = (np.bincount(part.user, minlength=data.n_users) for part in (data, test))
+    total, held = (np.bincount(part.user_rows, minlength=data.n_users) for part in (data, test))
     assert np.all(held >= 1)
     assert np.all(np.abs(held - 0.25 * total) <= 0.5 + 1e-9)
-    assert rows(data.split_by_user(0.25, seed=1)[1]) == rows(test)
+    assert rows(data.split_by_user(0.25, random_state=1)[1]) == rows(test)
     lone = Ratings([1, 2, 2], [1, 1, 2], [1, 2, 3])
     train, test = lone.split_by_user(0.9)
     assert train.users.tolist() == [1, 2]
@@ -303,7 +303,7 @@ def test_split_by_time():
 
 def test_k_folds():
     data = some(count=103)
-    folds = list(data.k_folds(4, seed=2))
+    folds = list(data.k_folds(4, random_state=2))
     assert [len(test) for _, test in folds] == [26, 26, 26, 25]
     for train, test in folds:
         check_parts(data, train, test)
@@ -322,8 +322,8 @@ def test_other_wrong_arguments():
         with pytest.raises(InputError, match="k must"):
             some().k_folds(k)
     for seed in (-1, 1.5, "a", None):
-        with pytest.raises(InputError, match="seed"):
-            some().split(seed=seed)
+        with pytest.raises(InputError, match="random_state"):
+            some().split(random_state=seed)
     with pytest.raises(InputError, match="2 ratings or more"):
         Ratings([1], [1], [1]).split()
 

@@ -195,7 +195,7 @@ class Hide:
 sys.meta_path.insert(0, Hide())
 from bayesmf import BayesianMF, Gibbs, InputError, Synthetic
 from bayesmf.engines.ray.cluster import Cluster
-ratings = Synthetic(30, 20, 300, seed=0).ratings()
+ratings = Synthetic(30, 20, 300, random_state=0).ratings()
 BayesianMF(2, sampler=Gibbs(epochs=3), random_state=0).fit(ratings)
 for engine in ("ray", Cluster(n_workers=2)):
     try:

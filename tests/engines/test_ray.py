@@ -207,7 +207,7 @@ def test_an_address_where_nobody_answers_is_one_sentence():
 from bayesmf import BayesianMF, InputError, Synthetic
 from bayesmf.engines.ray.cluster import Cluster
 try:
-    BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300, seed=0).ratings())
+    BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300).ratings())
 except InputError as error:
     print(error)
 """)
@@ -225,7 +225,7 @@ def watch(event):
     seen.update(descendants(os.getpid()))
 model = BayesianMF(
     2, sampler=Gibbs(epochs=3), engine="ray", n_workers=1, callbacks=[watch], random_state=0
-).fit(Synthetic(30, 20, 300, seed=0).ratings())
+).fit(Synthetic(30, 20, 300).ratings())
 print(model.report_["engine"]["name"], model.report_["engine"]["nodes"], len(seen) > 3)
 wait_for(lambda: not any(map(alive, seen)), 10)
 print(*filter(alive, seen), *descendants(os.getpid()))

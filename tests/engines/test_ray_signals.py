@@ -25,7 +25,7 @@ from bayesmf.engines.ray.addresses import wants_token
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import kept, kept_during
 from bayesmf.errors import EngineError
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader
 from checkpointed import reference, run_kept  # noqa: F401
 from cli_tools import make_data, run
 from problems import planted
@@ -167,7 +167,7 @@ def ray_folder(monkeypatch):
 
 
 def draws(model):
-    arrays, _ = storage.read_folder(model)
+    arrays, _ = reader.read_folder(model)
     return {name: np.array(a).tobytes() for name, a in arrays.items() if name != "history"}
 
 

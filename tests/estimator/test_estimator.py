@@ -24,7 +24,7 @@ from bayesmf import (
     NotFittedError,
     Ratings,
 )
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
@@ -147,7 +147,7 @@ def test_no_users_x_items_array_is_formed():
     rows = [rng.normal(size=(draws, n, 2)).astype(np.float32) for _ in range(2)]
     mu, Lambda = np.zeros((draws, 2)), np.ones((draws, 2))
     kept = Draws(*rows, mu, Lambda, mu, Lambda, np.ones(draws), np.zeros(draws, np.int64))
-    nothing = Seen(np.zeros(n + 1, np.int64), np.zeros(0, np.int32))
+    nothing = RatedItems(np.zeros(n + 1, np.int64), np.zeros(0, np.int32))
     posterior = Posterior(kept, nothing, 2, 3.0, 1.0, 1.0, 5.0)
     pairs = rng.integers(0, n, (2, 5000))
     ask_one(posterior, "mean")  # compiled before memory is watched
@@ -253,7 +253,7 @@ def test_visits_and_grids_of_any_shape(triple):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"n_factors": -3}, "n_factors must be a whole number of at least 1; got -3"),
+        ({"n_factors": -3}, "n_factors must be a whole number of at least 1, not -3"),
         ({"n_factors": 2.5}, "n_factors"),
         ({"n_factors": "many"}, "n_factors"),
         ({"sampler": "nuts"}, "sampler 'nuts'"),

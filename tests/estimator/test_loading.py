@@ -16,7 +16,7 @@ import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.storage import verify as verifying
-from bayesmf.storage.arrays import read_folder
+from bayesmf.storage.reader import read_folder
 from cli_tools import run
 from problems import planted
 
@@ -213,9 +213,9 @@ def test_a_process_may_end_at_once(saved, last):
     """Threads that read files without an end neither keep it nor crash it."""
     code = (
         "import sys, time; from bayesmf import BayesianMF\n"
-        "from bayesmf.storage import arrays as storage, verify as verifying\n"
+        "from bayesmf.storage import reader, verify as verifying\n"
         "model = BayesianMF.load(sys.argv[1], verify=False)\n"
-        "claims = storage.open_folder(sys.argv[1]).claims.values()\n"
+        "claims = reader.open_folder(sys.argv[1]).claims.values()\n"
         "verifying._read = lambda *_: time.sleep(0.01) or b'x'\n"
         "verification = verifying.Verification(claims)\n"
         "model._found = model._found._replace(verification=verification)\n"

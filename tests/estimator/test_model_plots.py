@@ -13,7 +13,7 @@ from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.estimator import plot as looking
 from bayesmf.plots.panels import Unknown, running_median
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader, writer
 from looks import check_legends, check_text, lines
 from problems import planted
 
@@ -164,9 +164,9 @@ def test_burn_in_of_a_run_that_grew(triple):
 
 def test_no_history(model, tmp_path):
     model.save(tmp_path / "m")
-    arrays, meta = storage.read_folder(tmp_path / "m")
+    arrays, meta = reader.read_folder(tmp_path / "m")
     del arrays["history"], meta["history"]
-    storage.write_folder(tmp_path / "old", arrays, meta)
+    writer.write_folder(tmp_path / "old", arrays, meta)
     with pytest.raises(InputError, match="no history of its passes"):
         BayesianMF.load(tmp_path / "old").plot_convergence()
 

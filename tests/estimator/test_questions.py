@@ -74,7 +74,7 @@ def test_being_known_is_one_question(padded):
 def test_scores_count_what_is_unknown_and_what_was_learnt(padded):
     ids = padded.item_ids_.ids
     seen = padded.posterior_.seen
-    known = [(padded.user_ids_[0], ids[int(j)]) for j in seen.of(0)[:3]]
+    known = [(padded.user_ids_[0], ids[int(j)]) for j in seen.for_user(0)[:3]]
     pairs = [*known, (9999, ids[0]), (padded.user_ids_[0], "nothing"), (9999, "nothing")]
     with pytest.warns(DataWarning) as told:
         scores = padded.evaluate(pairs, [3.0] * 6)
@@ -269,7 +269,7 @@ def test_thinning_does_not_decide_when_a_run_ends(thin):
 
 def test_values_that_are_neither_yes_nor_no():
     for params in ({"standardize": "no"}, {"progress": "no"}):
-        with pytest.raises(InputError, match="must be True or False; got 'no'"):
+        with pytest.raises(InputError, match="must be True or False, not 'no'"):
             BayesianMF(2, **params).fit(planted(20, 15, 100))
 
 

@@ -76,7 +76,7 @@ class Data(NamedTuple):
 def make_data(folder: Path) -> Data:
     """Write 720 ratings, 180 more, and a model with two chains."""
     found = Data(folder / "train.csv", folder / "test.csv", folder / "model")
-    train, test = Synthetic(60, 40, 900, seed=1).ratings().split(0.2)
+    train, test = Synthetic(60, 40, 900, random_state=1).ratings().split(0.2)
     train.write(found.train)
     test.write(found.test)
     fit = ("--sampler", "gibbs", "--epochs", "60", "--chains", "2", "--factors", "3")

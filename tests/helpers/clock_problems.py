@@ -35,7 +35,7 @@ class Known:
         regressors = np.concatenate([self.items[:, :d], np.ones((N_ITEMS, 1))], axis=1)
         mean = np.einsum("nd,nd->n", users[user], regressors[item]) + self.items[item, d]
         value = (mean + TAU**-0.5 * rng.normal(size=len(user))).astype(np.float32)
-        self.data = TrainingData.of(user, item, value, len(counts), N_ITEMS)
+        self.data = TrainingData.from_triples(user, item, value, len(counts), N_ITEMS)
         self.mean, self.covariance = self._exact()
         self.variance = np.array([np.diag(c) for c in self.covariance])
 

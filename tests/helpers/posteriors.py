@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
 
@@ -16,7 +16,7 @@ def random_posterior(n_users=50, n_items=70, n_draws=6, D=5, n_seen=400, means=T
     mu, Lambda = rng.normal(size=(n_draws, D + 1)), rng.uniform(1, 2, (n_draws, D + 1))
     cells = np.sort(rng.choice(n_users * n_items, n_seen, replace=False))
     starts = np.searchsorted(cells, n_items * np.arange(n_users + 1))
-    seen = Seen(starts, (cells % n_items).astype(np.int32))
+    seen = RatedItems(starts, (cells % n_items).astype(np.int32))
     kept = [rows(n_users), rows(n_items), mu, Lambda, mu, Lambda]
     more = [rows(n_users), rows(n_items)] if means else []
     tau, chain = rng.uniform(1, 2, n_draws), np.zeros(n_draws, np.int64)

@@ -15,7 +15,7 @@ def random_data(n_users, n_items, n_ratings, seed=0):
     rest = np.setdiff1d(np.arange(n_users * n_items), cells)
     cells = np.concatenate([cells, rng.permutation(rest)[: n_ratings - len(cells)]])
     value = rng.normal(size=len(cells)).astype(np.float32)
-    return TrainingData.of(
+    return TrainingData.from_triples(
         (cells // n_items).astype(np.int32),
         (cells % n_items).astype(np.int32),
         value,

@@ -269,8 +269,8 @@ def test_pairs_that_do_not_ascend_are_seen_among_many(pair, n):
     from bayesmf.ids.strings import Strings
 
     before, behind = [f"A{k:05}" for k in range(n)], [f"é{k:05}" for k in range(n)]
-    assert Strings.of([*before, *sorted({*pair}), *behind]).ascending()
-    assert not Strings.of([*before, *pair, *behind]).ascending()
+    assert Strings.from_texts([*before, *sorted({*pair}), *behind]).ascending()
+    assert not Strings.from_texts([*before, *pair, *behind]).ascending()
 
 
 def test_integers_in_text_are_read_alike_few_or_many():

@@ -11,7 +11,7 @@ import pytest
 
 from bayesmf import InputError, PackedRatings, Ratings, pack
 from bayesmf.kernels.csr import sort_rows
-from bayesmf.packed import sort_runs as runs
+from bayesmf.packed import sorted_chunks
 from bayesmf.packed.ratings import work_folder
 from bayesmf.storage import exchange
 from bayesmf.storage.journal import Journal
@@ -52,8 +52,8 @@ def assert_same(packed, ratings):
     assert packed.user_ids == ratings.user_ids and packed.item_ids == ratings.item_ids
     sizes = ratings.n_users, ratings.n_items
     assert (packed.n_users, packed.n_items) == sizes
-    user = sort_rows(ratings.user, ratings.item, ratings.rating, *sizes)
-    item = sort_rows(ratings.item, ratings.user, ratings.rating, *sizes[::-1])
+    user = sort_rows(ratings.user_rows, ratings.item_rows, ratings.rating, *sizes)
+    item = sort_rows(ratings.item_rows, ratings.user_rows, ratings.rating, *sizes[::-1])
     for got, want in ((packed.by_user, user), (packed.by_item, item)):
         np.testing.assert_array_equal(got.starts, want.starts)
         np.testing.assert_array_equal(got.other, want.other)
@@ -160,7 +160,7 @@ def test_a_name_is_no_pattern(tmp_path, name):
 
 @pytest.mark.parametrize("strings", [False, True])
 def test_ids_are_merged_now_and_then(tmp_path, monkeypatch, strings):
-    monkeypatch.setattr(runs, "_MERGE_IDS", 10)
+    monkeypatch.setattr(sorted_chunks, "_MERGE_IDS", 10)
     path = write(tmp_path, frame(users=300, items=200, strings=strings), "a.parquet")
     assert_same(pack(path, tmp_path / "out", chunk=20), Ratings.read(path))
 

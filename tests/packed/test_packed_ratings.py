@@ -10,7 +10,7 @@ from bayesmf.errors import InputError
 
 @pytest.fixture
 def folder(tmp_path):
-    Synthetic(60, 40, 900, seed=1, stars=True).ratings().write(tmp_path / "ratings.csv")
+    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(tmp_path / "ratings.csv")
     pack(tmp_path / "ratings.csv", tmp_path / "packed")
     return tmp_path / "packed"
 
@@ -29,7 +29,7 @@ def assert_refused(folder, sentence, **options):
     with pytest.raises(InputError, match=sentence) as caught:
         PackedRatings.open(folder, **options)
     text = str(caught.value)
-    assert text.endswith(".") and "\n" not in text
+    assert not text.endswith(".") and "\n" not in text
 
 
 def test_what_there_is(folder):

@@ -77,7 +77,7 @@ def test_a_tie_beyond_the_spare_ones_is_looked_into(monkeypatch):
     posterior = random_posterior()
     posterior.draws.item_means[:] = posterior.draws.item_means[:, :1]
     expected, _ = ask(posterior, np.arange(50), 7, "mean", True)
-    left = np.setdiff1d(np.arange(70), posterior.seen.of(0))
+    left = np.setdiff1d(np.arange(70), posterior.seen.for_user(0))
     assert expected[0].tolist() == left[:7].tolist()
     looked = []
     real = ranking.Ranker._top_of_one

@@ -152,7 +152,7 @@ def test_blocks_and_stacks_score_as_single_users(policy, means, exclude_seen, mo
     for user, pick, items in zip(users, picks, found, strict=True):
         score = naive.policy_scores(posterior, user, policy, pick)
         if exclude_seen:
-            score[posterior.seen.of(user)] = -np.inf
+            score[posterior.seen.for_user(user)] = -np.inf
         assert items.tolist() == np.argsort(-score, kind="stable")[:8].tolist()
 
 
@@ -169,7 +169,7 @@ def test_thompson_draws(model):
     posterior, firsts = model.posterior_, set()
     for pick in range(len(posterior.draws)):
         score = naive.policy_scores(posterior, 0, "thompson", pick)
-        score[posterior.seen.of(0)] = -np.inf
+        score[posterior.seen.for_user(0)] = -np.inf
         firsts.add(int(model.item_ids_[int(score.argmax())]))
     user = [model.user_ids_[0]]
     drawn = {
@@ -192,7 +192,7 @@ def test_what_is_left_and_what_is_asked(model):
     everything = model.recommend_many(n=1000)
     assert everything.items.shape == (40, 30)
     assert len(everything.users) == 40 and everything.low is None
-    rated = model.posterior_.seen.of_users(np.arange(40))
+    rated = model.posterior_.seen.user_counts(np.arange(40))
     assert everything.counts.tolist() == (30 - rated).tolist()
     assert np.all(everything.items[~everything.filled] == -1)
     assert np.isnan(everything.std[~everything.filled]).all()

@@ -76,7 +76,7 @@ def test_the_automatic_number_of_factors_is_as_told():
 
 
 def test_the_validation_rmse_is_that_of_evaluate_and_ends_nothing():
-    train, test = Synthetic(60, 40, 900, seed=1).ratings().split(0.2, seed=0)
+    train, test = Synthetic(60, 40, 900, random_state=1).ratings().split(0.2, random_state=0)
     watched = BayesianMF(2, random_state=0).fit(train, validation=test)
     alone = BayesianMF(2, random_state=0).fit(train)
     assert watched.report_["validation_rmse"] == watched.evaluate(test).rmse
@@ -85,7 +85,7 @@ def test_the_validation_rmse_is_that_of_evaluate_and_ends_nothing():
 
 
 def test_a_drawn_seed_and_another_order_give_the_same_bits():
-    ratings = Synthetic(60, 40, 900, seed=1).ratings()
+    ratings = Synthetic(60, 40, 900, random_state=1).ratings()
     first = BayesianMF(2).fit(ratings)
     turned = ratings.users[::-1], ratings.items[::-1], ratings.rating[::-1]
     again = BayesianMF(2, random_state=first.report_["seed"], engine="serial").fit(turned)
@@ -94,10 +94,10 @@ def test_a_drawn_seed_and_another_order_give_the_same_bits():
 
 
 def test_a_new_user_is_near_the_average_of_the_item():
-    ratings = Synthetic(300, 60, 9_000, seed=1).ratings()
+    ratings = Synthetic(300, 60, 9_000, random_state=1).ratings()
     model = BayesianMF(4, random_state=0).fit(ratings)
-    counts = np.bincount(ratings.item)
-    average = np.bincount(ratings.item, ratings.rating) / counts
+    counts = np.bincount(ratings.item_rows)
+    average = np.bincount(ratings.item_rows, ratings.rating) / counts
     busy = counts >= 20
     items = ratings.item_ids.ids[: len(counts)][busy]
     mean, std, known = model.predict(999_999, items, return_std=True, return_known=True)
@@ -117,7 +117,7 @@ def test_its_figures_have_a_command(tmp_path, capsys, monkeypatch):
     from benchmarks.page import main
 
     (tmp_path / "ml-100k").mkdir()
-    made = Synthetic(60, 40, 1200, seed=1).ratings().to_polars()
+    made = Synthetic(60, 40, 1200, random_state=1).ratings().to_polars()
     made.write_csv(tmp_path / "ml-100k" / "u.data", separator="\t", include_header=False)
     assert main(["--data", str(tmp_path)]) == 0
     told = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])

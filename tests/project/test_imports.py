@@ -12,7 +12,7 @@ import bayesmf
 ROOT = Path(bayesmf.__file__).parent
 # Each may import those before it, and no other: the list of docs/design.md.
 ROOMS = (
-    "errors", "wording", "checks", "kernels", "system", "storage", "ids", "reading", "data",
+    "wording", "errors", "checks", "kernels", "system", "storage", "ids", "reading", "data",
     "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines", "diagnostics",
     "chains", "checkpoints", "server", "posterior", "plots", "estimator", "timing", "demo",
     "paper", "cli",

@@ -34,23 +34,23 @@ def stream(path):
 def test_a_line_as_csv_does_not_like_it(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('user,item,rating\n"a\rb",2,3\n' + LINES, newline="")
-    assert "a\rb" in Ratings.of(path).user_ids
+    assert "a\rb" in Ratings.from_data(path).user_ids
     long = "x" * 140_000
     path.write_text(f'user,item,rating\n"{long}",2,3\n{LINES}')
-    assert long in Ratings.of(path).user_ids
+    assert long in Ratings.from_data(path).user_ids
 
 
 @pytest.mark.parametrize("line", ['1,2,"{}"', "1,2,{}", '1,2,3,"{}'])
 def test_sentences_are_short(tmp_path, line):
     path = tmp_path / "a.csv"
     path.write_text(f"user,item,rating\n{LINES}{line.format('x' * 70_000)}\n", newline="")
-    for read in (Ratings.of, stream):
+    for read in (Ratings.from_data, stream):
         with pytest.raises(InputError) as told:
             read(path)
         assert len(str(told.value)) < 500 + len(str(tmp_path))
     path.write_text(f"user,item,{'z' * 70_000}\n{LINES}")
     with pytest.raises(InputError) as told:
-        Ratings.of(path)
+        Ratings.from_data(path)
     assert len(str(told.value)) < 2100
 
 
@@ -93,7 +93,7 @@ def test_damaged_files_of_types(tmp_path, suffix):
             at = max(0, len(data) - 1 - rng.randrange(min(len(data), 900)))
             data[at : at + rng.choice((0, 1, 4))] = bytes(rng.randrange(256) for _ in range(4))
         path.write_bytes(data)
-        for read in (Ratings.of, pairs_of, stream):
+        for read in (Ratings.from_data, pairs_of, stream):
             try:
                 read(path)
             except InputError:
@@ -106,7 +106,7 @@ def test_names_that_are_not_utf8(tmp_path, suffix):
     path = tmp_path / f"{NAME}.{suffix}"
     with path.open("wb") as file:
         getattr(FRAME, {"arrow": "write_ipc"}.get(suffix, f"write_{suffix}"))(file)
-    assert len(Ratings.of(path)) == 200
+    assert len(Ratings.from_data(path)) == 200
     assert len(pairs_of(path)[0]) == 200
     assert len(pack(path, tmp_path / "packed")) == 200
     path.write_bytes(b"user,item,rating\n1,2,x\n")
@@ -119,10 +119,10 @@ def test_names_that_are_not_utf8_are_written(tmp_path):
     folder = tmp_path / NAME
     folder.mkdir()
     for suffix in ("csv", "parquet"):
-        Ratings.of(FRAME).write(folder / f"{NAME}.{suffix}")
-        assert len(Ratings.of(folder / f"{NAME}.{suffix}")) == 200
+        Ratings.from_data(FRAME).write(folder / f"{NAME}.{suffix}")
+        assert len(Ratings.from_data(folder / f"{NAME}.{suffix}")) == 200
         Synthetic(20, 10, 100).write(folder / f"s.{suffix}")
-        assert len(Ratings.of(folder / f"s.{suffix}")) == 100
+        assert len(Ratings.from_data(folder / f"s.{suffix}")) == 100
 
 
 def _special(folder):
@@ -155,11 +155,11 @@ def test_special_files_are_not_waited_for(tmp_path):
 
 def test_names_that_cannot_be(tmp_path):
     for name in ("x" * 5000, "a\0b", "a/" * 3000):
-        for read in (Ratings.of, stream, pairs_of):
+        for read in (Ratings.from_data, stream, pairs_of):
             with pytest.raises(InputError):
                 read(tmp_path / name)
         with pytest.raises(InputError):
-            Ratings.of(FRAME).write(str(tmp_path / name) + ".csv")
+            Ratings.from_data(FRAME).write(str(tmp_path / name) + ".csv")
     ran = run("synth", "--shape", "ml-100k", "--out", tmp_path / ("x" * 5000 + ".csv"))
     assert ran.status == 2
 
@@ -170,7 +170,7 @@ def test_a_home_is_not_looked_for(tmp_path, monkeypatch):
     for folder, lines in (("~", LINES), ("home", LINES[:60])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.csv").write_text(f"user,item,rating\n{lines}")
-    assert len(Ratings.of("~/a.csv")) == 200
+    assert len(Ratings.from_data("~/a.csv")) == 200
 
 
 def test_little_of_a_bomb_is_unpacked(tmp_path):
@@ -179,7 +179,7 @@ def test_little_of_a_bomb_is_unpacked(tmp_path):
         "import sys, resource; import polars; from bayesmf import Ratings, InputError\n"
         "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\n"
         "for path in sys.argv[1:]:\n"
-        "    try: Ratings.of(path)\n"
+        "    try: Ratings.from_data(path)\n"
         "    except InputError as error: print(error)\n"
     )
     paths = []

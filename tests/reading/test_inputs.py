@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 
 from bayesmf import BayesianMF, InputError, pack
-from bayesmf.reading.formats import read_ratings
-from bayesmf.reading.readers import read_pairs
+from bayesmf.reading.formats import read_pairs, read_ratings
 from cli_tools import make_data, run
 
 ROWS = "1,10,4\n2,10,3.5\n1,11,5\n"
@@ -49,7 +48,7 @@ def refused(path, message, read):
     with pytest.raises(InputError, match=message) as info:
         read(path)
     told = str(info.value)
-    assert "\n" not in told and told.endswith((".", "?")) and path.name in told
+    assert "\n" not in told and not told.endswith(".") and path.name in told
 
 
 # What is wrong with the file -> its text, what is said of it as ratings and as pairs; None: it is
@@ -233,7 +232,7 @@ def test_a_missing_file_with_a_near_name(tmp_path):
         for name in ("rating.csv", "Ratings.CSV", "ratigns.csv"):
             with pytest.raises(InputError, match=r"did you mean .*ratings\.csv\?"):
                 read(tmp_path / name)
-        with pytest.raises(InputError, match=r"zzz\.$"):
+        with pytest.raises(InputError, match=r"zzz$"):
             read(tmp_path / "zzz")
         with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
             read(tmp_path / "nowhere" / "ratings.csv")

@@ -128,7 +128,7 @@ def test_missing_ids_have_a_place():
         ([1.5] * 5, "1.5 at row 0"),
         ({1, 2, 3, 4, 5}, "is a set, not a column"),
         (np.ones((5, 1)), r"shape \(5, 1\).*ravel"),
-        (np.ones((5, 2)), r"shape \(5, 2\), not a column with one dimension\."),
+        (np.ones((5, 2)), r"shape \(5, 2\), not a column with one dimension$"),
         (pl.DataFrame({"user": USERS}), "table with 1 columns"),
         ("alice", "3 or 4 columns"),
     ],
@@ -146,7 +146,7 @@ def test_other_columns_are_no_column():
         (b"ab", "is a bytes"),
     ):
         with pytest.raises(InputError, match=f"{message}, not a column of values"):
-            Ratings.of({"user": column, "item": [1], "rating": [1]})
+            Ratings.from_data({"user": column, "item": [1], "rating": [1]})
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match="MultiIndex"):
         pairs_of((pd.MultiIndex.from_tuples(PAIRS), ITEMS))
@@ -178,7 +178,7 @@ def test_other_columns_are_no_column():
 )
 def test_refused_ratings(data, message):
     with pytest.raises(InputError, match=message) as info:
-        Ratings.of(data)
+        Ratings.from_data(data)
     assert "\n" not in str(info.value)
 
 
@@ -191,18 +191,18 @@ def test_small_lists_of_rows():
 def test_refused_frames():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match=r"one column.*reset_index"):
-        Ratings.of(frame().set_index(["user", "item"])["rating"])
-    with pytest.raises(InputError, match=r"The index has user, item: reset_index"):
-        Ratings.of(frame().set_index(["user", "item"]))
+        Ratings.from_data(frame().set_index(["user", "item"])["rating"])
+    with pytest.raises(InputError, match=r"the index has user, item: reset_index"):
+        Ratings.from_data(frame().set_index(["user", "item"]))
     for items in (ITEMS, [0, 1, 1, 2, 0]):
         wide = frame().assign(item=items).pivot(index="user", columns="item", values="rating")
         with pytest.raises(InputError, match="a column for each item"):
-            Ratings.of(wide)
+            Ratings.from_data(wide)
     with pytest.raises(InputError, match="5 columns without names"):
-        Ratings.of(pd.DataFrame(np.ones((3, 5))))
+        Ratings.from_data(pd.DataFrame(np.ones((3, 5))))
     twice = pd.DataFrame([[1, 2, 3, 4]] * 2, columns=["user", "item", "rating", "rating"])
     with pytest.raises(InputError, match="position 2 or 3"):
-        Ratings.of(twice)
+        Ratings.from_data(twice)
     assert rows(table_of(twice, {"rating": 3}))[0] == (1, 2, 4.0)
 
 
@@ -309,7 +309,7 @@ def test_columns_of_what_has_none_are_refused():
         BayesianMF(2, sampler=sampler).fit(frame.rename({"who": "x1", "what": "x2"}))
     model = BayesianMF(2, sampler=sampler, random_state=0).fit(frame, columns=roles)
     assert model.user_ids_.ids.tolist() == [1, 2]
-    ratings = Ratings.of(frame, columns=roles)
+    ratings = Ratings.from_data(frame, columns=roles)
     matrix = scipy.sparse.coo_array(([5.0, 1.0], ([0, 1], [1, 0])))
     for data in (ratings, matrix):
         for ask in (model.fit, model.evaluate, model.predict):

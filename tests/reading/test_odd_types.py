@@ -35,11 +35,11 @@ TIMES = [
 @pytest.mark.parametrize("column", TIMES, ids=lambda x: f"{type(x).__name__}")
 def test_times_are_neither_ratings_nor_ids(column):
     with pytest.raises(InputError):
-        Ratings.of(([1, 2, 3], [1, 2, 3], column))
+        Ratings.from_data(([1, 2, 3], [1, 2, 3], column))
     with pytest.raises(InputError):
-        Ratings.of_pairs([(1, 2), (3, 4), (5, 6)], column)
+        Ratings.from_pairs([(1, 2), (3, 4), (5, 6)], column)
     with pytest.raises(InputError):
-        Ratings.of((column, [1, 2, 3], [1.0, 2.0, 3.0]))
+        Ratings.from_data((column, [1, 2, 3], [1.0, 2.0, 3.0]))
 
 
 def test_times_in_files_are_no_ratings(tmp_path):
@@ -47,7 +47,7 @@ def test_times_in_files_are_no_ratings(tmp_path):
         frame = pl.DataFrame({"user": [1, 2, 3], "item": [1, 2, 3], "rating": values})
         frame.write_parquet(tmp_path / "a.parquet")
         with pytest.raises(InputError, match="is a time, not a number"):
-            Ratings.of(tmp_path / "a.parquet")
+            Ratings.from_data(tmp_path / "a.parquet")
 
 
 def test_lists_in_files_are_nothing(tmp_path):
@@ -58,7 +58,7 @@ def test_lists_in_files_are_nothing(tmp_path):
             columns = {"user": [1, 2, 3], "item": [1, 2, 3], "rating": [1, 2, 3], role: values}
             pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
             with pytest.raises(InputError, match=f"The {role}.* column holds"):
-                Ratings.of(tmp_path / "a.parquet")
+                Ratings.from_data(tmp_path / "a.parquet")
 
 
 def test_times_are_no_numbers_anywhere():
@@ -86,8 +86,8 @@ def test_what_numpy_masks_is_missing(at, said):
     rows = [tuple(row) for row in table]  # with the mark for masked among numbers
     for data in (table, named, named.view(np.ma.MaskedArray), columns, rows):
         with pytest.raises(InputError, match=rf"{said}.* row 1|row 1 .*{said}"):
-            Ratings.of(data)
-    assert len(Ratings.of(MASKED)) == 3
+            Ratings.from_data(data)
+    assert len(Ratings.from_data(MASKED)) == 3
 
 
 def test_masked_y_is_missing():
@@ -105,7 +105,7 @@ def test_repeated_cells_of_a_sparse_matrix_are_summed(kind):
     cells = ([100, 100, 3, 0], ([0, 0, 1, 1], [0, 0, 1, 0]))
     for dtype in (np.int8, np.float32):
         data = kind(cells, shape=(2, 2), dtype=dtype)
-        made = Ratings.of(data)
+        made = Ratings.from_data(data)
         found = sorted(zip(made.users, made.items, made.rating, strict=True))
         assert found == [(0, 0, 200), (1, 0, 0), (1, 1, 3)]  # a stored zero is a rating
         assert data.nnz == 4
@@ -115,27 +115,27 @@ def test_repeated_cells_of_a_sparse_matrix_are_summed(kind):
 
 def test_repeated_cells_by_rows_are_summed():
     data = sp.csr_matrix(([1.0, 2.0, 3.0], [1, 1, 0], [0, 2, 3]), shape=(2, 2))
-    assert Ratings.of(data).rating.tolist() == [3, 3]
+    assert Ratings.from_data(data).rating.tolist() == [3, 3]
     assert data.nnz == 3
     unsorted = sp.csr_matrix(([1.0, 2.0, 3.0], [1, 0, 0], [0, 2, 3]), shape=(2, 2))
-    assert Ratings.of(unsorted).rating.tolist() == [1, 2, 3]
+    assert Ratings.from_data(unsorted).rating.tolist() == [1, 2, 3]
     wide = sp.coo_matrix(([1, 2], ([2**40, 2**40], [5, 5])), shape=(2**41, 2**41))
-    assert Ratings.of(wide).rating.tolist() == [3]
+    assert Ratings.from_data(wide).rating.tolist() == [3]
 
 
 def test_sums_of_cells_that_are_no_ratings():
     cells = ([True, True, True], ([0, 0, 1], [0, 0, 1]))
-    assert Ratings.of(sp.coo_matrix(cells)).rating.tolist() == [1, 1]
+    assert Ratings.from_data(sp.coo_matrix(cells)).rating.tolist() == [1, 1]
     far = sp.coo_matrix(([3e38, 3e38], ([0, 0], [0, 0])))
     with pytest.raises(InputError, match="too large"):
-        Ratings.of(far)
+        Ratings.from_data(far)
 
 
 def test_cells_outside_of_a_sparse_matrix_are_refused():
     data = sp.coo_matrix(([1, 2], ([0, 1], [0, 1])), shape=(2, 2))
     data.row[0] = -5
     with pytest.raises(InputError, match="outside"):
-        Ratings.of(data)
+        Ratings.from_data(data)
 
 
 @pytest.mark.parametrize(("values", "works"), [
@@ -146,7 +146,7 @@ def test_cells_outside_of_a_sparse_matrix_are_refused():
 ])  # fmt: skip
 def test_ratings_that_rounding_blurs_are_not_learnt_from(tmp_path, values, works):
     """Told by the fit: a few test ratings may lie close together."""
-    data = Ratings.of(([1, 2, 3, 4], [1, 2, 1, 2], values))
+    data = Ratings.from_data(([1, 2, 3, 4], [1, 2, 1, 2], values))
     data.write(tmp_path / "a.csv")
     packed = pack(tmp_path / "a.csv", tmp_path / "packed")
     for source in (data, packed):
@@ -169,7 +169,7 @@ def test_a_fit_of_blurred_ratings_says_so():
 ])  # fmt: skip
 def test_ids_that_lost_digits_are_refused(column, said):
     with pytest.raises(InputError, match=said):
-        Ratings.of((column, [1, 2], [1.0, 2.0]))
+        Ratings.from_data((column, [1, 2], [1.0, 2.0]))
 
 
 @pytest.mark.parametrize("column", [
@@ -184,7 +184,7 @@ def test_ids_that_lost_digits_are_refused(column, said):
 ], ids=lambda x: type(x[0]).__name__)  # fmt: skip
 def test_what_is_no_number_is_no_rating(column):
     with pytest.raises(InputError, match=r"The rating column|the rating"):
-        Ratings.of(([1, 2], [1, 2], column))
+        Ratings.from_data(([1, 2], [1, 2], column))
 
 
 @pytest.mark.parametrize("column", [
@@ -192,7 +192,7 @@ def test_what_is_no_number_is_no_rating(column):
 ], ids=str)  # fmt: skip
 def test_what_says_no_moment_is_no_timestamp(column):
     with pytest.raises(InputError, match="timestamp"):
-        Ratings.of(([1, 2], [1, 2], [1.0, 2.0], column))
+        Ratings.from_data(([1, 2], [1, 2], [1.0, 2.0], column))
 
 
 @pytest.mark.parametrize("column", [
@@ -208,4 +208,4 @@ def test_what_says_no_moment_is_no_timestamp(column):
     pa.array([1, 0]).dictionary_encode(),
 ], ids=lambda x: f"{type(x).__name__}")  # fmt: skip
 def test_other_types_of_numbers_are_ratings(column):
-    assert Ratings.of(([1, 2], [1, 2], column)).rating.tolist() == [1, 0]
+    assert Ratings.from_data(([1, 2], [1, 2], column)).rating.tolist() == [1, 0]

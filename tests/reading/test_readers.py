@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.reading.readers import read_pairs, read_table
+from bayesmf.reading.formats import read_pairs, read_ratings
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -26,13 +26,13 @@ def rows(table):
 def test_delimiters(tmp_path, delimiter, end):
     lines = [("1", "10", "3.5", "100"), ("2", "11", "4", "200"), ("1", "11", "-1e0", "300")]
     path = write(tmp_path, end.join(delimiter.join(line) for line in lines) + end)
-    table = read_table(path)
+    table = read_ratings(path)
     assert rows(table) == [(1, 10, 3.5, 100), (2, 11, 4.0, 200), (1, 11, -1.0, 300)]
     assert [column.dtype for column in table] == [pl.Int64, pl.Int64, pl.Float64, pl.Int64]
 
 
 def test_without_final_newline_and_timestamp(tmp_path):
-    table = read_table(write(tmp_path, "1,10,3"))
+    table = read_ratings(write(tmp_path, "1,10,3"))
     assert rows(table) == [(1, 10, 3.0)]
     assert table.timestamp is None
 
@@ -53,61 +53,65 @@ def test_header_finds_columns(tmp_path, header, delimiter):
     if delimiter == "::":
         header = header.replace('"', "")
     text = f"{header}\n100,3,10,1\n200,4,11,2\n".replace(",", delimiter)
-    assert rows(read_table(write(tmp_path, text))) == [(1, 10, 3.0, 100), (2, 11, 4.0, 200)]
+    assert rows(read_ratings(write(tmp_path, text))) == [(1, 10, 3.0, 100), (2, 11, 4.0, 200)]
 
 
 def test_unknown_header_lists_columns(tmp_path):
     path = write(tmp_path, "kunde,artikel,note\n1,2,3\n")
     with pytest.raises(InputError, match=r"kunde, artikel, note.*--columns user="):
-        read_table(path)
+        read_ratings(path)
     named = {"user": "kunde", "item": "Artikel", "rating": "note"}
-    assert rows(read_table(path, named)) == [(1, 2, 3.0)]
-    assert rows(read_table(path, {"user": 0, "item": 1, "rating": 2})) == [(1, 2, 3.0)]
-    assert rows(read_table(path, {"user": "1", "item": "0", "rating": "2"})) == [(2, 1, 3.0)]
+    assert rows(read_ratings(path, columns=named)) == [(1, 2, 3.0)]
+    assert rows(read_ratings(path, columns={"user": 0, "item": 1, "rating": 2})) == [(1, 2, 3.0)]
+    assert rows(read_ratings(path, columns={"user": "1", "item": "0", "rating": "2"})) == [
+        (2, 1, 3.0)
+    ]
     with pytest.raises(InputError, match="no column 'preis' for rating"):
-        read_table(path, {**named, "rating": "preis"})
+        read_ratings(path, columns={**named, "rating": "preis"})
     with pytest.raises(InputError, match="cannot be number 7"):
-        read_table(path, {"user": 0, "item": 1, "rating": 7})
+        read_ratings(path, columns={"user": 0, "item": 1, "rating": 7})
     with pytest.raises(InputError, match="'stars' is not one of"):
-        read_table(path, {"stars": 2})
+        read_ratings(path, columns={"stars": 2})
 
 
 def test_columns_by_position_without_header(tmp_path):
     path = write(tmp_path, "x,5,10,1\ny,4,11,2\n")
-    assert rows(read_table(path, {"user": 3, "item": 2, "rating": 1, "timestamp": None})) == [
+    assert rows(
+        read_ratings(path, columns={"user": 3, "item": 2, "rating": 1, "timestamp": None})
+    ) == [
         (1, 10, 5.0),
         (2, 11, 4.0),
     ]
     with pytest.raises(InputError, match="timestamp"):
-        read_table(write(tmp_path, "1,2,3,x\n"))
+        read_ratings(write(tmp_path, "1,2,3,x\n"))
 
 
 def test_some_columns_by_name(tmp_path):
     path = write(tmp_path, "userId,sku,rating\n1,a,3\n")
-    assert rows(read_table(path, {"item": "sku"})) == [(1, "a", 3.0)]
+    assert rows(read_ratings(path, columns={"item": "sku"})) == [(1, "a", 3.0)]
 
 
 def test_ids_are_kept_as_they_are(tmp_path):
-    table = read_table(write(tmp_path, "1::0054890::9\n2::12::8\n"))
+    table = read_ratings(write(tmp_path, "1::0054890::9\n2::12::8\n"))
     assert rows(table) == [(1, "0054890", 9.0), (2, "12", 8.0)]
-    table = read_table(write(tmp_path, "+1,-5,9\n2,7,8\n"))
+    table = read_ratings(write(tmp_path, "+1,-5,9\n2,7,8\n"))
     assert rows(table) == [("+1", -5, 9.0), ("2", 7, 8.0)]
-    table = read_table(write(tmp_path, '"a, b" ,"x ""y""",1\n 12 ,z z,2\n'.replace('" ,', '",')))
+    table = read_ratings(write(tmp_path, '"a, b" ,"x ""y""",1\n 12 ,z z,2\n'.replace('" ,', '",')))
     assert rows(table) == [("a, b", 'x "y"', 1.0), ("12", "z z", 2.0)]
 
 
 def test_a_lone_quote_is_text(tmp_path):
-    table = read_table(write(tmp_path, 'u\tseven" single\t3\nv\tother\t4\n'))
+    table = read_ratings(write(tmp_path, 'u\tseven" single\t3\nv\tother\t4\n'))
     assert rows(table) == [("u", 'seven" single', 3.0), ("v", "other", 4.0)]
 
 
 @pytest.mark.parametrize("blank", ["", "   ", ",,,"])
 def test_blank_lines_are_ignored_but_counted(tmp_path, blank):
     text = f"{blank}\nuserId,itemId,rating,time\n{blank}\n1,2,3,4\n{blank}\n5,6,7,8\n{blank}\n"
-    assert rows(read_table(write(tmp_path, text.lstrip(",")))) == [(1, 2, 3.0, 4), (5, 6, 7.0, 8)]
+    assert rows(read_ratings(write(tmp_path, text.lstrip(",")))) == [(1, 2, 3.0, 4), (5, 6, 7.0, 8)]
     path = write(tmp_path, f"\n\n1,2,3,4\n{blank}\n5,6,bad,8\n")
     with pytest.raises(InputError, match=r"ratings\.csv line 5: rating 'bad' is not a number"):
-        read_table(path)
+        read_ratings(path)
 
 
 @pytest.mark.parametrize("delimiter", [",", "::", " "])
@@ -128,7 +132,7 @@ def test_blank_lines_are_ignored_but_counted(tmp_path, blank):
 def test_bad_lines(tmp_path, delimiter, line, message):
     text = f"user,item,rating,time\n1,1,1,1\n\n{line}\n2,2,2,2\n2,3,3,3\n"
     with pytest.raises(InputError, match=message) as info:
-        read_table(write(tmp_path, text.replace(",", delimiter)))
+        read_ratings(write(tmp_path, text.replace(",", delimiter)))
     assert "\n" not in str(info.value)
 
 
@@ -143,26 +147,26 @@ def test_bad_lines(tmp_path, delimiter, line, message):
 )
 def test_missing_values(tmp_path, line, message):
     with pytest.raises(InputError, match=message):
-        read_table(write(tmp_path, f"1,1,1,1\n{line}\n"))
+        read_ratings(write(tmp_path, f"1,1,1,1\n{line}\n"))
     if not line.startswith(","):
         with pytest.raises(InputError, match=message.replace("2", "1", 1)):
-            read_table(write(tmp_path, f"{line}\n1,1,1,1\n"))
+            read_ratings(write(tmp_path, f"{line}\n1,1,1,1\n"))
 
 
 def test_first_line_can_be_wrong_too(tmp_path):
     with pytest.raises(InputError, match="line 1: rating 'abc'"):
-        read_table(write(tmp_path, "1,2,abc\n1,3,4\n"))
+        read_ratings(write(tmp_path, "1,2,abc\n1,3,4\n"))
     with pytest.raises(InputError, match="line 1 has 2 fields instead of 3"):
-        read_table(write(tmp_path, "1,2\n1,3,4\n1,4,5\n"))
+        read_ratings(write(tmp_path, "1,2\n1,3,4\n1,4,5\n"))
     with pytest.raises(InputError, match="line 1 has 4 fields instead of 3"):
-        read_table(write(tmp_path, "1,2,3,4\n1,3,4\n1,4,5\n"))
+        read_ratings(write(tmp_path, "1,2,3,4\n1,3,4\n1,4,5\n"))
 
 
 def test_quoted_fields_over_several_lines(tmp_path):
     text = 'user,item,review,rating\n1,2,"so\nlong",3\n1,3,"fine",4\n'
-    assert rows(read_table(write(tmp_path, text))) == [(1, 2, 3.0), (1, 3, 4.0)]
+    assert rows(read_ratings(write(tmp_path, text))) == [(1, 2, 3.0), (1, 3, 4.0)]
     with pytest.raises(InputError, match="row 2 after"):
-        read_table(write(tmp_path, text.replace("4", "four")))
+        read_ratings(write(tmp_path, text.replace("4", "four")))
 
 
 @pytest.mark.parametrize(
@@ -181,14 +185,14 @@ def test_quoted_fields_over_several_lines(tmp_path):
     ],
 )
 def test_timestamps(tmp_path, text, seconds):
-    assert rows(read_table(write(tmp_path, f"1,2,3,{text}\n"))) == [(1, 2, 3.0, seconds)]
-    assert rows(read_table(write(tmp_path, f"1::2::3:: {text}\n"))) == [(1, 2, 3.0, seconds)]
+    assert rows(read_ratings(write(tmp_path, f"1,2,3,{text}\n"))) == [(1, 2, 3.0, seconds)]
+    assert rows(read_ratings(write(tmp_path, f"1::2::3:: {text}\n"))) == [(1, 2, 3.0, seconds)]
 
 
 def test_compressed_and_odd_names(tmp_path):
     path = write(tmp_path, gzip.compress(b"userId,movieId,rating\n1,2,3\n"), "r[1]*.csv.gz")
-    assert rows(read_table(path)) == [(1, 2, 3.0)]
-    assert rows(read_table(write(tmp_path, b"\xef\xbb\xbfuser,item,rating\n1,2,3\n"))) == [
+    assert rows(read_ratings(path)) == [(1, 2, 3.0)]
+    assert rows(read_ratings(write(tmp_path, b"\xef\xbb\xbfuser,item,rating\n1,2,3\n"))) == [
         (1, 2, 3.0)
     ]
 
@@ -206,27 +210,27 @@ def test_typed_files(tmp_path, suffix):
     ).with_columns(pl.col("date").str.to_date())
     path = tmp_path / f"a.{suffix}"
     frame.write_parquet(path) if suffix in ("parquet", "pq") else frame.write_ipc(path)
-    assert rows(read_table(path)) == [(2, "007", 1.5, 86400), (1, "8", 2.0, 172800)]
+    assert rows(read_ratings(path)) == [(2, "007", 1.5, 86400), (1, "8", 2.0, 172800)]
     with pytest.raises(InputError, match="no column 'z'"):
-        read_table(path, {"user": "z"})
+        read_ratings(path, columns={"user": "z"})
     path.write_bytes(b"PAR1 this is not it")
     with pytest.raises(InputError, match="cannot be read as"):
-        read_table(path)
+        read_ratings(path)
 
 
 def test_typed_file_problems(tmp_path):
     path = tmp_path / "a.parquet"
     pl.DataFrame({"user": [1, 2], "item": [1, None], "rating": [1.0, 2.0]}).write_parquet(path)
     with pytest.raises(InputError, match=r"item id at .*a.parquet row 1"):
-        read_table(path)
+        read_ratings(path)
     pl.DataFrame({"user": [1], "item": [1], "rating": [[1.0]]}).write_parquet(path)
     with pytest.raises(InputError):
-        read_table(path)
+        read_ratings(path)
     pl.DataFrame(schema={"user": pl.Int64, "item": pl.Int64, "rating": pl.Float64}).write_parquet(
         path
     )
     with pytest.raises(InputError, match="no ratings"):
-        read_table(path)
+        read_ratings(path)
 
 
 @pytest.mark.parametrize(
@@ -246,15 +250,17 @@ def test_typed_file_problems(tmp_path):
 )
 def test_unusable_files(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as info:
-        read_table(write(tmp_path, text))
+        read_ratings(write(tmp_path, text))
     assert "\n" not in str(info.value)
 
 
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(InputError, match="no file"):
-        read_table(tmp_path / "none.csv")
+        read_ratings(tmp_path / "none.csv")
     with pytest.raises(InputError, match="is a folder"):
-        read_table(tmp_path)
+        read_ratings(tmp_path)
+    with pytest.raises(InputError, match="is a folder"):
+        read_pairs(tmp_path)
 
 
 def test_pairs(tmp_path):
@@ -288,7 +294,7 @@ def test_pairs(tmp_path):
 def test_real_files(name, ratings, users, items):
     if not (DATA / name).exists():
         pytest.skip(f"no {name}")
-    table = read_table(DATA / name)
+    table = read_ratings(DATA / name)
     assert (len(table.rating), table.user.n_unique(), table.item.n_unique()) == (
         ratings,
         users,
@@ -302,6 +308,6 @@ def test_one_column_in_two_roles_is_refused(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("1,2,3\n4,5,2\n")
     with pytest.raises(InputError, match="cannot be two of"):
-        read_table(path, {"user": 0, "item": 0, "rating": 2})
+        read_ratings(path, columns={"user": 0, "item": 0, "rating": 2})
     with pytest.raises(InputError, match="cannot be two of"):
-        read_table(path, {"user": 1})
+        read_ratings(path, columns={"user": 1})

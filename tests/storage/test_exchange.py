@@ -14,9 +14,10 @@ import pytest
 
 import bayesmf.model.draws
 from bayesmf import BayesianMF, Gibbs, InputError
-from bayesmf.storage import exchange, folders
-from bayesmf.storage.arrays import check_writable, read_folder, write_folder
+from bayesmf.storage import exchange, folders, lock
 from bayesmf.storage.atomic import replacing
+from bayesmf.storage.reader import read_folder
+from bayesmf.storage.writer import check_writable, write_folder
 from cli_tools import QUICK, run
 from problems import planted
 
@@ -71,7 +72,7 @@ def test_a_lock_that_somebody_keeps_is_not_waited_for_for_ever(tmp_path, monkeyp
     other = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"locked\n"
-        monkeypatch.setattr(exchange, "PATIENCE", 0.05)
+        monkeypatch.setattr(lock, "PATIENCE", 0.05)
         write_folder(tmp_path / "model", arrays(0), {"k": 0})  # whole without a lock, too
         (tmp_path / LEFT).mkdir()
         write_folder(tmp_path / "model", arrays(1), {"k": 1})
@@ -113,13 +114,13 @@ def test_files_are_swept_too(tmp_path, caplog):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
-    with exchange.one_writer(tmp_path):
+    with lock.one_writer(tmp_path):
         child = os.fork()
         if child == 0:
             signal.pause()
             os._exit(0)
     try:
-        with exchange.one_writer(tmp_path) as alone:
+        with lock.one_writer(tmp_path) as alone:
             assert alone
     finally:
         os.kill(child, signal.SIGKILL)
@@ -215,7 +216,7 @@ def test_killed_while_saving_over(tmp_path):
     folder = tmp_path / "model"
     code = (
         "import os, sys; import numpy as np\n"
-        "from bayesmf.storage import arrays as storage, exchange\n"
+        "from bayesmf.storage import writer, exchange\n"
         "left = int(sys.argv[2])\n"
         "def dying(do):\n"
         "    def call(*args):\n"
@@ -224,10 +225,10 @@ def test_killed_while_saving_over(tmp_path):
         "        if left < 0: os._exit(9)\n"
         "        return do(*args)\n"
         "    return call\n"
-        "storage.write_chunks = dying(storage.write_chunks)\n"
+        "writer.write_chunks = dying(writer.write_chunks)\n"
         "exchange.exchange = dying(exchange.exchange)\n"
         "exchange.sync_folder = dying(exchange.sync_folder)\n"
-        "for k in (1, 2): storage.write_folder(sys.argv[1], {'x': np.full(1000, k),"
+        "for k in (1, 2): writer.write_folder(sys.argv[1], {'x': np.full(1000, k),"
         " 'y': np.full((30, 4), float(k))}, {'k': k})\n"
     )
     for calls, expected in ((5, 1), (7, 1), (9, 1), (10, 2), (11, 2)):
@@ -275,19 +276,19 @@ def test_room_for_a_model_is_looked_for_before_it_is_made(tmp_path, monkeypatch)
 
 def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
     from bayesmf import Synthetic
-    from bayesmf.storage import arrays as storage
+    from bayesmf.storage import writer
 
-    Synthetic(60, 40, 900, seed=1).ratings().write(tmp_path / "a.csv")
+    Synthetic(60, 40, 900, random_state=1).ratings().write(tmp_path / "a.csv")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    real = storage.write_chunks
+    real = writer.write_chunks
 
     def full(file, chunks):
         if "there" in str(file):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(file, chunks)
 
-    monkeypatch.setattr(storage, "write_chunks", full)
+    monkeypatch.setattr(writer, "write_chunks", full)
     found = run("fit", tmp_path / "a.csv", "--out", tmp_path / "there" / "m", *QUICK)
     assert found.status == 2
     assert "the disk is full" in found.sentence and "The model is saved in" in found.sentence

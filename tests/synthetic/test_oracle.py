@@ -13,14 +13,14 @@ from bayesmf.errors import InputError
 from bayesmf.kernels.oracle import expected_star, pull_of_star
 from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
 
-PLAIN = Synthetic(150, 100, 4000, n_factors=3, seed=2)
-STARS = Synthetic(150, 100, 4000, n_factors=3, seed=2, stars=True)
-SMALL = Synthetic(40, 30, 400, n_factors=2, seed=2, stars=True)
+PLAIN = Synthetic(150, 100, 4000, n_factors=3, random_state=2)
+STARS = Synthetic(150, 100, 4000, n_factors=3, random_state=2, stars=True)
+SMALL = Synthetic(40, 30, 400, n_factors=2, random_state=2, stars=True)
 
 
 def ask(plan, train, test, **changes):
-    lists = lists_by_user(train.user, train.item, train.rating, plan.n_users)
-    told = (test.user, test.item, test.rating)
+    lists = lists_by_user(train.user_rows, train.item_rows, train.rating, plan.n_users)
+    told = (test.user_rows, test.item_rows, test.rating)
     return oracle_rmse(*lists, None, plan.truth()._replace(**changes), *told)
 
 
@@ -32,8 +32,20 @@ def sides(truth):
     """Of both sides: the rows that are known, their biases, deviations of what is learnt."""
     scale = [truth.factor] * truth.U.shape[1]
     return (
-        ("given_items", truth.V, truth.b, np.array([*scale, truth.bias_user]), ("user", "item")),
-        ("given_users", truth.U, truth.a, np.array([*scale, truth.bias_item]), ("item", "user")),
+        (
+            "given_items",
+            truth.V,
+            truth.b,
+            np.array([*scale, truth.bias_user]),
+            ("user_rows", "item_rows"),
+        ),
+        (
+            "given_users",
+            truth.U,
+            truth.a,
+            np.array([*scale, truth.bias_item]),
+            ("item_rows", "user_rows"),
+        ),
     )
 
 
@@ -88,8 +100,8 @@ def test_the_plain_twin(plan):
                 x, _ = ridge(X[had], rating - offset[had], deviations, truth.noise)
                 predicted[asked] = offset[wanted] + X[wanted] @ x
         assert found[name] == pytest.approx(rmse(predicted, test), rel=1e-5)
-    centre = truth.mean + truth.a[test.user] + truth.b[test.item]
-    centre += np.einsum("nd,nd->n", truth.U[test.user], truth.V[test.item])
+    centre = truth.mean + truth.a[test.user_rows] + truth.b[test.item_rows]
+    centre += np.einsum("nd,nd->n", truth.U[test.user_rows], truth.V[test.item_rows])
     best = mean_star(centre, truth.noise) if plan.stars else centre
     assert found["truth"] == pytest.approx(rmse(best, test), rel=1e-6)
     assert found["bound"] == max(found["truth"], found["given_items"], found["given_users"])
@@ -97,7 +109,7 @@ def test_the_plain_twin(plan):
 
 def test_a_gaussian_at_the_peak_costs_little():
     # One factor and a bias: the exact posterior given stars is a sum over a lattice.
-    plan = Synthetic(150, 200, 3000, n_factors=1, seed=4, stars=True)
+    plan = Synthetic(150, 200, 3000, n_factors=1, random_state=4, stars=True)
     train, test = plan.split(0.2)
     truth = plan.truth()
     axis = np.linspace(-4, 4, 33)
@@ -105,11 +117,11 @@ def test_a_gaussian_at_the_peak_costs_little():
     log_prior = -0.5 * np.sum((row / [truth.factor, truth.bias_user]) ** 2, axis=1)
     stars = np.arange(1, 6)[:, None, None]
     predicted = np.empty(len(test))
-    for user in np.unique(test.user):
-        had, asked = train.user == user, test.user == user
+    for user in np.unique(test.user_rows):
+        had, asked = train.user_rows == user, test.user_rows == user
         centre = [
             truth.mean + truth.b[at] + row[:, :1] * truth.V[at, 0] + row[:, 1:]
-            for at in (train.item[had], test.item[asked])
+            for at in (train.item_rows[had], test.item_rows[asked])
         ]
         chance = star_chance(train.rating[had], centre[0], truth.noise)
         weight = np.exp(log_prior + np.log(chance).sum(axis=1))
@@ -157,9 +169,12 @@ def test_blocks_and_codes_change_nothing(plan, monkeypatch):
     monkeypatch.setattr(bayesmf.synthetic.oracle, "_BLOCK", 300)
     levels, codes = np.unique(train.rating, return_inverse=True)
     lists = lists_by_user(
-        train.user, train.item, codes.astype(np.uint8 if plan.stars else np.uint16), plan.n_users
+        train.user_rows,
+        train.item_rows,
+        codes.astype(np.uint8 if plan.stars else np.uint16),
+        plan.n_users,
     )
-    told = (test.user, test.item, test.rating)
+    told = (test.user_rows, test.item_rows, test.rating)
     assert oracle_rmse(*lists, levels, plan.truth(), *told, done.append) == plain
     assert sum(done) == 2 * len(train)
     assert max(done) < 400
@@ -177,8 +192,8 @@ def test_who_has_no_ratings_is_predicted_from_the_prior():
     _, test = PLAIN.split(500)
     truth = PLAIN.truth()
     found = ask(PLAIN, test.take([]), test)
-    assert found["given_items"] == pytest.approx(rmse(truth.mean + truth.b[test.item], test))
-    assert found["given_users"] == pytest.approx(rmse(truth.mean + truth.a[test.user], test))
+    assert found["given_items"] == pytest.approx(rmse(truth.mean + truth.b[test.item_rows], test))
+    assert found["given_users"] == pytest.approx(rmse(truth.mean + truth.a[test.user_rows], test))
 
 
 def test_without_a_deviation_there_is_nothing_to_learn():
@@ -189,7 +204,7 @@ def test_without_a_deviation_there_is_nothing_to_learn():
 
 @pytest.mark.parametrize("stars", [False, True])
 def test_a_model_comes_near_the_bound_and_not_below(stars):
-    plan = Synthetic(600, 300, 40_000, n_factors=3, seed=1, stars=stars)
+    plan = Synthetic(600, 300, 40_000, n_factors=3, random_state=1, stars=stars)
     train, test = plan.split(0.1)
     found = ask(plan, train, test)
     model = BayesianMF(3, sampler=Gibbs(epochs=60, burn_in=20), random_state=0).fit(train)
@@ -222,8 +237,8 @@ def test_too_little_noise_beside_a_star():
 
 def test_bad_lists():
     train, test = PLAIN.split(0.1)
-    starts, other, value = lists_by_user(train.user, train.item, train.rating, 150)
-    told, truth = (test.user, test.item, test.rating), PLAIN.truth()
+    starts, other, value = lists_by_user(train.user_rows, train.item_rows, train.rating, 150)
+    told, truth = (test.user_rows, test.item_rows, test.rating), PLAIN.truth()
     with pytest.raises(InputError, match="3600 entries"):
         oracle_rmse(starts, other[1:], value, None, truth, *told)
     with pytest.raises(InputError, match="not empty"):

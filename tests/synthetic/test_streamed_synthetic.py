@@ -17,7 +17,7 @@ from bayesmf.errors import InputError
 from bayesmf.synthetic.truth import Truth
 from cli_tools import contents, run
 
-PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
+PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, random_state=5)
 
 
 def gather(plan, holdout, **options):
@@ -96,7 +96,7 @@ def test_chunks_and_order_change_no_part(split, options):
 def test_split_in_memory(split):
     for ratings, part in zip(PLAN.split(0.1), split, strict=True):
         assert (ratings.n_users, ratings.n_items) == (2000, 1500)
-        for x, y in zip((ratings.user, ratings.item, ratings.rating), part, strict=True):
+        for x, y in zip((ratings.user_rows, ratings.item_rows, ratings.rating), part, strict=True):
             np.testing.assert_array_equal(x, y)
 
 
@@ -169,7 +169,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stars", [False, True])
 def test_the_truth_is_read_as_it_was_written(tmp_path, stars):
-    truth = Synthetic(30, 20, 200, 3, 0.5, mean=2, stars=stars, seed=2**40).truth()
+    truth = Synthetic(30, 20, 200, 3, 0.5, mean=2, stars=stars, random_state=2**40).truth()
     truth.save(tmp_path / "truth.npz")
     found = Truth.load(tmp_path / "truth.npz")
     for x, y in zip(truth, found, strict=True):
@@ -335,7 +335,7 @@ def test_synth_in_two_files_with_the_truth(tmp_path):
     assert (told["ratings"], told["held_out"]) == (2000, 200)
     assert [told[name] for name in ("out", "test", "truth")] == [str(path) for path in paths]
     assert contents(tmp_path) == {path.name for path in paths}
-    plan = Synthetic(90, 80, 2000, seed=3)
+    plan = Synthetic(90, 80, 2000, random_state=3)
     for path, part in zip(paths, plan.split(0.1), strict=False):
         found = Ratings.read(path)
         pairs = sorted(zip(found.users, found.items, found.rating, strict=True))

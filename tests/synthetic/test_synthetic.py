@@ -17,7 +17,7 @@ from bayesmf.kernels.plant import _draw_heavy, _draw_light, alias_table
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
 
-PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
+PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, random_state=5)
 
 
 def everything(plan, max_ratings=1_000_000):
@@ -79,10 +79,10 @@ def test_users_are_whole_in_a_chunk():
 
 
 def test_same_seed_same_bits_other_seed_other_ratings(made):
-    same = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=5)
+    same = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, random_state=5)
     for x, y in zip(made, everything(same), strict=True):
         assert x.tobytes() == y.tobytes()
-    other = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, seed=6)
+    other = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, random_state=6)
     assert not np.array_equal(PLAN.activity(), other.activity())
     assert not np.array_equal(PLAN.popularity(), other.popularity())
     assert not np.array_equal(PLAN.truth().U, other.truth().U)
@@ -94,8 +94,8 @@ def test_rows_of_the_truth_are_made_alone():
     assert all(x.dtype == np.float32 for x in truth[:4])
     assert truth.U.shape == (2000, 8)
     assert truth.V.shape == (1500, 8)
-    U, a = PLAN.user_rows(700, 731)
-    V, b = PLAN.item_rows(12, 13)
+    U, a = PLAN.user_factors(700, 731)
+    V, b = PLAN.item_factors(12, 13)
     np.testing.assert_array_equal(U, truth.U[700:731])
     np.testing.assert_array_equal(a, truth.a[700:731])
     np.testing.assert_array_equal(V, truth.V[12:13])
@@ -264,9 +264,9 @@ def test_writing_never_holds_all_ratings(tmp_path, suffix):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_known_shapes(shape):
-    plan = Synthetic.like(shape, n_factors=3, seed=9)
+    plan = Synthetic.like(shape, n_factors=3, random_state=9)
     assert (plan.n_users, plan.n_items, plan.n_ratings) == SHAPES[shape]
-    assert (plan.n_factors, plan.seed) == (3, 9)
+    assert (plan.n_factors, plan.random_state) == (3, 9)
     for scale in (0.5, 0.1, 0.01, 1e-4, 1e-6, 1e-9):
         part = Synthetic.like(shape, scale)
         want = SHAPES[shape][2] * scale
@@ -288,7 +288,7 @@ def test_overrides_may_change_the_shape():
         (lambda: Synthetic(5, -1, 5), "n_items"),
         (lambda: Synthetic(5, 5, 5.0), "n_ratings"),
         (lambda: Synthetic(5, 5, 5, n_factors=0), "n_factors"),
-        (lambda: Synthetic(5, 5, 5, seed=-1), "seed"),
+        (lambda: Synthetic(5, 5, 5, random_state=-1), "random_state"),
         (lambda: Synthetic(5, 5, 5, noise=-0.1), "noise"),
         (lambda: Synthetic(5, 5, 5, factor_strength=float("nan")), "factor_strength"),
         (lambda: Synthetic(5, 5, 5, mean=float("inf")), "mean"),

@@ -49,7 +49,7 @@ def told(model, text=True):
         [tuple(one) for one in model.recommend(strange[-1])],
         model.evaluate(frame).rmse, model.evaluate((listed, list(items), list(stars))).crps,
         model.score(pairs, list(stars)), model.calibration(frame).overall.mae,
-        model.evaluate(Ratings.of(frame)).nll, model.diagnose(20)["tau"]["rhat"],
+        model.evaluate(Ratings.from_data(frame)).nll, model.diagnose(20)["tau"]["rhat"],
         model.predict_table(pairs).to_polars().rows(), model.predict_table(pairs).high,
     ]
     FRAMES.setdefault(text, pl.from_pandas(frame) if not forks.polars_is_lost() else None)
@@ -146,10 +146,12 @@ def test_files_are_refused_in_a_sentence_where_polars_would_wait():
 
         def refused():
             for ask in (
-                lambda: Ratings.read(folder + "/a.csv"), lambda: Ratings.of(folder + "/a.parquet"),
+                lambda: Ratings.read(folder + "/a.csv"),
+                lambda: Ratings.from_data(folder + "/a.parquet"),
                 lambda: model.predict(folder + "/a.csv"), lambda: model.evaluate(folder + "/a.csv"),
-                lambda: Ratings.of(frame.lazy()), lambda: pack(folder + "/a.csv", folder + "/p"),
-                lambda: Ratings.of(frame).write(folder + "/b.csv"),
+                lambda: Ratings.from_data(frame.lazy()),
+                lambda: pack(folder + "/a.csv", folder + "/p"),
+                lambda: Ratings.from_data(frame).write(folder + "/b.csv"),
                 lambda: Synthetic(9, 9, 20).write(folder + "/c.csv"),
                 lambda: model.predict_table([1], [2]).to_arrow(),
             ):

@@ -12,7 +12,7 @@ from bayesmf.chains.callbacks import History
 from bayesmf.engines.local import Serial
 from bayesmf.kernels.jit import CLOCK
 from bayesmf.server.run import run
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import writer
 from bayesmf.system.signals import Ended, at_once, deferred, leaving
 from checkpointed import (
     DATA,
@@ -82,21 +82,21 @@ def test_a_second_signal_ends_at_once(tmp_path, reference):
 
 
 def test_a_signal_with_a_full_disk_tells_what_is_there(tmp_path, reference, monkeypatch):
-    write = storage.write_chunks
+    write = writer.write_chunks
 
     def full(file, chunks):
         raise OSError(errno.ENOSPC, "full")
 
     def send(event):
         if event.epoch == 4:
-            monkeypatch.setattr(storage, "write_chunks", full)
+            monkeypatch.setattr(writer, "write_chunks", full)
         if (event.chain, event.epoch) == (0, 6):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted, match="after epoch 3 of 9"):
         run(DATA, SETTINGS, Serial(), None, [History(), send],
             checkpoint=Checkpoint(tmp_path / "c", every=0))  # fmt: skip
-    monkeypatch.setattr(storage, "write_chunks", write)
+    monkeypatch.setattr(writer, "write_chunks", write)
     assert run_kept(tmp_path / "c", resume=True) == reference
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bayesmf.chains.callbacks import Callback, Event, Plan
 from bayesmf.chains.state import ChainState
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
@@ -116,7 +116,7 @@ def among(
     user: NDArray[np.int32], item: NDArray[np.int32], data: TrainingData
 ) -> NDArray[np.bool_]:
     """Which pairs are training ratings."""
-    return Seen.of_data(data).rated(user.astype(np.int64), item.astype(np.int64))
+    return RatedItems.from_training(data).rated(user.astype(np.int64), item.astype(np.int64))
 
 
 @dataclass

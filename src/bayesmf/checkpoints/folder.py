@@ -5,7 +5,7 @@
     FOLDER/chain-0/round-000000120/      a chain after 120 rounds (snapshots.py), and its batches
     FOLDER/chain-0/draws-000000-000012-4f1d09a2/    a batch: draws 0 to 11 of the chain
 
-Every folder is written by storage/arrays.py: it appears at once, any changed bit is noticed.
+Every folder is written by storage/writer.py: it appears at once, any changed bit is noticed.
 A batch is written once; checkpoints name theirs with the digests of their manifests.
 """
 
@@ -28,10 +28,10 @@ from bayesmf.checkpoints.snapshots import Arrays, Plain
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.model.draws import Draws, DrawStore
-from bayesmf.storage.arrays import Kind, open_folder, read_folder, write_folder
 from bayesmf.storage.exchange import FILES, HIDDEN
 from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
 from bayesmf.storage.journal import only_one
+from bayesmf.storage.manifest import Kind
 from bayesmf.storage.paths import (
     PathLike,
     as_folder,
@@ -40,7 +40,9 @@ from bayesmf.storage.paths import (
     sync_folder,
     temporary_name,
 )
+from bayesmf.storage.reader import open_folder, read_folder
 from bayesmf.storage.verify import check_all
+from bayesmf.storage.writer import write_folder
 
 log = logging.getLogger("bayesmf")
 

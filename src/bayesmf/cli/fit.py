@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.cli.rescue import save
     from bayesmf.data.ratings import Ratings
     from bayesmf.server.settings import least_bytes
-    from bayesmf.storage.arrays import check_writable
+    from bayesmf.storage.writer import check_writable
 
     model = _model(args)
     check_writable(args.out)
@@ -126,7 +126,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     ratings = read(None if packed else args.ratings)
     if args.holdout is not None:
         assert ratings is not None
-        ratings, test = ratings.split(args.holdout, seed=args.seed)
+        ratings, test = ratings.split(args.holdout, random_state=args.seed)
         if len(ratings) < 2:
             raise InputError(
                 f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
@@ -174,9 +174,9 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
                 raise InputError(f"{name} needs --checkpoint DIR")
         return None
     from bayesmf.checkpoints.folder import Checkpoint
-    from bayesmf.storage.paths import real_place
+    from bayesmf.storage.paths import real_path
 
-    one, other = real_place(args.checkpoint), real_place(args.out)
+    one, other = real_path(args.checkpoint), real_path(args.out)
     if one.is_relative_to(other) or other.is_relative_to(one):
         raise InputError(
             f"--checkpoint {args.checkpoint} and --out {args.out} must be two folders, neither of "
@@ -188,7 +188,7 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
 def _check_holdout(args: argparse.Namespace) -> None:
     """Refuse now a file that would be in the way of what is read or written later."""
-    from bayesmf.storage.paths import real_place
+    from bayesmf.storage.paths import real_path
 
     read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
     check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
@@ -196,9 +196,9 @@ def _check_holdout(args: argparse.Namespace) -> None:
     if place.exists() and place.is_relative_to(read[0].resolve()):
         raise InputError(f"{args.save_holdout} is among what is read: choose another name")
     for folder in (args.out, args.checkpoint):
-        if folder is not None and place.is_relative_to(real_place(folder)):
+        if folder is not None and place.is_relative_to(real_path(folder)):
             raise InputError(
-                f"--save-holdout {args.save_holdout} is in {folder}: choose another place"
+                f"--save-holdout {args.save_holdout} is in {folder}: choose another path"
             )
 
 

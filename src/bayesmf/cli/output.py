@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.errors import InputError, cut_long
+from bayesmf.errors import InputError
 from bayesmf.storage.atomic import check_replaceable, replacing, writing
 from bayesmf.storage.paths import check_output
 from bayesmf.system.progress import Line, is_terminal, screen_width, set_aside
-from bayesmf.wording import printable, short
+from bayesmf.wording import cut_middle, printable, short
 
 if TYPE_CHECKING:
     import polars as pl
@@ -141,7 +141,7 @@ def note(sentence: str, command: str = "") -> None:
 
     A command that ends it is cut as a shell takes it, so that it can be copied.
     """
-    text = f"bayesmf: {cut_long(' '.join(sentence.split()))}"
+    text = f"bayesmf: {cut_middle(' '.join(sentence.split()))}"
     if is_terminal(sys.stderr):
         width = screen_width(sys.stderr)
         command = printable(command)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bayesmf.estimator.results import Predictions
-    from bayesmf.reading.readers import Pairs
+    from bayesmf.reading.table import Table
 
 
 def parser() -> options.Parser:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
     from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.estimator.questions import Asked
-    from bayesmf.reading.readers import read_pairs
+    from bayesmf.reading.formats import read_pairs
 
     model = BayesianMF.load(args.model)
     with during(f"reading {args.pairs}"):
@@ -80,7 +80,7 @@ def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) 
         print_facts([("pairs", f"{frame.height:,}"), ("saved", str(args.out))])
 
 
-def _frame(pairs: Pairs, found: Predictions) -> pl.DataFrame:
+def _frame(pairs: Table, found: Predictions) -> pl.DataFrame:
     import polars as pl
 
     # Draws are single precision: more digits would be noise.

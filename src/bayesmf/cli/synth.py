@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
         "noise": plan.noise,
         "stars": plan.stars,
         "noise_floor": plan.noise_floor,
-        "seed": plan.seed,
+        "seed": plan.random_state,
         "seconds": time.monotonic() - begin,
         "out": args.out,
         "held_out": held,
@@ -116,7 +116,7 @@ def _plan(args: argparse.Namespace) -> Synthetic:
         "n_factors": args.factors,
         "noise": args.noise,
         "stars": args.stars,
-        "seed": args.seed,
+        "random_state": args.seed,
     }
     if args.shape is not None and not given:
         return Synthetic.like(args.shape, 1.0 if args.scale is None else args.scale, **rest)

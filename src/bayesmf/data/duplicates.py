@@ -18,7 +18,7 @@ _log = logging.getLogger("bayesmf")
 def check_duplicates(duplicates: str) -> None:
     """Refuse another word than those in :data:`DUPLICATES`."""
     if duplicates not in DUPLICATES:
-        raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}.")
+        raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}")
 
 
 def is_among(key: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -60,7 +60,7 @@ def last_of_repeats(
     if np.any(np.abs(sums) > np.finfo(np.float32).max):
         raise InputError(
             "Cells of the sparse matrix that are stored several times have sums too large to be"
-            " kept in single precision; divide all ratings by a number."
+            " kept in single precision; divide all ratings by a number"
         )
     return last, sums.astype(np.float32)
 
@@ -69,14 +69,14 @@ def repeat_error(user: Any, item: Any) -> InputError:
     """Say that a user rated an item more than once."""
     return InputError(
         f"User {user!r} rated item {item!r} more than once; clean the data or choose"
-        " duplicates='last' or 'mean' (--duplicates)."
+        " duplicates='last' or 'mean' (--duplicates)"
     )
 
 
 def warn_of_repeats(extra: int, total: int, duplicates: str) -> None:
     """Log how many ratings were repeats; most of them are where a column is not what it seems."""
     _log.warning(
-        "%s of the %s ratings are repeats of a user and an item; kept %s of each%s.",
+        "%s of the %s ratings are repeats of a user and an item; kept %s of each%s",
         f"{extra:,}",
         f"{total:,}",
         "the mean" if duplicates == "mean" else "the last",

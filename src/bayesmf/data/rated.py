@@ -15,18 +15,18 @@ from bayesmf.system.forks import once
 
 
 @dataclass(frozen=True)
-class Seen:
+class RatedItems:
     """Which items each user has rated: not to be recommended again, and how much there was."""
 
     starts: NDArray[np.int64]
     items: NDArray[np.int32]
 
     @classmethod
-    def of_data(cls, data: TrainingData) -> Self:
+    def from_training(cls, data: TrainingData) -> Self:
         """From the training ratings."""
         return cls(data.by_user.starts, data.by_user.other)
 
-    def of(self, user: int) -> NDArray[np.int64]:
+    def for_user(self, user: int) -> NDArray[np.int64]:
         """Row numbers of the items that a user has rated."""
         if user < 0:
             return np.empty(0, np.int64)
@@ -44,11 +44,11 @@ class Seen:
     def _n_items(self) -> int:
         return int(self.items.max(initial=-1)) + 1
 
-    def of_users(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def user_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of users by row number; none of an unseen one (-1)."""
         return _counts(np.diff(self.starts), rows)
 
-    def of_items(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def item_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of items by row number; none of an unseen one (-1)."""
         return _counts(np.bincount(self.items, minlength=1), rows)
 

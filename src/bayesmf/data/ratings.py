@@ -49,7 +49,7 @@ class Ratings(Splitting, Tabular):
 
     Attributes
     ----------
-    user, item : numpy.ndarray
+    user_rows, item_rows : numpy.ndarray
         Row numbers (``int32``) of each rating's user and item.
     rating : numpy.ndarray
         The ratings (``float32``).
@@ -59,8 +59,8 @@ class Ratings(Splitting, Tabular):
         The external ids of the row numbers.
     """
 
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
+    user_rows: NDArray[np.int32]
+    item_rows: NDArray[np.int32]
     rating: NDArray[np.float32]
     timestamp: NDArray[np.int64] | None
     user_ids: IdMap
@@ -110,14 +110,14 @@ class Ratings(Splitting, Tabular):
 
         if not isinstance(path, str | os.PathLike):
             raise InputError(
-                f"{type(path).__name__} is no path: Ratings.read reads files, Ratings.of takes "
-                "tables and arrays"
+                f"{type(path).__name__} is no path: Ratings.read reads files,"
+                " Ratings.from_data takes tables and arrays"
             )
         check_duplicates(duplicates)
-        return cls._of_table(read_ratings(path, format, columns), duplicates)
+        return cls._from_table(read_ratings(path, format, columns), duplicates)
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         data: Any,
         *,
@@ -152,12 +152,12 @@ class Ratings(Splitting, Tabular):
             raise InputError(
                 f"Ratings cannot be taken from a {type(data).__name__}; pass a path, a pandas or"
                 " polars data frame, an Arrow table, a SciPy sparse matrix, a list of rows, or"
-                " the columns (users, items, ratings)."
+                " the columns (users, items, ratings)"
             )
-        return cls._of_table(table, duplicates)
+        return cls._from_table(table, duplicates)
 
     @classmethod
-    def of_pairs(
+    def from_pairs(
         cls,
         pairs: Any,
         ratings: Any,
@@ -186,17 +186,17 @@ class Ratings(Splitting, Tabular):
         Examples
         --------
         >>> from bayesmf import Ratings
-        >>> Ratings.of_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
+        >>> Ratings.from_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
         Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4)
         """
         check_duplicates(duplicates)
-        return cls._of_table(table_with(pairs, ratings, columns), duplicates)
+        return cls._from_table(table_with(pairs, ratings, columns), duplicates)
 
     @classmethod
     def from_arrays(
         cls,
-        user: NDArray[Any],
-        item: NDArray[Any],
+        user_rows: NDArray[Any],
+        item_rows: NDArray[Any],
         rating: NDArray[Any],
         timestamp: NDArray[Any] | None,
         user_ids: IdMap,
@@ -206,12 +206,12 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        user, item, rating, timestamp, user_ids, item_ids
+        user_rows, item_rows, rating, timestamp, user_ids, item_ids
             The attributes of the ratings; no pair of user and item may occur twice.
         """
         self = cls.__new__(cls)
-        self.user = np.ascontiguousarray(number_array("user", user), dtype=np.int32)
-        self.item = np.ascontiguousarray(number_array("item", item), dtype=np.int32)
+        self.user_rows = np.ascontiguousarray(number_array("user_rows", user_rows), dtype=np.int32)
+        self.item_rows = np.ascontiguousarray(number_array("item_rows", item_rows), dtype=np.int32)
         self.rating = np.ascontiguousarray(number_array("rating", rating), dtype=np.float32)
         self.timestamp = None
         if timestamp is not None:
@@ -221,7 +221,7 @@ class Ratings(Splitting, Tabular):
         return self
 
     @classmethod
-    def _of_table(cls, table: Table, duplicates: str) -> Ratings:
+    def _from_table(cls, table: Table, duplicates: str) -> Ratings:
         self = cls.__new__(cls)
         self._fill(table, duplicates)
         return self
@@ -229,9 +229,9 @@ class Ratings(Splitting, Tabular):
     def _fill(self, table: Table, duplicates: str) -> None:
         assert table.rating is not None
         if not len(table.rating):
-            raise InputError("There are no ratings: the data are empty.")
-        self.user_ids, self.user = IdMap.encode(table.user, what="user id")
-        self.item_ids, self.item = IdMap.encode(table.item, what="item id")
+            raise InputError("There are no ratings: the data are empty")
+        self.user_ids, self.user_rows = IdMap.encode(table.user, what="user id")
+        self.item_ids, self.item_rows = IdMap.encode(table.item, what="item id")
         self.rating = table.rating.to_numpy().astype(np.float32)
         self.timestamp = None if table.timestamp is None else table.timestamp.to_numpy().copy()
         for side, ids in (("user", self.user_ids), ("item", self.item_ids)):
@@ -251,12 +251,12 @@ class Ratings(Splitting, Tabular):
     @property
     def users(self) -> NDArray[Any]:
         """External user id of each rating."""
-        return self.user_ids.ids[self.user]
+        return self.user_ids.ids[self.user_rows]
 
     @property
     def items(self) -> NDArray[Any]:
         """External item id of each rating."""
-        return self.item_ids.ids[self.item]
+        return self.item_ids.ids[self.item_rows]
 
     def __len__(self) -> int:
         return len(self.rating)
@@ -291,14 +291,14 @@ class Ratings(Splitting, Tabular):
         if at.size == 0 and at.dtype.kind != "b":
             at = at.astype(np.int64)
         try:
-            self.user[at]
+            self.user_rows[at]
         except IndexError as error:
             raise InputError(
                 f"take needs positions below {len(self)} or a mask of {len(self)}: {error}"
             ) from None
         return Ratings.from_arrays(
-            self.user[at],
-            self.item[at],
+            self.user_rows[at],
+            self.item_rows[at],
             self.rating[at],
             None if self.timestamp is None else self.timestamp[at],
             self.user_ids,
@@ -307,8 +307,8 @@ class Ratings(Splitting, Tabular):
 
     def compact(self) -> Ratings:
         """Drop the ids without any rating."""
-        user_ids, user = _compact(self.user_ids, self.user)
-        item_ids, item = _compact(self.item_ids, self.item)
+        user_ids, user = _compact(self.user_ids, self.user_rows)
+        item_ids, item = _compact(self.item_ids, self.item_rows)
         return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -322,7 +322,7 @@ class Ratings(Splitting, Tabular):
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet", ".pq"):
-            raise InputError(f"{path}: ratings are written to .csv or .parquet files.")
+            raise InputError(f"{path}: ratings are written to .csv or .parquet files")
         check_output(path)
         check_polars(f"writing {path}")
         with replacing(path) as file:
@@ -345,7 +345,10 @@ class Ratings(Splitting, Tabular):
         """
         import polars as pl
 
-        columns = {"user": self.user_ids.column(self.user), "item": self.item_ids.column(self.item)}
+        columns = {
+            "user": self.user_ids.column(self.user_rows),
+            "item": self.item_ids.column(self.item_rows),
+        }
         columns["rating"] = pl.Series(self.rating)
         if self.timestamp is not None:
             columns["timestamp"] = pl.Series(self.timestamp)
@@ -353,10 +356,10 @@ class Ratings(Splitting, Tabular):
 
     def _need(self, count: int) -> None:
         if len(self) < count:
-            raise InputError(f"This needs {count} ratings or more; there are {len(self)}.")
+            raise InputError(f"This needs {count} ratings or more; there are {len(self)}")
 
     def _drop_duplicates(self, duplicates: str) -> None:
-        key = self.user.astype(np.int64) * self.n_items + self.item
+        key = self.user_rows.astype(np.int64) * self.n_items + self.item_rows
         extra = len(key) - count_distinct(key)
         if not extra:
             return
@@ -374,13 +377,17 @@ class Ratings(Splitting, Tabular):
             warn_of_repeats(extra, len(key), duplicates)
         keep = ~repeated
         keep[last] = True
-        self.user, self.item, self.rating = self.user[keep], self.item[keep], self.rating[keep]
+        self.user_rows, self.item_rows, self.rating = (
+            self.user_rows[keep],
+            self.item_rows[keep],
+            self.rating[keep],
+        )
         self.timestamp = None if self.timestamp is None else self.timestamp[keep]
 
     def _first_duplicate(self, rows: NDArray[np.int64], key: NDArray[np.int64]) -> InputError:
         firsts = np.unique(key, return_index=True)[1]
         row = np.delete(rows, firsts)[0]
-        user, item = self.user_ids[self.user[row]], self.item_ids[self.item[row]]
+        user, item = self.user_ids[self.user_rows[row]], self.item_ids[self.item_rows[row]]
         return repeat_error(user, item)
 
 

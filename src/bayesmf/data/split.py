@@ -14,7 +14,7 @@ from bayesmf.errors import InputError
 class Splitting:
     """The part of `Ratings` that splits them: at random, by user, by time, into folds."""
 
-    user: NDArray[np.int32]
+    user_rows: NDArray[np.int32]
     timestamp: NDArray[np.int64] | None
     n_users: Any
 
@@ -28,21 +28,21 @@ class Splitting:
     def _need(self, count: int) -> None:
         raise NotImplementedError
 
-    def split(self, share: float = 0.1, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, share: float = 0.1, random_state: int = 0) -> tuple[Self, Self]:
         """Split at random into train and test.
 
         Parameters
         ----------
         share
             Share of the ratings that goes to test, between 0 and 1.
-        seed
+        random_state
             The same seed gives the same split.
         """
         count = self._test_count(share)
-        order = _generator(seed).permutation(len(self))
+        order = _generator(random_state).permutation(len(self))
         return self._part(order[:count])
 
-    def split_by_user(self, share: float = 0.1, seed: int = 0) -> tuple[Self, Self]:
+    def split_by_user(self, share: float = 0.1, random_state: int = 0) -> tuple[Self, Self]:
         """Split at random, the same share of every user's ratings.
 
         Parameters
@@ -50,18 +50,18 @@ class Splitting:
         share
             Share of each user's ratings that goes to test, at least one of them; users
             with one rating stay in train.
-        seed
+        random_state
             The same seed gives the same split.
         """
         self._test_count(share)
-        order = np.lexsort((_generator(seed).random(len(self)), self.user))
-        counts = np.bincount(self.user, minlength=self.n_users)
+        order = np.lexsort((_generator(random_state).random(len(self)), self.user_rows))
+        counts = np.bincount(self.user_rows, minlength=self.n_users)
         held = np.where(counts > 1, np.clip(np.rint(share * counts), 1, counts - 1), 0)
-        grouped = self.user[order]
+        grouped = self.user_rows[order]
         rank = np.arange(len(self)) - (np.cumsum(counts) - counts)[grouped]
         test = order[rank < held[grouped]]
         if not len(test):
-            raise InputError("Every user has one rating only; split without regard to users.")
+            raise InputError("Every user has one rating only; split without regard to users")
         return self._part(test)
 
     def split_by_time(self, share: float = 0.1) -> tuple[Self, Self]:
@@ -73,28 +73,28 @@ class Splitting:
             Share of the ratings that goes to test; of equal times, the later in position.
         """
         if self.timestamp is None:
-            raise InputError("These ratings have no timestamps, so they cannot be split by time.")
+            raise InputError("These ratings have no timestamps, so they cannot be split by time")
         count = self._test_count(share)
         return self._part(np.argsort(self.timestamp, kind="stable")[-count:])
 
-    def k_folds(self, k: int = 5, seed: int = 0) -> Iterator[tuple[Self, Self]]:
+    def k_folds(self, k: int = 5, random_state: int = 0) -> Iterator[tuple[Self, Self]]:
         """Give ``k`` pairs of train and test; each rating is in one test.
 
         Parameters
         ----------
         k
             Number of folds, 2 or more.
-        seed
+        random_state
             The same seed gives the same folds.
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
-            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}.")
-        order = _generator(seed).permutation(len(self))
+            raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}")
+        order = _generator(random_state).permutation(len(self))
         return (self._part(fold) for fold in np.array_split(order, k))
 
     def _test_count(self, share: float) -> int:
         if not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
-            raise InputError(f"share must be a number between 0 and 1, not {share!r}.")
+            raise InputError(f"share must be a number between 0 and 1, not {share!r}")
         self._need(2)
         return min(max(round(float(share) * len(self)), 1), len(self) - 1)
 
@@ -104,7 +104,11 @@ class Splitting:
         return self.take(~held), self.take(held)
 
 
-def _generator(seed: int) -> np.random.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0, not {seed!r}.")
-    return np.random.default_rng(seed)
+def _generator(random_state: int) -> np.random.Generator:
+    if (
+        isinstance(random_state, bool)
+        or not isinstance(random_state, (int, np.integer))
+        or random_state < 0
+    ):
+        raise InputError(f"random_state must be a whole number from 0, not {random_state!r}")
+    return np.random.default_rng(random_state)

@@ -27,7 +27,7 @@ class TrainingData:
     origin: Origin | None = None  # the folder that all are mapped from, where workers can do so too
 
     @classmethod
-    def of(
+    def from_triples(
         cls,
         user: NDArray[np.int32],
         item: NDArray[np.int32],

@@ -57,7 +57,8 @@ class Calibration:
     Examples
     --------
     >>> from bayesmf import BayesianMF, Gibbs, Synthetic
-    >>> train, test = Synthetic(200, 100, 8_000, seed=1).ratings().split(0.25, seed=1)
+    >>> ratings = Synthetic(200, 100, 8_000, random_state=1).ratings()
+    >>> train, test = ratings.split(0.25, random_state=1)
     >>> model = BayesianMF(4, sampler=Gibbs(epochs=60), random_state=0).fit(train)
     >>> found = model.calibration(test)
     >>> found.calibrated

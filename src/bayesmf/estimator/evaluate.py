@@ -157,7 +157,9 @@ class Scoring(Fitted):
         6
         """
         fitted, test = self._held_out(ratings, y, columns)
-        calibrator = Calibrator(fitted.seen.of_users(test.user), fitted.seen.of_items(test.item))
+        calibrator = Calibrator(
+            fitted.seen.user_counts(test.user), fitted.seen.item_counts(test.item)
+        )
         self._show(calibrator, fitted, test, progress)
         found = calibrator.result()
         return replace(found, overall=replace(found.overall, **test.counts))

@@ -13,7 +13,7 @@ from bayesmf.chains.callbacks import Callback, History, Progress
 from bayesmf.chains.chain import Settings
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
@@ -48,7 +48,7 @@ def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | Packe
     if y is None:
         packed = as_packed(X)
         if packed is None:
-            return Ratings.of(X, columns=columns)
+            return Ratings.from_data(X, columns=columns)
         if columns is not None:
             raise InputError("columns does nothing for packed ratings: give it to pack")
         return packed
@@ -57,7 +57,7 @@ def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | Packe
             "the second argument of fit is y, one rating for each pair in X: pass a validation set "
             "as validation=..."
         )
-    return Ratings.of_pairs(X, _flat(y), columns)
+    return Ratings.from_pairs(X, _flat(y), columns)
 
 
 def _flat(y: Any) -> Any:
@@ -84,13 +84,13 @@ def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | No
     if validation is None:
         return None
     if isinstance(validation, tuple) and len(validation) == 2:
-        return Ratings.of_pairs(*validation, columns)
+        return Ratings.from_pairs(*validation, columns)
     path = isinstance(validation, str | PathLike)
     if isinstance(validation, PackedRatings) or (path and PackedRatings.is_packed(validation)):
         raise InputError("packed ratings are for fit: validate with a file or a table of ratings")
     has_names = not isinstance(validation, Ratings | tuple) and not hasattr(validation, "tocoo")
     try:
-        return Ratings.of(validation, columns=columns if has_names else None)
+        return Ratings.from_data(validation, columns=columns if has_names else None)
     except InputError as error:
         raise InputError(f"The validation set: {error}") from None
 
@@ -136,7 +136,7 @@ def learn(
     if progress not in listeners:
         listeners = (*listeners, progress)
     done = run(made.data, settings, engine, pairs, listeners, rehearsal.tasks, checkpoint)
-    seen = Seen.of_data(made.data)
+    seen = RatedItems.from_training(made.data)
     units = (made.center, made.scale, made.low, made.high)
     posterior = Posterior(done.draws, seen, settings.n_factors, *units)
     report = make_report(made.data, settings, done, compile_seconds)
@@ -165,8 +165,8 @@ def _refuse_unused(params: Mapping[str, Any], settings: Settings) -> None:
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
     """As `evaluate` would find it: of the kept draws, with ids nobody has seen."""
-    user = made.user_ids.lookup(known.user_ids)[known.user]
-    item = made.item_ids.lookup(known.item_ids)[known.item]
+    user = made.user_ids.lookup(known.user_ids)[known.user_rows]
+    item = made.item_ids.lookup(known.item_ids)[known.item_rows]
     squares = 0.0
     for chunk, mean in posterior.expected(user, item):
         error = known.rating[chunk.lo : chunk.hi].astype(np.float64) - mean

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.estimator.sklearn import not_fitted
 from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior.posterior import Posterior
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     posterior: Posterior
     user_ids: IdMap
     item_ids: IdMap
-    seen: Seen
+    seen: RatedItems
     history: list[dict[str, Any]]
     report: dict[str, Any]
     verification: Verification | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 import bayesmf
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
@@ -19,8 +19,9 @@ from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
-from bayesmf.storage import arrays as storage
+from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import Verification, check_all, close_all
+from bayesmf.storage.writer import write_folder
 
 # Arrays that answers alone are made of: nearly all bytes, and nothing of them is read in a load.
 LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items")
@@ -44,16 +45,16 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
         "history": HISTORY_COLUMNS,
         "params": {name: _plain(made[name]) for name in SAVED_PARAMS},
     }
-    storage.write_folder(path, arrays, meta)
+    write_folder(path, arrays, meta)
 
 
 def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: bool) -> Any:
     """A model of a folder, whose large arrays are still being looked at."""
     for name, given in (("verify", verify), ("mmap", mmap)):
         if not isinstance(given, bool):
-            raise InputError(f"{name} must be True or False; got {given!r}")
+            raise InputError(f"{name} must be True or False, not {given!r}")
     mode = "r" if mmap else None
-    arrays, meta, claims, _ = storage.open_folder(path, expects=model_expected, mode=mode)
+    arrays, meta, claims, _ = open_folder(path, expects=model_expected, mode=mode)
     if not verify:  # digests, that is: numbers are looked at all the same
         claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
     # What is mapped is looked at beside other work; what was read is looked at while it is there.
@@ -84,19 +85,14 @@ def _made(
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} tells of no sampler that is known ({error}): fit again") from None
-    seen = Seen(arrays["seen_starts"], arrays["seen_items"])
+    seen = RatedItems(arrays["seen_starts"], arrays["seen_items"])
     posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds precisions that are none: fit again")
-    users, items = (_ids(arrays, f"{side}_id_") for side in ("user", "item"))
+    users, items = (IdMap.from_arrays(arrays, f"{side}_id_") for side in ("user", "item"))
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []
     return model, Found(posterior, users, items, seen, history, report)
-
-
-def _ids(arrays: Mapping[str, Any], prefix: str) -> IdMap:
-    parts = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-    return IdMap.from_arrays(parts)
 
 
 def _plain(value: Any) -> Any:

@@ -53,7 +53,7 @@ class Looking(Scoring):
         Examples
         --------
         >>> from bayesmf import BayesianMF, Synthetic
-        >>> train, test = Synthetic(60, 40, 1_000, seed=0).ratings().split(0.2, seed=0)
+        >>> train, test = Synthetic(60, 40, 1_000).ratings().split(0.2)
         >>> model = BayesianMF(2, target="fast", random_state=0).fit(train, validation=test)
         >>> ax = model.plot_convergence()
         >>> ax.get_xlabel()
@@ -99,7 +99,7 @@ class Looking(Scoring):
         Examples
         --------
         >>> from bayesmf import BayesianMF, Synthetic
-        >>> train, test = Synthetic(60, 40, 1_000, seed=0).ratings().split(0.2, seed=0)
+        >>> train, test = Synthetic(60, 40, 1_000).ratings().split(0.2)
         >>> model = BayesianMF(2, target="fast", random_state=0).fit(train)
         >>> ax = model.plot_calibration(test)
         >>> ax.get_xlabel()
@@ -140,7 +140,7 @@ class Looking(Scoring):
         --------
         >>> from bayesmf import BayesianMF, Synthetic
         >>> model = BayesianMF(2, target="fast", random_state=0)
-        >>> model = model.fit(Synthetic(60, 40, 1_000, seed=0).ratings())
+        >>> model = model.fit(Synthetic(60, 40, 1_000, random_state=0).ratings())
         >>> ax = model.plot_uncertainty()
         >>> ax.get_ylabel()
         'sd of the prediction without noise (points)'
@@ -186,7 +186,7 @@ def unknown(posterior: Posterior, side: str, threads: int | None = None, seed: i
     spread = np.sqrt(np.maximum(std**2 - posterior.noise(), 0.0))
     if len(draws) == 1:
         spread[:] = 0.0  # and no dust of roundings
-    counts = seen.of_items(rows) if side == "item" else seen.of_users(rows)
+    counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)
     # A log axis has no zero; every row has been learnt from once.
     return Unknown(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fit import training_ratings
@@ -58,8 +58,8 @@ class Asked:
     @classmethod
     def of_ratings(cls, ratings: Ratings, user_map: IdMap, item_map: IdMap) -> Self:
         """The pairs of ratings, whose ids are looked up once each."""
-        user = user_map.lookup(ratings.user_ids)[ratings.user]
-        item = item_map.lookup(ratings.item_ids)[ratings.item]
+        user = user_map.lookup(ratings.user_ids)[ratings.user_rows]
+        item = item_map.lookup(ratings.item_ids)[ratings.item_rows]
         given = (lambda: ratings.users), (lambda: ratings.items)
         return cls(user, item, given, (user_map, item_map), False)
 
@@ -115,13 +115,13 @@ class HeldOut:
     user: Index
     item: Index
     maps: tuple[IdMap, IdMap]
-    seen: Seen
+    seen: RatedItems
 
     @classmethod
-    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: Seen) -> Self:
+    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: RatedItems) -> Self:
         """Look up where the ratings' ids are in the model."""
-        user = maps[0].lookup(ratings.user_ids)[ratings.user]
-        item = maps[1].lookup(ratings.item_ids)[ratings.item]
+        user = maps[0].lookup(ratings.user_ids)[ratings.user_rows]
+        item = maps[1].lookup(ratings.item_ids)[ratings.item_rows]
         return cls(ratings, user, item, maps, seen)
 
     @once
@@ -139,8 +139,8 @@ class HeldOut:
         test = self.ratings
         return _examples(
             (
-                ("user", self.maps[0], test.user_ids.ids[np.unique(test.user[self.user < 0])]),
-                ("item", self.maps[1], test.item_ids.ids[np.unique(test.item[self.item < 0])]),
+                ("user", self.maps[0], test.user_ids.ids[np.unique(test.user_rows[self.user < 0])]),
+                ("item", self.maps[1], test.item_ids.ids[np.unique(test.item_rows[self.item < 0])]),
             )
         )
 

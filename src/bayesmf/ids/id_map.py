@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.checks import shown
 from bayesmf.errors import InputError
 from bayesmf.ids.plain import id_column
-from bayesmf.ids.series import Place, first_true, row_place, to_series
+from bayesmf.ids.series import Where, first_true, memory_row, to_series
 from bayesmf.ids.strings import Strings, as_integer
 from bayesmf.system.forks import polars_is_lost
+from bayesmf.wording import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,7 +44,7 @@ class IdMap:
     def __init__(self, ids: Any) -> None:
         column = id_column(ids)
         if isinstance(column, Strings) and not column.is_text():
-            raise InputError("An id holds half of a surrogate pair, which is no text.")
+            raise InputError("An id holds half of a surrogate pair, which is no text")
         self._take(column)
 
     def _take(self, column: NDArray[np.int64] | Strings) -> None:
@@ -58,7 +58,7 @@ class IdMap:
             ascending = self._strings.ascending()
         if not ascending:
             raise InputError(
-                "The ids of an IdMap must ascend without repeats; use IdMap.encode for a column."
+                "The ids of an IdMap must ascend without repeats; use IdMap.encode for a column"
             )
 
     @property
@@ -161,7 +161,7 @@ class IdMap:
         column = column_of(values)
         if self._strings is not None:
             if isinstance(column, np.ndarray):
-                column = Strings.of(list(map(str, column.tolist())))
+                column = Strings.from_texts(list(map(str, column.tolist())))
             return self._strings.rows_of(column)
         if isinstance(column, np.ndarray):
             return self._lookup_ints(column)
@@ -212,20 +212,44 @@ class IdMap:
         return {"bytes": text, "offsets": np.append(np.int64(0), ends)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
-        """Rebuild a map from what :meth:`to_arrays` gave."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> IdMap:
+        """Rebuild a map from what :meth:`to_arrays` gave.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+            The arrays by name; others may be among them.
+        prefix : str
+            What stands before the names of these.
+
+        Returns
+        -------
+        IdMap
+            The same map.
+
+        Raises
+        ------
+        InputError
+            If they are not arrays of a map.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap.from_arrays(IdMap(["a", "b"]).to_arrays())
+        IdMap(2 str ids: 'a', 'b')
+        """
         made = cls.__new__(cls)
+        arrays = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         if "ids" in arrays:
             made._take(np.array(arrays["ids"], dtype=np.int64).reshape(-1))
             return made
         if not {"bytes", "offsets"} <= set(arrays):
-            raise InputError("The arrays of an IdMap are 'ids', or 'bytes' and 'offsets'.")
+            raise InputError("The arrays of an IdMap are 'ids', or 'bytes' and 'offsets'")
         blob = np.asarray(arrays["bytes"], dtype=np.uint8).tobytes()
         strings = Strings.cut(blob, np.array(arrays["offsets"], dtype=np.int64).reshape(-1))
         if strings is None:
             raise InputError(
-                "The saved ids are damaged: their offsets do not fit their text, or it is not"
-                " UTF-8."
+                "The saved ids are damaged: their offsets do not fit their text, or it is not UTF-8"
             )
         made._take(strings)
         return made
@@ -256,7 +280,7 @@ def column_of(values: Any) -> NDArray[np.int64] | Strings:
 
 
 def as_ids(
-    values: Any, *, what: str = "id", place: Place = row_place
+    values: Any, *, what: str = "id", where: Where = memory_row
 ) -> NDArray[np.int64] | pl.Series:
     """Bring a column of ids to one of the two forms used here.
 
@@ -267,7 +291,7 @@ def as_ids(
         are taken when they are whole numbers (pandas makes them of integers).
     what
         What to call a value in error messages.
-    place
+    where
         Says where a row is in error messages.
 
     Returns
@@ -282,7 +306,7 @@ def as_ids(
     if dtype.is_float():
         column = column.fill_nan(None)
     if column.null_count():
-        raise InputError(f"The {what} at {place(first_true(column.is_null()))} is missing.")
+        raise InputError(f"The {what} at {where(first_true(column.is_null()))} is missing")
     if dtype.is_integer() or dtype.is_float():
         numbers = column.cast(pl.Int64, strict=False)
         bad = numbers.is_null()
@@ -291,8 +315,8 @@ def as_ids(
         if bad.any():
             row = first_true(bad)
             raise InputError(
-                f"The {what} {column[row]} at {place(row)} is not a 64-bit integer;"
-                " ids are integers or strings."
+                f"The {what} {column[row]} at {where(row)} is not a 64-bit integer;"
+                " ids are integers or strings"
             )
         return numbers.to_numpy()
     if dtype in (pl.String, pl.Categorical, pl.Enum):
@@ -300,7 +324,7 @@ def as_ids(
     if not len(column):
         return np.empty(0, dtype=np.int64)
     raise InputError(
-        f"The {what} column holds {dtype} values from {place(0)} on; ids are integers or strings."
+        f"The {what} column holds {dtype} values from {where(0)} on; ids are integers or strings"
     )
 
 
@@ -364,4 +388,4 @@ def _scalar(id: Any) -> int | str:
         return int(id)
     if isinstance(id, (float, np.floating)) and float(id).is_integer():
         return int(id)
-    raise InputError(f"{shown(id)} is not an id; ids are integers or strings.")
+    raise InputError(f"{shown(id)} is not an id; ids are integers or strings")

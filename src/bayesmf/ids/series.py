@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.system.foreign import cut, polars_errors
+from bayesmf.system.foreign import polars_errors
+from bayesmf.wording import cut
 
 if TYPE_CHECKING:
     import polars as pl
 
-Place = Callable[[int], str]
-"""Says where a row is, for error messages: ``place(16)`` may be ``"a.csv line 17"``."""
+Where = Callable[[int], str]
+"""Says where a row is, for error messages: ``where(16)`` may be ``"a.csv line 17"``."""
 
 
 # Units of NumPy's dates that are longer than a microsecond.
@@ -26,7 +27,7 @@ _WIDE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms")
 _NO_VALUES = (list, tuple, dict, set, frozenset, np.ndarray)
 
 
-def row_place(row: int) -> str:
+def memory_row(row: int) -> str:
     """Say where a row of in-memory data is."""
     return f"row {row} (counting from 0)"
 
@@ -91,22 +92,22 @@ def refuse_no_column(values: Any, what: str) -> None:
     if values is None or isinstance(values, str | bytes | bytearray | Set | Mapping):
         raise InputError(
             f"The {what} column is a {type(values).__name__}, not a column of values; pass a list,"
-            " a NumPy array or a series."
+            " a NumPy array or a series"
         )
     if isinstance(values, np.ndarray) and values.ndim != 1:
         mend = "; pass array.ravel()" if values.size == max(values.shape, default=0) else ""
         raise InputError(
             f"The {what} column is an array of shape {values.shape}, not a column with one"
-            f" dimension{mend if values.ndim else ''}."
+            f" dimension{mend if values.ndim else ''}"
         )
     if hasattr(values, "columns"):
         raise InputError(
             f"The {what} column is a table with {len(values.columns)} columns; pass one column"
-            " of it."
+            " of it"
         )
 
 
-def refuse_odd(column: pl.Series, what: str, place: Place = row_place) -> pl.Series:
+def refuse_odd(column: pl.Series, what: str, where: Where = memory_row) -> pl.Series:
     """Refuse what is neither a number, text, a truth value nor a time: lists, bytes, objects."""
     import polars as pl
 
@@ -117,8 +118,8 @@ def refuse_odd(column: pl.Series, what: str, place: Place = row_place) -> pl.Ser
     row = first_true(column.is_not_null())
     told = type(column[row]).__name__ if kind == pl.Object else str(kind)
     raise InputError(
-        f"The {what} column holds {cut(told, 60)} values, as at {place(row)}; pass a column of"
-        " numbers or of text."
+        f"The {what} column holds {cut(told, 60)} values, as at {where(row)}; pass a column of"
+        " numbers or of text"
     )
 
 
@@ -144,7 +145,7 @@ def from_pandas(values: Any, what: str) -> Any:
     if pandas is None:
         return values
     if isinstance(values, pandas.MultiIndex):
-        raise InputError(f"The {what} column is a pandas MultiIndex; pass one of its levels.")
+        raise InputError(f"The {what} column is a pandas MultiIndex; pass one of its levels")
     if isinstance(values, pandas.Index | pandas.api.extensions.ExtensionArray):
         values = pandas.Series(values)
     if not isinstance(values, pandas.Series):
@@ -172,7 +173,7 @@ def _from_numpy(values: NDArray[Any], what: str) -> pl.Series:
         mask = np.ma.getmaskarray(values)
         return _from_numpy(values.data, what).set(pl.Series(mask), None)
     if values.dtype.kind == "c":
-        raise InputError(f"The {what} column holds complex numbers; pass real ones, as x.real.")
+        raise InputError(f"The {what} column holds complex numbers; pass real ones, as x.real")
     if values.dtype.kind in "mM":
         return _from_times(values, what)
     if values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
@@ -187,12 +188,12 @@ def _from_times(values: NDArray[Any], what: str) -> pl.Series:
     import polars as pl
 
     if values.dtype.kind == "m":
-        raise InputError(f"The {what} column holds durations; pass numbers, or dates for times.")
+        raise InputError(f"The {what} column holds durations; pass numbers, or dates for times")
     made = values.astype("datetime64[us]")
     wide = np.datetime_data(values.dtype)[0] in _WIDE_UNITS
     # NumPy does not say so where a date does not fit.
     if wide and np.any((made.astype(values.dtype) != values) & ~np.isnat(values)):
-        raise InputError(f"The {what} column holds dates that are too far away to be kept.")
+        raise InputError(f"The {what} column holds dates that are too far away to be kept")
     return pl.Series(np.ascontiguousarray(made))
 
 
@@ -212,18 +213,18 @@ def explanation(values: Any, what: str) -> str:
     for row, value in enumerate(values if isinstance(values, Iterable) else ()):
         found = _kind(value)
         if found == "missing":
-            return f"The {what} at {row_place(row)} is missing."
+            return f"The {what} at {memory_row(row)} is missing"
         if kind and found != kind:
             return (
-                f"The {what} column mixes {kind} and {found}: {_short(value)} at {row_place(row)};"
-                " make them all numbers or all text."
+                f"The {what} column mixes {kind} and {found}: {cut(repr(value), 40)} at"
+                f" {memory_row(row)}; make them all numbers or all text"
             )
         kind = found
     if kind not in ("", "text", "numbers"):
-        return f"The {what} column holds {kind} from {row_place(0)} on; pass numbers or text."
+        return f"The {what} column holds {kind} from {memory_row(0)} on; pass numbers or text"
     return (
         f"The {what} column is not a one-dimensional column of values of one type;"
-        " pass a list, a NumPy array or a series of numbers or strings."
+        " pass a list, a NumPy array or a series of numbers or strings"
     )
 
 
@@ -235,7 +236,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, int | float | np.number):
         return "missing" if value != value else "numbers"
     return "text" if isinstance(value, str) else f"{type(value).__name__} values"
-
-
-def _short(value: Any) -> str:
-    return cut(repr(value), 40)

@@ -44,7 +44,7 @@ class Strings(Sequence[str]):
         self._table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = None
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Self:
+    def from_texts(cls, texts: Sequence[str]) -> Self:
         """From strings; TypeError where one of them is none."""
         n = len(texts)
         if not n:
@@ -86,12 +86,12 @@ class Strings(Sequence[str]):
 
     def to_list(self) -> list[str]:
         """All of them as Python's own."""
-        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         if self.blob.isascii():
             text = self.blob.decode("ascii")
-            return [text[a:b] for a, b in places]
+            return [text[a:b] for a, b in spans]
         blob = self.blob
-        return [blob[a:b].decode("utf-8", "surrogatepass") for a, b in places]
+        return [blob[a:b].decode("utf-8", "surrogatepass") for a, b in spans]
 
     def take(self, rows: Any) -> Self:
         """Some of them."""
@@ -105,11 +105,13 @@ class Strings(Sequence[str]):
             return self
         between = _BETWEEN.encode()
         apart = np.array_equal(self.starts, offsets[:-1] + np.arange(len(self)))
-        if apart and self.blob.count(between) == len(self) - 1:  # as `of` puts them together
+        if (
+            apart and self.blob.count(between) == len(self) - 1
+        ):  # as `from_texts` puts them together
             blob = self.blob.replace(between, b"")
         else:
-            places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-            blob = b"".join([self.blob[a:b] for a, b in places])
+            spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+            blob = b"".join([self.blob[a:b] for a, b in spans])
         return type(self)(blob, offsets[:-1], offsets[1:])
 
     def is_text(self) -> bool:
@@ -171,8 +173,8 @@ class Strings(Sequence[str]):
         out = np.empty(len(asked), np.int64)
 
         def find(part: slice) -> None:
-            places = theirs[1][part], theirs[2][part]
-            find_rows(*own, secret, table, theirs[0], *places, out[part])
+            spans = theirs[1][part], theirs[2][part]
+            find_rows(*own, secret, table, theirs[0], *spans, out[part])
 
         with Pool() as pool:
             pool.each(find, parts(len(asked), _STRETCH))

@@ -139,7 +139,7 @@ def _without_decimals(texts: Iterable[str]) -> list[str]:
 
 _CHANGES: tuple[tuple[Callable[[list[str]], list[str]], Callable[[str, str], str]], ...] = (
     (lambda ids: [id.strip() for id in ids], lambda *_: "is there white space around ids?"),
-    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case are told apart."),
+    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case are told apart"),
     (_without_zeros, _zeros),
     (_without_decimals, _decimals),
 )

@@ -1,1 +1,1 @@
-"""Ratings larger than memory: packed into a folder by an external sort, and read in place."""
+"""Ratings larger than memory: packed into a folder by an external sort, and read where it lies."""

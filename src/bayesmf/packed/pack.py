@@ -1,9 +1,10 @@
 """Ratings larger than memory: from files in any order to lists of each user and each item.
 
-Chunks of the files become runs, in which ratings are grouped by user.  Stretches of users, small
-enough to be sorted in memory, are gathered from all runs; each becomes a part of the list by user
-and, grouped by item, a run of the other side.  Stretches of items are gathered from those.  Every
-step is noted when its files are on the disk, so that a packing that was killed goes on from there.
+Chunks of the files are sorted by user and wait on the disk.  Stretches of users, small enough to
+be sorted in memory, are gathered from all sorted chunks; each becomes a part of the list by user
+and, grouped by item, a sorted chunk of the other side.  Stretches of items are gathered from
+those.  Every step is noted when its files are on the disk, so that a packing that was killed goes
+on from there.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from bayesmf.packed.ratings import PackedRatings, work_folder
 from bayesmf.packed.steps import Packing, Progress
 from bayesmf.reading.chunks import RatingFile, Sources, rating_files
 from bayesmf.reading.memory import Columns
-from bayesmf.storage.exchange import FILES, put_in_place
+from bayesmf.storage.exchange import FILES, give_name
 from bayesmf.storage.folders import Folder, foreign_name
 from bayesmf.storage.journal import Journal, only_one, read_notes
 from bayesmf.storage.manifest import DIGEST, MOST_DIGEST, PACKED
-from bayesmf.storage.paths import as_input_error, check_output, made_parents, real_place
+from bayesmf.storage.paths import as_input_error, check_output, made_parents, real_path
 
 log = logging.getLogger("bayesmf")
 
@@ -54,7 +55,7 @@ def pack(
 ) -> PackedRatings:
     """Pack ratings, perhaps more than fit in memory, into a folder.
 
-    A packing that was killed goes on where it was when it is run again with the same arguments.
+    A packing that was killed goes on where it was when it is called again with the same arguments.
 
     Parameters
     ----------
@@ -82,13 +83,13 @@ def pack(
     whole("chunk", chunk)
     whole("stretch", stretch)
     files = rating_files(source, format, columns)
-    target = real_place(out)
+    target = real_path(out)
     check_output(target.parent)
     work = work_folder(target)
     job = _job(files, duplicates, chunk, stretch)
     with as_input_error(out):
-        in_place = _is_in_place(work, job, target)
-        if not in_place:
+        named = _is_named(work, job, target)
+        if not named:
             _refuse(target, out, overwrite)
     with (
         as_input_error(out),
@@ -96,7 +97,11 @@ def pack(
         only_one(work, KIND, WRITTEN),
     ):
         journal = Journal(work, job, WRITTEN)
-        if journal.of("finish") and not in_place and not _is_result(work / "result", journal.notes):
+        if (
+            journal.finished("finish")
+            and not named
+            and not _is_result(work / "result", journal.notes)
+        ):
             journal.restart()  # somebody took the result away before all was cleaned up
         try:
             Packing(files, journal, duplicates, chunk, stretch, progress).run()
@@ -107,8 +112,8 @@ def pack(
         except (OSError, KeyboardInterrupt):
             log.warning("what is done is kept in %s: the same command goes on from there", work)
             raise
-        if not in_place:  # else what is there under the name "result" was replaced by it
-            put_in_place(work / "result", target, lambda: _refuse(target, out, True))
+        if not named:  # else what is there under the name "result" was replaced by it
+            give_name(work / "result", target, lambda: _refuse(target, out, True))
         journal.remove()
     return PackedRatings.open(out)
 
@@ -119,13 +124,13 @@ def _job(files: list[RatingFile], duplicates: str, chunk: int, stretch: int) -> 
     for file in files:
         status = file.path.stat()
         chosen = None if file.columns is None else dict(file.columns)
-        place = str(file.path.resolve())
-        told.append([place, status.st_size, status.st_mtime_ns, file.format, chosen])
+        path = str(file.path.resolve())
+        told.append([path, status.st_size, status.st_mtime_ns, file.format, chosen])
     settings = {"duplicates": duplicates, "chunk": chunk, "stretch": stretch}
     return {"kind": KIND, "version": PACKED.version, "files": told, **settings}
 
 
-def _is_in_place(work: Path, job: dict[str, Any], target: Path) -> bool:
+def _is_named(work: Path, job: dict[str, Any], target: Path) -> bool:
     """Tell whether the result has its name, and only the cleaning up is left to do."""
     notes = read_notes(work)
     if notes[:1] != [job] or notes[-1].get("step") != "finish":
@@ -143,18 +148,18 @@ def _is_result(folder: Path, notes: list[dict[str, Any]]) -> bool:
 
 
 def _refuse(target: Path, out: str | os.PathLike[str], overwrite: bool) -> None:
-    """Refuse a place where something is that may not be replaced."""
+    """Refuse a path where something is that may not be replaced."""
     if not os.path.lexists(target):
         return
     if not PackedRatings.is_packed(target):
-        raise InputError(f"{out} exists and does not hold packed ratings: choose another place.")
+        raise InputError(f"{out} exists and does not hold packed ratings: choose another path")
     if not overwrite:
         raise InputError(
-            f"{out} holds packed ratings already: choose another place, or overwrite=True"
-            " (on the command line --overwrite) to replace them."
+            f"{out} holds packed ratings already: choose another path, or overwrite=True"
+            " (on the command line --overwrite) to replace them"
         )
     if (extra := foreign_name(target, FILES)) is not None:
         raise InputError(
             f"{out} also holds {extra!r}, which is not part of the packed ratings: move that away"
-            " or choose another place."
+            " or choose another path"
         )

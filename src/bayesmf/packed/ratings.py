@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -17,10 +16,10 @@ from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import Origin, RowLists
 from bayesmf.packed.rules import LISTS, SIDES, packed_expected
-from bayesmf.storage.arrays import open_folder
-from bayesmf.storage.folders import Folder, is_real_folder
-from bayesmf.storage.manifest import MANIFEST, MOST_MANIFEST, PACKED
+from bayesmf.storage.folders import is_real_folder
+from bayesmf.storage.manifest import MANIFEST, PACKED, peek
 from bayesmf.storage.paths import as_folder, as_input_error
+from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import check_all
 
 
@@ -62,7 +61,7 @@ class PackedRatings:
     _stamp: list[tuple[str, int, int, int]]
 
     def __init__(self) -> None:
-        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder).")
+        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder)")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], verify: bool = False) -> PackedRatings:
@@ -95,25 +94,20 @@ class PackedRatings:
         if not self._verified or self._stamp != _stamp(self.path):
             again = PackedRatings.open(self.path, verify=True)
             if again._digest != self._digest:
-                raise InputError(f"{self.path} holds other ratings than before: open it again.")
+                raise InputError(f"{self.path} holds other ratings than before: open it again")
             vars(self).update(vars(again))  # what was verified, and not what was opened before
         return self
 
     @property
     def origin(self) -> Origin:
         """Where they are, and which they are: for processes that open them again."""
-        place = os.path.realpath(self.path)
-        return Origin(place, self._digest, this_copy(place))
+        path = os.path.realpath(self.path)
+        return Origin(path, self._digest, this_copy(path))
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
         """Tell whether there are packed ratings at a path."""
-        try:
-            with Folder(path) as folder:
-                found = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
-        except (OSError, ValueError, RecursionError, InputError):
-            return False
-        return isinstance(found, dict) and found.get("format") == PACKED.format
+        return peek(path).get("format") == PACKED.format
 
     def __len__(self) -> int:
         return len(self.by_user)
@@ -137,7 +131,7 @@ class PackedRatings:
         levels = meta["levels"]
         self.levels = None if levels is None else np.array(levels, dtype=np.float32)
         plain = {name: array.view(np.ndarray) for name, array in arrays.items()}
-        self.user_ids, self.item_ids = (_ids(plain, side) for side in SIDES)
+        self.user_ids, self.item_ids = (IdMap.from_arrays(plain, f"{side}_id_") for side in SIDES)
         self.by_user, self.by_item = (
             RowLists(*(plain[f"by_{side}_{part}"] for part in LISTS)) for side in SIDES
         )
@@ -178,14 +172,7 @@ def _refuse_unfinished(folder: Path) -> None:
     if is_real_folder(work_folder(folder)) or folder.name.endswith(".packing"):
         raise InputError(
             f"The packing of ratings to {folder} is not finished: run it again, it will go on"
-            " where it was."
+            " where it was"
         )
     if folder.is_dir():
-        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack.")
-
-
-def _ids(arrays: Mapping[str, NDArray[Any]], side: str) -> IdMap:
-    prefix = f"{side}_id_"
-    return IdMap.from_arrays(
-        {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    )
+        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack")

@@ -1,4 +1,4 @@
-"""The steps by which ratings are packed: runs of users, users, runs of items, items."""
+"""The steps by which ratings are packed: chunks by user, users, chunks by item, items."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayesmf.data.duplicates import is_among, last_of_repeats, repeat_error, warn_of_repeats
+from bayesmf.data.duplicates import warn_of_repeats
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
-from bayesmf.packed.sort_runs import (
+from bayesmf.kernels.csr import RowLists, group_rows
+from bayesmf.packed.sorted_chunks import (
     CodedValues,
-    Runs,
-    Stretch,
-    UserRun,
+    SortedChunks,
+    UserChunk,
     group_by_user,
     read_ids,
     union_ids,
 )
-from bayesmf.packed.values import about_values, all_levels, joint_moments
+from bayesmf.packed.stretches import UserPart, check_range, cut_rows, sorted_part, without_repeats
+from bayesmf.packed.values import all_levels, joint_moments
 from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
-from bayesmf.storage.arrays import write_array, write_manifest
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.journal import Journal
 from bayesmf.storage.manifest import DIGEST, MANIFEST, PACKED
 from bayesmf.storage.npy import read_array
 from bayesmf.storage.pieces import Written, are_sound, seal
+from bayesmf.storage.writer import write_array, write_manifest
 from bayesmf.system.foreign import polars_errors
 
 log = logging.getLogger("bayesmf")
@@ -45,20 +44,6 @@ T = TypeVar("T")
 Progress = Callable[[int, int, str], Any]
 """Called with what is done, what there is to do (bytes of the files while they are read, ratings
 afterwards), and a word for the stage."""
-
-
-class _Part(NamedTuple):
-    """The ratings of a stretch of users, sorted."""
-
-    lists: RowLists
-    by_item: RowLists
-    """The same ratings item by item, of the items that have any."""
-    items: NDArray[np.int32]
-    """The rows of ``by_item``."""
-    repeats: int
-    """How many ratings were left out."""
-    about: dict[str, Any]
-    """Levels, range and moments."""
 
 
 class Packing:
@@ -91,7 +76,7 @@ class Packing:
 
     def run(self) -> None:
         """Do what is left to do; all of it, if what is there is not what was noted."""
-        if self.journal.of("finish"):
+        if self.journal.finished("finish"):
             return
         if self.journal.notes:
             try:
@@ -111,7 +96,7 @@ class Packing:
 
     def _is_sound(self) -> bool:
         """Whether the files are those that were written."""
-        numbered, coded = self.journal.of("number"), bool(self.journal.of("code"))
+        numbered, coded = self.journal.finished("number"), bool(self.journal.finished("code"))
         entries = numbered[0]["arrays"] if numbered else {}
         return all(
             _file_digest(self.result / f"{name}.npy") == entry["sha256"]
@@ -130,9 +115,9 @@ class Packing:
         self.result.mkdir(exist_ok=True)
         # Times only tell which of several ratings is the last.
         timed = self.duplicates != "error" and all(file.timed() for file in self.files)
-        self.user_runs = Runs(self.journal.folder / "users", self.written, timed)
-        self.item_runs = Runs(self.journal.folder / "items", self.written)
-        if not self.journal.of("number"):
+        self.user_chunks = SortedChunks(self.journal.folder / "users", self.written, timed)
+        self.item_chunks = SortedChunks(self.journal.folder / "items", self.written)
+        if not self.journal.finished("number"):
             self.read()
             self.number()
         self.sort_users()
@@ -140,138 +125,101 @@ class Packing:
         self.sort_items()
         self.finish()
 
-    # -- from files to runs ------------------------------------------------------------------------
+    # -- from files to sorted chunks ---------------------------------------------------------------
 
     def read(self) -> None:
-        """Make runs of the files, whose users and items have numbers of that run alone."""
-        notes = self.journal.of("read")
+        """Sort chunks of the files, whose users and items have numbers of that chunk alone."""
+        notes = self.journal.finished("read")
         k = len(notes)
         start = Bookmark(*notes[-1]["place"]) if notes else Bookmark()
         total = sum(file.size for file in self.files)
-        for run, place, done in ahead(self._grouped(start)):
-            self.user_runs.write(k, run.lists, run.time)
-            self.user_runs.write_ids(k, run.users, run.items)
-            self._note("read", place=place)
+        for part, bookmark, done in ahead(self._grouped(start)):
+            self.user_chunks.write(k, part.lists, part.time)
+            self.user_chunks.write_ids(k, part.users, part.items)
+            self._note("read", place=bookmark)
             self.progress(done, total, "reading")
             k += 1
         if not k:
-            raise InputError(f"{self.files[0].path} has no ratings in it.")
+            raise InputError(f"{self.files[0].path} has no ratings in it")
 
-    def _grouped(self, start: Bookmark) -> Iterator[tuple[UserRun, Bookmark, int]]:
-        for table, place, done in read_chunks(self.files, self.chunk, start):
-            yield group_by_user(table, self.user_runs.timed), place, done
+    def _grouped(self, start: Bookmark) -> Iterator[tuple[UserChunk, Bookmark, int]]:
+        for table, bookmark, done in read_chunks(self.files, self.chunk, start):
+            yield group_by_user(table, self.user_chunks.timed), bookmark, done
 
     def number(self) -> None:
-        """Number users and items over all runs, and cut the users into stretches."""
-        runs, n_runs = self.user_runs, len(self.journal.of("read"))
+        """Number users and items over all chunks, and cut the users into stretches."""
+        chunks, n_chunks = self.user_chunks, len(self.journal.finished("read"))
         arrays: dict[str, Any] = {}
         maps = {}
         for side in ("user", "item"):
-            found = union_ids([runs.file(k, side) for k in range(n_runs)])
+            found = union_ids([chunks.file(k, side) for k in range(n_chunks)])
             maps[side] = IdMap(found)
             for name, array in maps[side].to_arrays().items():
                 name = f"{side}_id_{name}"
                 (self.result / f"{name}.npy").unlink(missing_ok=True)
                 arrays[name] = write_array(self.result, name, array)
         counts = np.zeros(len(maps["user"]), dtype=np.int64)
-        for k in range(n_runs):
+        for k in range(n_chunks):
             user, item = (
-                maps[side].lookup(read_ids(runs.file(k, side))).astype(np.int32) for side in maps
+                maps[side].lookup(read_ids(chunks.file(k, side))).astype(np.int32) for side in maps
             )
-            runs.name_rows(k, user, item)
-            runs.count_rows(k, counts)
+            chunks.name_rows(k, user, item)
+            chunks.count_rows(k, counts)
         self._note(
             "number",
-            runs=n_runs,
-            turned=sorted(runs.turned),
+            runs=n_chunks,
+            turned=sorted(chunks.turned),
             n_users=len(maps["user"]),
             n_items=len(maps["item"]),
             ratings=int(counts.sum()),
-            cuts=_cuts(counts, self.stretch),
+            cuts=cut_rows(counts, self.stretch),
             arrays=arrays,
         )
 
     # -- the list by user --------------------------------------------------------------------------
 
     def sort_users(self) -> None:
-        """Sort stretches of users into the list by user, and make runs of the other side."""
-        (about,) = self.journal.of("number")
+        """Sort stretches of users into the list by user, and make chunks of the other side."""
+        (about,) = self.journal.finished("number")
         cuts = about["cuts"]
-        self.user_runs.turned = set(about["turned"])
-        begin = len(self.journal.of("user"))
+        self.user_chunks.turned = set(about["turned"])
+        begin = len(self.journal.finished("user"))
         for p, part in enumerate(ahead(self._sorted_users(about, begin)), begin):
             first, lists = cuts[p], part.lists
-            offset = sum(note["ratings"] for note in self.journal.of("user"))
+            offset = sum(note["ratings"] for note in self.journal.finished("user"))
             self._write_lists("user", first, offset, lists)
             self.written.whole(self._coded(p), lists.value)
-            self.item_runs.write(p, part.by_item)
-            self.item_runs.name_rows(p, part.items)
+            self.item_chunks.write(p, part.by_item)
+            self.item_chunks.name_rows(p, part.items)
             self._note("user", ratings=len(lists), repeats=part.repeats, **part.about)
             self.progress(offset + len(lists), about["ratings"], "sorting by user")
 
-    def _sorted_users(self, about: dict[str, Any], begin: int) -> Iterator[_Part]:
+    def _sorted_users(self, about: dict[str, Any], begin: int) -> Iterator[UserPart]:
         n_items = about["n_items"]
         for first, stop in pairwise(about["cuts"][begin:]):
-            found = self.user_runs.gather(about["runs"], first, stop, self.user_runs.ratings)
-            lists = self._without_repeats(found, first, stop - first, n_items)
+            found = self.user_chunks.gather(about["runs"], first, stop, self.user_chunks.ratings)
+            lists = without_repeats(found, first, stop - first, n_items, self.duplicates, self._ids)
             repeats = len(found.row) - len(lists)
             del found
-            # Repeats may leave other ratings than were read: levels are known at the end.
-            codes, levels = code_ratings(lists.value) or (lists.value, None)
-            lists = RowLists(lists.starts, lists.other, codes)
-            turned = transpose(lists, n_items)
-            np.add(turned.other, first, out=turned.other)
-            items = np.flatnonzero(turned.counts())
-            starts = np.append(turned.starts[items], len(turned))
-            by_item = RowLists(starts, turned.other, turned.value)
-            values = about_values(codes, levels)
-            yield _Part(lists, by_item, items.astype(np.int32), repeats, values)
+            yield sorted_part(lists, first, n_items, repeats)
 
     def _coded(self, p: int) -> Path:
         return self.journal.folder / f"value.{p}"
 
-    def _without_repeats(self, found: Stretch, first: int, n_rows: int, n_items: int) -> RowLists:
-        row, other, rating, time = found
-        _check_range(row, n_rows)
-        _check_range(other, n_items)
-        lists = sort_rows(row, other, rating, n_rows, n_items)
-        at, of = _repeats(lists)
-        if not len(at):
-            return lists
-        if self.duplicates == "error":
-            user, item = (
-                IdMap.from_arrays(self._id_arrays(side))[number]
-                for side, number in (("user", first + of[0]), ("item", lists.other[at[0]]))
-            )
-            raise repeat_error(user, item)
-        repeated_keys = np.unique(of * n_items + lists.other[at])
-        del lists
-        key = row.astype(np.int64) * n_items + other
-        keep = is_among(key, repeated_keys)
-        order = np.flatnonzero(keep)
-        times = None if time is None else time[order]
-        last, value = last_of_repeats(key[order], rating[order], times, self.duplicates)
-        del key
-        np.logical_not(keep, out=keep)
-        keep[order[last]] = True
-        rating[order[last]] = value
-        return sort_rows(row[keep], other[keep], rating[keep], n_rows, n_items)
-
-    def _id_arrays(self, side: str) -> dict[str, NDArray[Any]]:
-        prefix = f"{side}_id_"
+    def _ids(self, side: str) -> IdMap:
         with Folder(self.result) as folder:
-            names = [name for name in folder.names() if name.startswith(prefix)]
             found = {}
-            for name in names:
-                with folder.open(name) as stream:
-                    found[name.removeprefix(prefix).removesuffix(".npy")] = read_array(stream)
-        return found
+            for name in folder.names():
+                if name.startswith(f"{side}_id_"):
+                    with folder.open(name) as stream:
+                        found[name.removesuffix(".npy")] = read_array(stream)
+        return IdMap.from_arrays(found, f"{side}_id_")
 
     def code(self) -> None:
         """Find the levels of all ratings, write the values by user, cut the items."""
-        if not self.journal.of("code"):
-            (about,) = self.journal.of("number")
-            notes = self.journal.of("user")
+        if not self.journal.finished("code"):
+            (about,) = self.journal.finished("number")
+            notes = self.journal.finished("user")
             levels = all_levels([note["levels"] for note in notes])
             values = CodedValues(self._coded, notes, levels)
             counts = np.zeros(about["n_items"], dtype=np.int64)
@@ -279,9 +227,9 @@ class Packing:
             for p, note in enumerate(notes):
                 value = values(p, 0, note["ratings"])
                 self.written.part(self.result / "by_user_value.npy", offset, value)
-                self.item_runs.count_rows(p, counts)
+                self.item_chunks.count_rows(p, counts)
                 offset += len(value)
-            cuts = _cuts(counts, self.stretch)
+            cuts = cut_rows(counts, self.stretch)
             self._note("code", levels=levels, cuts=cuts, ratings=offset)
             self.progress(0, offset, "sorting by item")
         # From here on nobody reads them.
@@ -291,32 +239,32 @@ class Packing:
 
     def sort_items(self) -> None:
         """Gather stretches of items into the list by item."""
-        (coded,) = self.journal.of("code")
-        notes = self.journal.of("user")
-        values = CodedValues(lambda p: self.item_runs.file(p, "value"), notes, coded["levels"])
-        begin = len(self.journal.of("item"))
+        (coded,) = self.journal.finished("code")
+        notes = self.journal.finished("user")
+        values = CodedValues(lambda p: self.item_chunks.file(p, "value"), notes, coded["levels"])
+        begin = len(self.journal.finished("item"))
         cuts = coded["cuts"][begin:]
         for first, lists in zip(
             cuts, ahead(self._gathered(cuts, len(notes), values)), strict=False
         ):
-            offset = sum(note["ratings"] for note in self.journal.of("item"))
+            offset = sum(note["ratings"] for note in self.journal.finished("item"))
             self._write_lists("item", first, offset, lists)
             self.written.part(self.result / "by_item_value.npy", offset, lists.value)
             self._note("item", ratings=len(lists))
             self.progress(offset + len(lists), coded["ratings"], "sorting by item")
 
-    def _gathered(self, cuts: list[int], runs: int, values: CodedValues) -> Iterator[RowLists]:
+    def _gathered(self, cuts: list[int], n_chunks: int, values: CodedValues) -> Iterator[RowLists]:
         for first, stop in pairwise(cuts):
-            row, other, value, _ = self.item_runs.gather(runs, first, stop, values)
-            _check_range(row, stop - first)
-            _check_range(other, self.journal.of("number")[0]["n_users"])
-            # Runs follow each other by user, so users ascend inside an item.
+            row, other, value, _ = self.item_chunks.gather(n_chunks, first, stop, values)
+            check_range(row, stop - first)
+            check_range(other, self.journal.finished("number")[0]["n_users"])
+            # SortedChunks follow each other by user, so users ascend inside an item.
             yield group_rows(row, other, value, stop - first)
 
     def finish(self) -> None:
         """Write the manifest, with which the result is complete."""
-        (about,), (coded,) = self.journal.of("number"), self.journal.of("code")
-        notes, n_ratings = self.journal.of("user"), coded["ratings"]
+        (about,), (coded,) = self.journal.finished("number"), self.journal.finished("code")
+        notes, n_ratings = self.journal.finished("user"), coded["ratings"]
         value = np.float32 if coded["levels"] is None else np.uint8
         arrays = dict(about["arrays"])
         arrays |= self._seal("user", about["n_users"], n_ratings, value)
@@ -374,31 +322,6 @@ def ahead(found: Iterator[T]) -> Iterator[T]:
         while (one := coming.result()) is not None:
             coming = pool.submit(next, found, None)
             yield one
-
-
-def _check_range(rows: NDArray[np.int32], n: int) -> None:
-    """Raise ValueError for numbers that no row has: kernels would write elsewhere."""
-    if len(rows) and int(rows.view(np.uint32).max()) >= n:
-        raise ValueError("a row is out of range")
-
-
-def _cuts(counts: NDArray[np.int64], most: int) -> list[int]:
-    """Cut rows into stretches of at most so many ratings, or of one row."""
-    ends = np.cumsum(counts)
-    cuts = [0]
-    while cuts[-1] < len(counts):
-        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        stop = int(np.searchsorted(ends, before + most, side="right"))
-        cuts.append(max(stop, cuts[-1] + 1))
-    return cuts
-
-
-def _repeats(lists: RowLists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the ratings that repeat the one before them, and their rows."""
-    at = np.flatnonzero(lists.other[1:] == lists.other[:-1]) + 1
-    row = np.searchsorted(lists.starts, at, side="right") - 1
-    same = lists.starts[row] != at
-    return at[same], row[same]
 
 
 def _file_digest(file: Path) -> str:

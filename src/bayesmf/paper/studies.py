@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.storage import arrays as storage
+from bayesmf.storage import reader, writer
 from bayesmf.synthetic.oracle import lists_by_user, oracle_rmse
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
@@ -109,8 +109,8 @@ def load_study(source: Source, folder: Path) -> Study:
     path = folder / f"study-{name}"
     if not path.exists():
         arrays, meta = _cut(source)
-        storage.write_folder(path, arrays, {"source": asdict(source), **meta})
-    arrays, meta = storage.read_folder(path)
+        writer.write_folder(path, arrays, {"source": asdict(source), **meta})
+    arrays, meta = reader.read_folder(path)
     parts = {
         part: tuple(np.array(arrays[f"{part}_{x}"]) for x in ("user", "item", "rating"))
         for part in ("train", "validation", "test")
@@ -122,19 +122,21 @@ def _cut(source: Source) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     floors: dict[str, float] = {}
     plan = None
     if source.kind == "synthetic":
-        plan = Synthetic.like(source.what, source.scale, seed=source.seed, n_factors=PLANTED)
+        plan = Synthetic.like(
+            source.what, source.scale, random_state=source.seed, n_factors=PLANTED
+        )
         ratings = plan.ratings()
     else:
         ratings = Ratings.read(source.what, format=FORMATS[source.kind])
         if source.scale < 1:
             ratings = _some_users(ratings, source)
-    train, test = ratings.split(source.test_share, seed=source.seed)
+    train, test = ratings.split(source.test_share, random_state=source.seed)
     if plan is not None:
         floors = _floors(plan, train, test)
-    rest, validation = train.split(VALIDATION, seed=source.seed + 1)
+    rest, validation = train.split(VALIDATION, random_state=source.seed + 1)
     arrays: dict[str, NDArray[Any]] = {}
     for name, part in (("train", rest), ("validation", validation), ("test", test)):
-        arrays |= {f"{name}_user": part.user, f"{name}_item": part.item}
+        arrays |= {f"{name}_user": part.user_rows, f"{name}_item": part.item_rows}
         arrays[f"{name}_rating"] = part.rating
     return arrays, {"n_users": ratings.n_users, "n_items": ratings.n_items, "floors": floors}
 
@@ -143,8 +145,8 @@ def _some_users(ratings: Ratings, source: Source) -> Ratings:
     """A part of the users with all their ratings: a user stays as hard to know as before."""
     rng = np.random.default_rng(source.seed)
     chosen = rng.random(ratings.n_users) < source.scale
-    own = chosen[ratings.user]
-    return Ratings(ratings.user[own], ratings.item[own], ratings.rating[own]).compact()
+    own = chosen[ratings.user_rows]
+    return Ratings(ratings.user_rows[own], ratings.item_rows[own], ratings.rating[own]).compact()
 
 
 def _floors(plan: Synthetic, train: Ratings, test: Ratings) -> dict[str, float]:
@@ -153,8 +155,8 @@ def _floors(plan: Synthetic, train: Ratings, test: Ratings) -> dict[str, float]:
 
     def rows(ratings: Ratings) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         # Id k + 1 is row k of the truth.
-        user = np.asarray(ratings.user_ids.ids)[ratings.user] - 1
-        item = np.asarray(ratings.item_ids.ids)[ratings.item] - 1
+        user = np.asarray(ratings.user_ids.ids)[ratings.user_rows] - 1
+        item = np.asarray(ratings.item_ids.ids)[ratings.item_rows] - 1
         return user.astype(np.int32), item.astype(np.int32)
 
     user, item = rows(train)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.kernels.predict import sort_by_user, stream_moments
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.draws import Draws
@@ -44,7 +44,7 @@ class Moments:
     """Predictions of draws, in units of the chains, averaged over draws."""
 
     draws: Draws
-    seen: Seen
+    seen: RatedItems
     n_factors: int
 
     def mean_variance(self, user: Index, item: Index, pool: Pool) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.rated import Seen
+from bayesmf.data.rated import RatedItems
 from bayesmf.errors import InputError
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import predict_components, sum_expected
@@ -53,7 +53,7 @@ class Posterior:
     """
 
     draws: Draws
-    seen: Seen
+    seen: RatedItems
     n_factors: int
     center: float
     scale: float

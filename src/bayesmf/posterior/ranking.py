@@ -231,7 +231,7 @@ class Ranker:
         """The n best items of one user."""
         items = self.all_items
         if self.question.exclude_seen:
-            items = np.delete(items, self.posterior.seen.of(user))
+            items = np.delete(items, self.posterior.seen.for_user(user))
         best, out = in_order(scores.of(user, pick, items), items)[:n], np.full(n, -1, np.int64)
         out[: len(best)] = best
         return out

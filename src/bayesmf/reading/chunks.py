@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from bayesmf.errors import InputError
-from bayesmf.reading.cells import Table, make_table
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
 from bayesmf.reading.delimited import read_laid_out
 from bayesmf.reading.files import (
@@ -25,6 +24,7 @@ from bayesmf.reading.files import (
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.reading.layout import Layout, locate
+from bayesmf.reading.table import Table, make_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,7 +85,7 @@ class RatingFile:
         return "timestamp" in _layout_of(self)[1]
 
     def chunks(self, rows: int, offset: int, lines: int) -> Iterator[tuple[Table, int, int, float]]:
-        """Give tables of about `rows` ratings from a place on.
+        """Give tables of about `rows` ratings from a position on.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class RatingFile:
         Yields
         ------
         table, offset, lines, share
-            The ratings, the place behind them, and the share of the file that lies before it.
+            The ratings, the position behind them, and the share of the file that lies before it.
         """
         if self.format in ("parquet", "arrow"):
             return _typed_chunks(self, rows, offset)
@@ -124,10 +124,10 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
     ):
         raise InputError(
             f"pack reads files, not a {type(source).__name__}: write it to a file first, or give"
-            " it to fit as it is."
+            " it to fit as it is"
         )
     if not paths:
-        raise InputError("There is nothing to read: give a file or a folder of ratings.")
+        raise InputError("There is nothing to read: give a file or a folder of ratings")
     found = [file for path in paths for file in _files(Path(path), format, columns)]
     for file in found:
         existing_file(file.path)
@@ -148,7 +148,7 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
     refuse_ours(path)
     raise InputError(
         f"{path} is a folder without ratings"
-        f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files."
+        f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files"
     )
 
 
@@ -173,13 +173,13 @@ def read_chunks(
     Yields
     ------
     table, bookmark, done
-        The ratings, the place behind them, and the bytes of the files before that place.
+        The ratings, the position behind them, and the bytes of the files before that position.
     """
     sizes = [file.size for file in files]
     for k in range(start.file, len(files)):
-        place = (start.offset, start.lines) if k == start.file else (0, 0)
+        position = (start.offset, start.lines) if k == start.file else (0, 0)
         done = sum(sizes[:k])
-        for table, offset, lines, share in files[k].chunks(rows, *place):
+        for table, offset, lines, share in files[k].chunks(rows, *position):
             yield table, Bookmark(k, offset, lines), done + int(share * sizes[k])
 
 
@@ -218,15 +218,15 @@ def _typed_chunks(
         while offset < total:
             with _reading(file):
                 part = wanted.slice(offset, rows).collect()
-            place = partial(_row_place, file.path, offset)
-            table = make_table({role: part[names[at]] for role, at in found.items()}, place=place)
+            where = partial(_file_row, file.path, offset)
+            table = make_table({role: part[names[at]] for role, at in found.items()}, where=where)
             if not part.height:
-                raise InputError(f"{file.path} ends before the {total:,} rows it speaks of.")
+                raise InputError(f"{file.path} ends before the {total:,} rows it speaks of")
             offset += part.height
             yield table, offset, 0, offset / total
 
 
-def _row_place(path: Path, offset: int, row: int) -> str:
+def _file_row(path: Path, offset: int, row: int) -> str:
     return f"{path} row {offset + row} (counting from 0)"
 
 

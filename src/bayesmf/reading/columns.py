@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayesmf.errors import InputError
+from bayesmf.wording import cut
 
 Columns = Mapping[str, str | int | None]
 """Role (user, item, rating, timestamp) to column name or position from 0; None to leave out."""
@@ -87,7 +88,7 @@ def find_columns(
     if missing:
         raise InputError(_not_found(missing, names, count, need, where))
     if len(set(found.values())) < len(found):
-        raise InputError(f"{where}: one column cannot be two of user, item, rating and timestamp.")
+        raise InputError(f"{where}: one column cannot be two of user, item, rating and timestamp")
     return found
 
 
@@ -97,18 +98,18 @@ def check_columns(columns: Columns | None) -> Columns:
         return {}
     if not isinstance(columns, Mapping):
         raise InputError(
-            f"columns is a dict such as {{'user': 'customer', 'item': 'sku'}}, not {columns!r}."
+            f"columns is a dict such as {{'user': 'customer', 'item': 'sku'}}, not {columns!r}"
         )
     for role, column in columns.items():
         if role not in ROLES:
             swapped = isinstance(column, str) and column in ROLES
             turned = f"; write {{{column!r}: {role!r}}}" if swapped else ""
             raise InputError(
-                f"columns: {role!r} is not one of user, item, rating, timestamp{turned}."
+                f"columns: {role!r} is not one of user, item, rating, timestamp{turned}"
             )
         if isinstance(column, bool) or not isinstance(column, str | int | None):
             raise InputError(
-                f"columns: {column!r} is neither the name nor the position of the {role} column."
+                f"columns: {column!r} is neither the name nor the position of the {role} column"
             )
     return columns
 
@@ -159,7 +160,7 @@ def _which(role: str, names: list[str], at: list[int], where: str) -> str:
         example, listed = at[0], f"{names[0]!r} at position {' or '.join(map(str, at))} (from 0)"
     return (
         f"{where}: which column is the {role}, {listed}? Say so with"
-        f" columns={{{role!r}: {example!r}}} (on the command line --columns {role}={example})."
+        f" columns={{{role!r}: {example!r}}} (on the command line --columns {role}={example})"
     )
 
 
@@ -173,17 +174,13 @@ def _by_position(
         raise InputError(
             f"{where} has {count} columns without names, so {_listed(need)} cannot be told from"
             f" the rest; say which is which by positions from 0 with {how_to_say(need)}"
-            + (f"; the first line is {_cut(shown)}." if shown else ".")
+            + (f"; the first line is {cut(shown, 80)!r}" if shown else "")
         )
     return at if at < count else None
 
 
 def _listed(words: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _cut(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def _chosen(role: str, chosen: str | int, names: Sequence[str] | None, n: int, where: str) -> int:
@@ -201,18 +198,18 @@ def _chosen(role: str, chosen: str | int, names: Sequence[str] | None, n: int, w
             return int(chosen)
         raise InputError(
             f"{where} has {n} columns, so the {role} column cannot be number {chosen}"
-            f" (positions count from 0)."
+            f" (positions count from 0)"
         )
     listed = "no column names" if names is None else f"the columns {list_names(names)}"
-    raise InputError(f"{where} has {listed}; there is no column {chosen!r} for {role}.")
+    raise InputError(f"{where} has {listed}; there is no column {chosen!r} for {role}")
 
 
 def _not_found(
     missing: list[str], names: Sequence[str] | None, n: int, need: Sequence[str], where: str
 ) -> str:
     if names is None:
-        return f"{where} has only {n} columns; {_listed(missing)} cannot be found in it."
+        return f"{where} has only {n} columns; {_listed(missing)} cannot be found in it"
     return (
         f"{where} has the columns {list_names(names)}, of which none is known as"
-        f" {_listed(missing, 'or')}; say which is which with {how_to_say(need)}."
+        f" {_listed(missing, 'or')}; say which is which with {how_to_say(need)}"
     )

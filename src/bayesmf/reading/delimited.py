@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
-from bayesmf.ids.series import Place, first_true
-from bayesmf.reading.cells import Table, make_table
+from bayesmf.ids.series import Where, first_true
 from bayesmf.reading.columns import NAMES, PAIR, TRIPLE, Columns, plain_name
 from bayesmf.reading.files import Unreadable, existing_file, reading
 from bayesmf.reading.layout import Layout, locate
-from bayesmf.reading.text import read_csv, read_lines
+from bayesmf.reading.lines import read_csv, read_lines
+from bayesmf.reading.table import Table, make_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,14 +27,14 @@ def read_text(
     Parameters
     ----------
     path, columns, need
-        As for :func:`bayesmf.reading.readers.read_table`.
+        As for :func:`bayesmf.reading.parquet_arrow.read_typed`.
     """
     path = existing_file(path)
     with reading(path):
         layout, found = locate(path, columns, need)
         table = read_laid_out(path, layout, found)
     if table is None:
-        raise InputError(f"{path} has no ratings in it.")
+        raise InputError(f"{path} has no ratings in it")
     return table
 
 
@@ -62,7 +62,7 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
     if not frame.height:
         return None
 
-    def place(row: int) -> str:
+    def where(row: int) -> str:
         row = int(numbers[row])
         lines = _data_lines(path, layout)
         if len(lines) != rows:  # quoted fields run over several lines
@@ -72,12 +72,12 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
 
     chosen = {role: frame.to_series(at) for role, at in found.items()}
     if "rating" not in found:
-        _refuse_late_header(chosen, layout, found, place)
-    return make_table(chosen, text=True, place=place)
+        _refuse_late_header(chosen, layout, found, where)
+    return make_table(chosen, text=True, where=where)
 
 
 def _refuse_late_header(
-    ids: dict[str, pl.Series], layout: Layout, found: dict[str, int], place: Place
+    ids: dict[str, pl.Series], layout: Layout, found: dict[str, int], where: Where
 ) -> None:
     """Refuse a header among pairs, where its words would pass for ids."""
     masks = []
@@ -87,7 +87,7 @@ def _refuse_late_header(
         masks.append(plain.is_in([*NAMES[role], *own]))
     late = masks[0] & masks[1]
     if late.any():
-        raise InputError(f"{place(first_true(late))} is a header, not a pair; remove the line.")
+        raise InputError(f"{where(first_true(late))} is a header, not a pair; remove the line")
 
 
 def drop_blank(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[int]]:
@@ -155,7 +155,7 @@ def _read_fields(path: Path, layout: Layout) -> pl.DataFrame:
             _check_short(path, layout, frame)
             return frame
     _check_widths(path, layout, _data_lines(path, layout))
-    raise InputError(f"{path} cannot be read as delimited text: {reason}.")
+    raise InputError(f"{path} cannot be read as delimited text: {reason}")
 
 
 def _split_lines(path: Path, layout: Layout) -> pl.DataFrame:
@@ -197,5 +197,5 @@ def _check_widths(path: Path, layout: Layout, lines: pl.Series, only: int | None
         row = first_true(bad)
         raise InputError(
             f"{path} line {layout.skip + start + row + 1} has {widths[row]} fields instead of"
-            f" {layout.width}; correct or remove the line."
+            f" {layout.width}; correct or remove the line"
         )

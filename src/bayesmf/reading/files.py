@@ -6,16 +6,16 @@ import contextlib
 import csv
 import difflib
 import gzip
-import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from bayesmf.errors import InputError
+from bayesmf.storage.manifest import MODEL, PACKED, peek
+from bayesmf.storage.regular import NotRegular, open_handle
 from bayesmf.system.foreign import hushed, polars_errors, reason_of
 
 PARQUET = (".parquet", ".pq")
@@ -38,7 +38,6 @@ _MAGIC_OTHER = (
 )
 _WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xff\xfe\0\0": "UTF-32"}
 _LOOKED_AT = 4096
-_MANIFEST_BYTES = 1 << 24
 
 
 @contextlib.contextmanager
@@ -68,7 +67,7 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
         if "utf-8" in reason.lower() or "utf8" in reason.lower():
             raise InputError(
                 f"{path} is not UTF-8 text; convert it first, for example with"
-                " iconv -f LATIN1 -t UTF-8."
+                " iconv -f LATIN1 -t UTF-8"
             ) from None
         raise Unreadable(path, kind, reason) from None
 
@@ -77,25 +76,20 @@ class Unreadable(InputError):
     """A file that cannot be read; ``reason`` is what was in the way."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str, reason: str) -> None:
-        super().__init__(f"{path} cannot be read as {kind}: {reason}.")
+        super().__init__(f"{path} cannot be read as {kind}: {reason}")
         self.reason = reason
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read it; nothing that makes a reader wait, or read without end."""
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
-    file = open(path, "rb", opener=opener)  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InputError(_no_file(path))
-    return file
+    try:
+        return os.fdopen(open_handle(path, follow=True), "rb")
+    except NotRegular:
+        raise InputError(_no_file(path)) from None
 
 
 def _no_file(path: str | os.PathLike[str]) -> str:
-    return f"{path} is a pipe or a device, which cannot be read twice: write it to a file first."
+    return f"{path} is a pipe or a device, which cannot be read twice: write it to a file first"
 
 
 def polars_path(path: Path) -> Path | None:
@@ -119,47 +113,43 @@ def _existing(path: Path) -> Path:
     if not path.exists():
         raise InputError(missing_file(path, "file"))
     if path.is_dir():
-        raise InputError(f"{path} is a folder, not a file of ratings.")
+        raise InputError(f"{path} is a folder, not a file of ratings")
     if not os.access(path, os.R_OK):
-        raise InputError(f"{path} cannot be read: you have no permission to.")
+        raise InputError(f"{path} cannot be read: you have no permission to")
     if not path.is_file():
         raise InputError(_no_file(path))
     if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty.")
+        raise InputError(f"{path} is empty")
     return path
 
 
 def refuse_ours(folder: Path) -> None:
     """Say what a folder is that we have written ourselves."""
-    try:
-        with open_regular(folder / "manifest.json") as file:
-            kind = json.loads(file.read(_MANIFEST_BYTES))["format"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return
-    if kind == "bayesmf-model":
-        raise InputError(f"{folder} is a model, not ratings.")
-    if kind == "bayesmf-ratings":
-        raise InputError(f"{folder} holds packed ratings, which are for fit: give the files.")
+    kind = peek(folder).get("format")
+    if kind == MODEL.format:
+        raise InputError(f"{folder} is a model, not ratings")
+    if kind == PACKED.format:
+        raise InputError(f"{folder} holds packed ratings, which are for fit: give the files")
 
 
 def missing_file(path: Path, what: str) -> str:
     """Say that there is nothing at a path, and what may have been meant."""
     said = f"There is no {what} {path}"
     if str(path) == "-":
-        return f"{said}: standard input is not read; write it to a file first."
+        return f"{said}: standard input is not read; write it to a file first"
     if re.match(r"(https?|ftp|s3|gs):/", str(path)):
-        return f"{said}: addresses are not read; download it first."
+        return f"{said}: addresses are not read; download it first"
     if path.parts[:1] == ("~",):
-        return f"{said}: '~' is not read as your home folder; write {os.path.expanduser(path)}."
+        return f"{said}: '~' is not read as your home folder; write {os.path.expanduser(path)}"
     parent = path.parent
     if not parent.is_dir():
-        return f"{said}: there is no folder {parent}."
+        return f"{said}: there is no folder {parent}"
     try:
         names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
     except OSError:  # a folder whose list is not for everyone
-        return f"{said}."
+        return f"{said}"
     near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
-    return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}."
+    return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}"
 
 
 def typed_kind(path: Path) -> str | None:
@@ -185,10 +175,10 @@ def check_text(path: Path) -> None:
     if head.startswith(b"PK\x03\x04"):
         office = b"[Content_Types].xml" in head or path.suffix.lower().startswith(".xl")
         kind = "an Excel workbook: save the sheet as CSV" if office else "a zip archive: unpack it"
-        raise InputError(f"{path} is {kind} first, and give that file.")
+        raise InputError(f"{path} is {kind} first, and give that file")
     for magic, said in _MAGIC_OTHER:
         if head.startswith(magic):
-            raise InputError(f"{path} is {said}.")
+            raise InputError(f"{path} is {said}")
     if head.startswith(b"\x1f\x8b"):
         head = _unzipped(path)
     _check_characters(path, head)
@@ -207,19 +197,19 @@ def _check_characters(path: Path, head: bytes) -> None:
     if wide:
         raise InputError(
             f"{path} is not UTF-8 but {wide} text; convert it first, for example with"
-            f" iconv -f {wide} -t UTF-8."
+            f" iconv -f {wide} -t UTF-8"
         )
     if head[257:262] == b"ustar":
-        raise InputError(f"{path} is a tar archive: unpack it first.")
+        raise InputError(f"{path} is a tar archive: unpack it first")
     if not head.startswith(b"\x28\xb5\x2f\xfd") and b"\0" in head:
         raise InputError(
             f"{path} is not UTF-8 text: it has zero bytes, as binary files and UTF-16 text have;"
-            " convert it first."
+            " convert it first"
         )
     if b"\r" in head and b"\n" not in head:
         raise InputError(
             f"{path} has lines that end with a carriage return alone; convert it first, for"
-            " example with tr '\\r' '\\n'."
+            " example with tr '\\r' '\\n'"
         )
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if re.match(rb"<(!doctype|html|\?xml|head|body|[a-z]+>)", start, re.IGNORECASE):
@@ -230,5 +220,5 @@ def _check_characters(path: Path, head: bytes) -> None:
         reader = "read_json" if start.startswith(b"[") else "read_ndjson"
         raise InputError(
             f"{path} is JSON, not a table; write it as CSV or Parquet first, for example with"
-            f" polars.{reader}(...).write_parquet(...)."
+            f" polars.{reader}(...).write_parquet(...)"
         )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.errors import InputError
 from bayesmf.ids.series import first_true
-from bayesmf.reading.cells import Table, make_table
-from bayesmf.reading.columns import Columns
+from bayesmf.reading.columns import PAIR, Columns
 from bayesmf.reading.delimited import drop_blank, read_text
 from bayesmf.reading.files import (
     check_text,
@@ -21,8 +20,9 @@ from bayesmf.reading.files import (
     refuse_ours,
     typed_kind,
 )
-from bayesmf.reading.readers import read_typed
-from bayesmf.reading.text import read_csv, read_lines
+from bayesmf.reading.lines import read_csv, read_lines
+from bayesmf.reading.parquet_arrow import read_typed
+from bayesmf.reading.table import Table, make_table
 from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:
@@ -66,8 +66,26 @@ def read_ratings(
         return chosen.read(path, columns)
     files = find_files(path, chosen)
     if not files:
-        raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have.")
+        raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have")
     return join_tables(chosen.read(file, columns) for file in files)
+
+
+def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> Table:
+    """Read pairs of user and item from a file; other columns are ignored.
+
+    Parameters
+    ----------
+    path
+        Text (perhaps compressed: ``.gz``, ``.zst``), Parquet or Arrow file, by its first bytes or
+        its suffix.
+    columns
+        As for :func:`read_ratings`.
+    """
+    check_polars(f"reading {path}")
+    kind = typed_kind(existing_file(path))
+    if kind is None:
+        return read_text(path, columns, PAIR)
+    return read_typed(path, kind, columns, PAIR)
 
 
 def check_format(path: Path, format: str) -> None:
@@ -75,7 +93,7 @@ def check_format(path: Path, format: str) -> None:
     check_polars(f"reading {path}")
     if format != "auto" and format not in FORMATS and format not in ALIASES:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
-        raise InputError(f"format {format!r} is not known; the formats are {known}.")
+        raise InputError(f"format {format!r} is not known; the formats are {known}")
     with reading(path):
         there = path.exists()
     if not there:
@@ -91,7 +109,7 @@ def recognise_format(path: Path) -> str:
         refuse_ours(path)
         known = "; ".join(_names(format) for format in FORMATS.values() if format.patterns)
         raise InputError(
-            f"{path} is a folder without ratings of a known format ({known}); give the file."
+            f"{path} is a folder without ratings of a known format ({known}); give the file"
         )
     kind = typed_kind(existing_file(path))
     if kind is not None:
@@ -149,7 +167,7 @@ def read_netflix(path: Path, columns: Columns | None = None) -> Table:
         Must be None: the layout is fixed.
     """
     if columns:
-        raise InputError("columns= cannot be used with the netflix format: its layout is fixed.")
+        raise InputError("columns= cannot be used with the netflix format: its layout is fixed")
     with reading(existing_file(path)):
         return _read_netflix(path)
 
@@ -161,17 +179,17 @@ def _read_netflix(path: Path) -> Table:
     opened = [line for line in head[:skip] if line.strip()]
     if skip is None or not opened:
         missing = "ratings" if skip is None else "line like '17:' before its first rating"
-        raise InputError(f"{path} is not a Netflix file: it has no {missing}.")
+        raise InputError(f"{path} is not a Netflix file: it has no {missing}")
     frame, numbers = drop_blank(_three_fields(path, head[:skip]))
     opens = frame.select(_opened()).to_series()
     movie = opens.fill_null(strategy="forward").fill_null(int(opened[-1].strip().rstrip(":")))
     kept = opens.is_null()
     found = frame.with_columns(item=movie).filter(kept).to_dict()
 
-    def place(row: int) -> str:
+    def where(row: int) -> str:
         return f"{path} line {skip + int(numbers[int(kept.arg_true()[row])]) + 1}"
 
-    return make_table(found, text=True, place=place)
+    return make_table(found, text=True, where=where)
 
 
 def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
@@ -184,7 +202,7 @@ def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
         lines = read_lines(path).slice(len(head)).fill_null(":")
         bad = (lines.str.count_matches(",", literal=True) != 2) & ~lines.str.ends_with(":")
         line = len(head) + (first_true(bad) if bad.any() else 0) + 1
-        raise InputError(f"{path} line {line} is neither 'movie:' nor 'user,rating,date'.")
+        raise InputError(f"{path} line {line} is neither 'movie:' nor 'user,rating,date'")
     frame.columns = ["user", "rating", "timestamp"]
     return frame
 

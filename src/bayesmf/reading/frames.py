@@ -73,7 +73,7 @@ def _of_array(data: np.ndarray[Any, Any], need: Sequence[str]) -> Frame:
         if "rating" not in need:
             raise InputError(
                 f"An array of shape {data.shape} is not a table of pairs; pass an array with the"
-                " 2 columns user, item."
+                " 2 columns user, item"
             )
         raise InputError(wrong_shape(data.shape))
     # A masked array stays one, so that what is masked is missing.
@@ -87,7 +87,7 @@ def wrong_shape(shape: tuple[int, ...]) -> str:
         f"An array of shape {shape} is not a table of ratings; pass an array with the"
         " 3 or 4 columns user, item, rating (and timestamp), name the columns of a wider one by"
         " position with columns=, or pass a SciPy sparse matrix of users x items, where an absent"
-        " cell is not a rating."
+        " cell is not a rating"
     )
 
 
@@ -107,7 +107,7 @@ def _of_columns(data: Sequence[Any], need: Sequence[str]) -> Frame:
         )
         row = f"rows ({', '.join(need)})"
         told = f"{row}, or {held}" if isinstance(data, list) else f"{held}; {row} go in a list"
-        raise InputError(f"A {type(data).__name__} of {_what(need)} holds {told}.")
+        raise InputError(f"A {type(data).__name__} of {_what(need)} holds {told}")
     return Frame(None, len(data), lambda at: data[at], [])
 
 
@@ -126,12 +126,12 @@ def _of_list(data: list[Any], need: Sequence[str]) -> Frame:
     short = next((k for k, row in enumerate(data) if len(row) != width), None)
     if short is not None:
         raise InputError(
-            f"Row {short} (counting from 0) has {len(data[short])} values, row 0 has {width}."
+            f"Row {short} (counting from 0) has {len(data[short])} values, row 0 has {width}"
         )
     if width < len(need):
         raise InputError(
             f"The rows of the list have {width} values; a row of {_what(need)} is"
-            f" ({', '.join(need)})."
+            f" ({', '.join(need)})"
         )
     named = None if fields is None else list(fields)
     return Frame(named, width, lambda at: [row[at] for row in data], _texts(data[:_CHECKED]))
@@ -150,7 +150,7 @@ def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
         n, what = len(data), _what(need)
         raise InputError(
             f"A list of {n} {type(data[0]).__name__}s of {len(data[0])} may be {n} rows or {n}"
-            f" columns of {what}; pass columns as a tuple of lists, rows as a list of tuples."
+            f" columns of {what}; pass columns as a tuple of lists, rows as a list of tuples"
         )
     return True
 
@@ -160,8 +160,7 @@ def _of_mapping(data: Mapping[Any, Any], need: Sequence[str]) -> Frame:
     if not named or not data or any(isinstance(column, Mapping) for column in data.values()):
         example = ", ".join(f"'{role}': [...]" for role in need)
         raise InputError(
-            f"A dict of {_what(need)} holds columns by their names, {{{example}}}, and nothing"
-            " else."
+            f"A dict of {_what(need)} holds columns by their names, {{{example}}}, and nothing else"
         )
     names = list(data)
     return Frame(names, len(names), lambda at: data[names[at]], [])
@@ -171,7 +170,7 @@ def _of_pandas(data: Any, need: Sequence[str]) -> Frame:
     if not hasattr(data, "columns"):
         raise InputError(
             f"A pandas {type(data).__name__} is one column, not a table of {_what(need)}; pass a"
-            " data frame, for example with reset_index()."
+            " data frame, for example with reset_index()"
         )
     # Columns that pandas itself numbered have no names.
     numbered = list(data.columns) == list(range(data.shape[1]))
@@ -179,13 +178,13 @@ def _of_pandas(data: Any, need: Sequence[str]) -> Frame:
     if data.columns.name is not None and not named:
         raise InputError(
             "The data frame has a row for each user and a column for each item; turn it into rows"
-            " of user, item and rating, for example with stack() and reset_index()."
+            " of user, item and rating, for example with stack() and reset_index()"
         )
     names = None if numbered else [str(name) for name in data.columns]
     rows = _texts(data.head(_CHECKED).to_numpy(dtype=object).tolist()) if numbered else []
     index = [str(name) for name in data.index.names if name is not None]
     aside = [name for name in index if any(recognise([name], role) for role in need)]
-    advice = f" (The index has {', '.join(aside)}: reset_index() makes columns of it.)"
+    advice = f"; the index has {', '.join(aside)}: reset_index() makes columns of it"
     return Frame(names, data.shape[1], lambda at: data.iloc[:, at], rows, advice if aside else "")
 
 
@@ -193,7 +192,7 @@ def _of_arrow(data: Any) -> Frame | None:
     import polars as pl
 
     if isinstance(data, pl.Series):
-        raise InputError("A polars Series is one column; pass a data frame.")
+        raise InputError("A polars Series is one column; pass a data frame")
     try:
         if isinstance(data, pl.LazyFrame):
             check_polars("collecting a lazy frame")
@@ -201,7 +200,7 @@ def _of_arrow(data: Any) -> Frame | None:
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
             data = pl.DataFrame(data)
     except polars_errors(TypeError, ValueError) as error:
-        raise InputError(f"The {type(data).__name__} cannot be read: {reason_of(error)}.") from None
+        raise InputError(f"The {type(data).__name__} cannot be read: {reason_of(error)}") from None
     if not isinstance(data, pl.DataFrame):
         return None
     return Frame(data.columns, data.width, data.to_series, [])

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayesmf.errors import InputError
+from bayesmf.reading.column_order import check_order, filled_width, is_number
 from bayesmf.reading.columns import ROLES, Columns, check_columns, find_columns, recognise
 from bayesmf.reading.files import check_text
-from bayesmf.reading.positions import check_order, filled_width, is_number
-from bayesmf.reading.text import read_lines
+from bayesmf.reading.lines import read_lines
 
 DELIMITERS = ("::", "\t", ",", ";", "|", " ")
 
@@ -59,7 +59,7 @@ def locate(
     lines = read_lines(path, _SAMPLE_LINES).fill_null("").to_list()
     filled = [k for k, line in enumerate(lines) if line.strip()]
     if not filled:
-        raise InputError(f"{path} has no ratings in it, only blank lines.")
+        raise InputError(f"{path} has no ratings in it, only blank lines")
     sample = [lines[k] for k in filled]
     delimiter, width = _find_delimiter(path, sample, len(need))
     rows = [split_line(line, delimiter) for line in sample]
@@ -77,11 +77,11 @@ def _with_header(
     path: Path, delimiter: str, width: int, rows: list[list[str]], head: list[str]
 ) -> Layout:
     if len(rows) == 1:
-        raise InputError(f"{path} has a header but no ratings.")
+        raise InputError(f"{path} has a header but no ratings")
     if len(rows[0]) != width:
         raise InputError(
             f"{path}: the header has {len(rows[0])} fields but the lines after it have {width};"
-            f" correct the first line, {delimiter.join(rows[0])[:60]!r}."
+            f" correct the first line, {delimiter.join(rows[0])[:60]!r}"
         )
     return Layout(delimiter, width, rows[0], head)
 
@@ -99,7 +99,7 @@ def _find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]
     if not found:
         raise InputError(
             f"{path} is not a table of {need} columns or more, separated by '::', tab, comma, "
-            f"semicolon, '|' or space: its first line is {sample[0][:60]!r}."
+            f"semicolon, '|' or space: its first line is {sample[0][:60]!r}"
         )
     # White space cuts at tabs, too, and would hide a field that is empty.
     tabs = [width for *_, delimiter, width in found if delimiter == "\t"]

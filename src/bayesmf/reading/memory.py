@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.ids.series import to_series
-from bayesmf.reading.cells import Table, make_table
+from bayesmf.reading.column_order import check_order
 from bayesmf.reading.columns import (
     PAIR,
     ROLES,
@@ -23,7 +23,7 @@ from bayesmf.reading.columns import (
     recognise,
 )
 from bayesmf.reading.frames import Frame, frame_of, wrong_shape
-from bayesmf.reading.positions import check_order
+from bayesmf.reading.table import Table, make_table
 from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def table_of(data: Any, columns: Columns | None = None) -> Table | None:
     Parameters
     ----------
     data
-        What :meth:`bayesmf.data.ratings.Ratings.of` takes, but for paths: a data frame, an Arrow
+        What `Ratings.from_data` takes, but for paths: a data frame, an Arrow
         table, an array with 3 or 4 columns (or named ones), a sparse matrix, a tuple of columns,
         a dict of columns, a list of rows (tuples or dicts).
     columns
@@ -108,14 +108,14 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[pl.Series, pl.S
     """
     check_columns(columns)
     if isinstance(data, str | os.PathLike):
-        from bayesmf.reading.readers import read_pairs
+        from bayesmf.reading.formats import read_pairs
 
-        return tuple(read_pairs(data, columns))  # type: ignore[return-value]
+        return read_pairs(data, columns)[:2]
     if _holds_ratings(data):
         refuse_columns(columns, "ratings")
-        if not hasattr(data, "user"):
-            raise InputError(f"Pairs are not taken from {type(data).__name__}; pass two columns.")
-        return data.user_ids.column(data.user), data.item_ids.column(data.item)
+        if not hasattr(data, "user_rows"):
+            raise InputError(f"Pairs are not taken from {type(data).__name__}; pass two columns")
+        return data.user_ids.column(data.user_rows), data.item_ids.column(data.item_rows)
     if hasattr(data, "tocoo"):
         refuse_columns(columns, "a sparse matrix")
         cells = data.tocoo(copy=True)
@@ -157,9 +157,9 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
     """
     columns = check_columns(columns)
     if isinstance(pairs, str | os.PathLike):
-        raise InputError(f"X is the path {pairs}, which has ratings of its own: leave y out.")
+        raise InputError(f"X is the path {pairs}, which has ratings of its own: leave y out")
     if _holds_ratings(pairs) or hasattr(pairs, "tocoo"):
-        raise InputError(f"X is a {type(pairs).__name__}, which has ratings in it: leave y out.")
+        raise InputError(f"X is a {type(pairs).__name__}, which has ratings in it: leave y out")
     frame = _pairs_frame(pairs, "X")
     _refuse_two_ratings(frame, columns)
     found = _found_pairs(frame, columns)
@@ -167,12 +167,12 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
         times = recognise(frame.names, "timestamp")
         found |= {"timestamp": times[0]} if times else {}
     if hasattr(ratings, "columns"):
-        raise InputError("y is a table; pass its column of ratings alone, as y['rating'].")
+        raise InputError("y is a table; pass its column of ratings alone, as y['rating']")
     chosen = _series(frame, found) | {"rating": to_series(ratings, "rating")}
     if len(chosen["user"]) != len(chosen["rating"]):
         raise InputError(
             f"X has {len(chosen['user']):,} pairs and y {len(chosen['rating']):,} ratings; there"
-            " must be a rating for each pair."
+            " must be a rating for each pair"
         )
     return make_table(chosen)
 
@@ -181,7 +181,7 @@ def refuse_columns(columns: Columns | None, what: str) -> None:
     """Refuse names of columns for what has none to choose from."""
     if columns is not None:
         raise InputError(
-            f"columns does nothing for {what}, where it is known what is what: leave it out."
+            f"columns does nothing for {what}, where it is known what is what: leave it out"
         )
 
 
@@ -204,18 +204,18 @@ def _cells(data: Any) -> tuple[pl.Series, pl.Series, np.ndarray[Any, Any]]:
     import polars as pl
 
     if len(data.shape) != 2:
-        raise InputError(f"A sparse array of ratings is users x items, not {data.shape}.")
+        raise InputError(f"A sparse array of ratings is users x items, not {data.shape}")
     try:
         if hasattr(data, "indptr"):  # compiled code follows the pointers as they are
             _check_pointers(data)
         cells = data.tocoo()
     except (ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise InputError(f"The sparse matrix is damaged: {reason_of(error)}.") from None
+        raise InputError(f"The sparse matrix is damaged: {reason_of(error)}") from None
     for index, size in zip((cells.row, cells.col), data.shape, strict=True):
         if len(index) and not 0 <= index.min() <= index.max() < size:
             raise InputError(
                 f"The sparse matrix of shape {data.shape} has cells outside of it: its indices"
-                " are damaged."
+                " are damaged"
             )
     if cells.dtype.kind == "b":  # true twice is true, and not two
         cells = cells.copy()
@@ -230,7 +230,7 @@ def _pairs_frame(data: Any, what: str) -> Frame:
         raise InputError(
             f"{what} cannot be taken from a {type(data).__name__}; pass a data frame, an array"
             " with the columns user and item, a list of (user, item) tuples, or the columns"
-            " (users, items)."
+            " (users, items)"
         )
     return frame
 
@@ -266,12 +266,12 @@ def _refuse_two_ratings(frame: Frame, columns: Columns) -> None:
         if known:
             raise InputError(
                 f"X has ratings in column {known[0]!r} already, and y was given too; leave y out,"
-                " or take that column out of X."
+                " or take that column out of X"
             )
     elif frame.width > 2:
         raise InputError(
             f"X has {frame.width} columns, the third of which would be ratings, and y was given"
-            " too; leave y out, or pass the two columns user and item as X."
+            " too; leave y out, or pass the two columns user and item as X"
         )
 
 
@@ -281,5 +281,5 @@ def _series(frame: Frame, found: Mapping[str, int]) -> dict[str, pl.Series]:
     lengths = {role: len(column) for role, column in made.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{role} {length:,}" for role, length in lengths.items())
-        raise InputError(f"The columns of ratings are not of equal length: {listed}.")
+        raise InputError(f"The columns of ratings are not of equal length: {listed}")
     return made

@@ -45,7 +45,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     packed = as_packed(ratings)
     if packed is not None:
         return _prepare_packed(packed, standardize)
-    train = Ratings.of(ratings).compact()
+    train = Ratings.from_data(ratings).compact()
     low, high = train.range()
     _refuse_equal(len(train), low, high)
     std = float(np.std(train.rating, dtype=np.float64))
@@ -53,7 +53,9 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
     center = _rounded(float(np.mean(train.rating, dtype=np.float64)))
     scale = _scale(std, standardize)
     value = ((train.rating - center) / scale).astype(np.float32)
-    data = TrainingData.of(train.user, train.item, value, train.n_users, train.n_items)
+    data = TrainingData.from_triples(
+        train.user_rows, train.item_rows, value, train.n_users, train.n_items
+    )
     coded = data.by_user.value.dtype == np.uint8
     warn_of_odd_values(low, _as_rated(data.levels * scale + center) if coded else None)
     return Prepared(train.user_ids, train.item_ids, data, center, scale, float(low), float(high))
@@ -171,8 +173,8 @@ def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray
 def prepare_validation(known: Ratings, made: Prepared) -> Validation:
     """The pairs of a validation set, in the chain's units; rows nobody has seen are -1."""
     center, scale = made.center, made.scale
-    user = made.user_ids.lookup(known.user_ids)[known.user].astype(np.int32)
-    item = made.item_ids.lookup(known.item_ids)[known.item].astype(np.int32)
+    user = made.user_ids.lookup(known.user_ids)[known.user_rows].astype(np.int32)
+    item = made.item_ids.lookup(known.item_ids)[known.item_rows].astype(np.int32)
     if not ((user >= 0) & (item >= 0)).any():
         raise InputError(
             "no validation rating has both a user and an item of the training ratings: nothing "

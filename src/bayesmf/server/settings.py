@@ -155,7 +155,7 @@ def _few_ratings(settings: Settings, coded: bool) -> TrainingData:
     user, item = np.concatenate([same, 0 * others]), np.concatenate([same, others])
     value = np.linspace(-1.0, 1.0, len(user))
     value = np.sign(value + 1e-3) if coded else value
-    return TrainingData.of(user, item, value.astype(np.float32), n, n)
+    return TrainingData.from_triples(user, item, value.astype(np.float32), n, n)
 
 
 def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehearsal]:

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import keep_from_sweeping, one_writer, sweep
+from bayesmf.storage.exchange import sweep
+from bayesmf.storage.lock import one_writer, try_lock
 from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
 from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[BinaryIO]:
-    """Write a file beside its place, which takes that place when nothing has gone wrong.
+    """Write a file beside its path, which it gets when nothing has gone wrong.
 
     Whoever looks meanwhile, and whoever was killed, finds the old file or all of the new one. A
     link stays a link, and a file that was there keeps its permissions.
@@ -56,7 +57,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
             if alone:
                 sweep(target.parent)
             file = _created(part)
-            keep_from_sweeping(file)
+            try_lock(file.fileno())  # nobody sweeps what somebody is at work on
         try:
             with file:
                 _keep_mode(file, target)
@@ -90,13 +91,13 @@ def writing(path: PathLike) -> Iterator[None]:
             system = as_os_error(error)
             if system is not None:
                 raise system from None
-            raise InputError(f"{path} cannot be written: {reason_of(error)}.") from None
+            raise InputError(f"{path} cannot be written: {reason_of(error)}") from None
 
 
 def _target(path: PathLike) -> Path:
     """Where a path leads, of which nothing but a plain file may be replaced."""
     if "\0" in os.fspath(path):
-        raise InputError(f"{os.fspath(path)!r} is no name of a file: it holds a null character.")
+        raise InputError(f"{os.fspath(path)!r} is no name of a file: it holds a null character")
     target = Path(os.path.realpath(path))
     try:
         mode = os.lstat(target).st_mode
@@ -106,7 +107,7 @@ def _target(path: PathLike) -> Path:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(mode):
         # A rename onto a device would take the device away.
-        raise InputError(f"{path} cannot be written: it is not a plain file, choose another name.")
+        raise InputError(f"{path} cannot be written: it is not a plain file, choose another name")
     return target
 
 

@@ -17,13 +17,12 @@ import re
 import secrets
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from bayesmf.errors import InputError
 from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
+from bayesmf.storage.lock import one_writer, open_for_lock, release, try_lock
 from bayesmf.storage.paths import sync_folder, temporary_name
 
 log = logging.getLogger("bayesmf")
@@ -31,8 +30,6 @@ log = logging.getLogger("bayesmf")
 # Files of a folder that is being written, and the hidden names of such folders.
 FILES = re.compile(r"[a-z0-9_]+\.npy|manifest\.json|manifest\.sha256")
 HIDDEN = re.compile(r"\.bayesmf-\d+-[0-9a-f]{12}")
-# Seconds for which another process is waited for: it does nothing here but make or rename a folder.
-PATIENCE = 10.0
 # Names of what had to step aside, before a random one and its own.
 ASIDE = ".bayesmf-old-"
 
@@ -42,7 +39,7 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Make a hidden folder beside a place, and remove what is left of it in the end."""
+    """Make a hidden folder beside its path, and remove what is left of it in the end."""
     temporary = temporary_name(target)
     with contextlib.ExitStack() as held:
         with one_writer(target.parent) as alone:
@@ -51,10 +48,10 @@ def new_folder(target: Path) -> Iterator[Path]:
             os.mkdir(temporary)
             # From here on, so that nothing can come between making and removing.
             held.callback(_clear, temporary)
-            handle = _handle(temporary)
+            handle = open_for_lock(temporary)
             if handle is not None:
-                held.callback(_let_go, handle)
-                _lock(handle)
+                held.callback(release, handle)
+                try_lock(handle)
         yield temporary
 
 
@@ -66,15 +63,15 @@ def _clear(temporary: Path) -> None:
         remove_known(temporary, FILES)
 
 
-def put_in_place(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
+def give_name(temporary: Path, target: Path, allowed: Callable[[], None]) -> None:
     """Give a folder its name; what was there is removed.
 
     Parameters
     ----------
     temporary, target : pathlib.Path
-        The folder and its place, in the same folder.
+        The folder and its name to be, in the same folder.
     allowed : callable
-        Raises if what is at the place may not be replaced: asked when nobody else writes there.
+        Raises if what has that name may not be replaced: asked when nobody else writes there.
     """
     with one_writer(target.parent):
         allowed()
@@ -141,37 +138,17 @@ def _put_back(aside: Path, target: Path) -> None:
     except OSError:
         raise InputError(
             f"The new folder could not be put at {target} and the old one not be put back: "
-            f"rename {aside} to {target} by hand."
+            f"rename {aside} to {target} by hand"
         ) from None
 
 
 def old_one(target: Path) -> Path | None:
-    """The folder that stood at a place before a process was killed while it stepped aside."""
+    """The folder that had a name before a process was killed while it stepped aside."""
     with contextlib.suppress(OSError):
         for path in target.parent.glob(f"{ASIDE}*-*"):
             if path.name.split("-", 3)[3:] == [target.name] and is_real_folder(path):
                 return path
     return None
-
-
-@contextlib.contextmanager
-def one_writer(folder: Path) -> Iterator[bool]:
-    """Keep other writers out of a folder for a moment, and tell whether that was possible.
-
-    Where folders have no locks, or somebody keeps one for long (anybody may), things are done all
-    the same: they are whole without it, and only what others have left cannot be told.
-    """
-    handle = _handle(folder)
-    if handle is None:
-        yield False
-        return
-    try:
-        end = time.monotonic() + PATIENCE
-        while (alone := _lock(handle)) is False and time.monotonic() < end:
-            time.sleep(0.002)
-        yield bool(alone)
-    finally:
-        _let_go(handle)
 
 
 def sweep(folder: Path) -> None:
@@ -186,12 +163,12 @@ def sweep(folder: Path) -> None:
 def _removed_if_left(path: Path) -> bool:
     """Remove what nobody has locked; a folder that holds something else may be anybody's."""
     with contextlib.suppress(OSError):
-        handle = _handle(path, folder=is_real_folder(path))
+        handle = open_for_lock(path, folder=is_real_folder(path))
         if handle is None:
             return False
         try:
             # Its writer may have let go of it just now, because it has its own name.
-            if not _lock(handle) or not os.path.samestat(os.lstat(path), os.fstat(handle)):
+            if not try_lock(handle) or not os.path.samestat(os.lstat(path), os.fstat(handle)):
                 return False
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 os.unlink(path)
@@ -201,44 +178,3 @@ def _removed_if_left(path: Path) -> bool:
         finally:
             os.close(handle)
     return False
-
-
-def keep_from_sweeping(file: BinaryIO) -> None:
-    """Say that somebody is at work on a file with a hidden name, until it is closed."""
-    with contextlib.suppress(ImportError):  # Windows, where nothing is swept
-        _lock(file.fileno())
-
-
-def _handle(path: Path, folder: bool = True) -> int | None:
-    """A folder (or a file), open, where there are locks and it may be opened."""
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:  # Windows
-        return None
-    try:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.open(path, flags | (os.O_DIRECTORY if folder else 0))
-    except PermissionError:  # one may be allowed to write where one may not look
-        return None
-
-
-def _let_go(handle: int) -> None:
-    """Unlock and close: a process that was forked meanwhile has the same lock."""
-    import fcntl
-
-    with contextlib.suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
-
-
-def _lock(handle: int) -> bool | None:
-    """Lock an open folder until it is closed: False if another process has, None if none can."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some shared file systems have no locks for folders
-        return None
-    return True

@@ -8,7 +8,6 @@ device).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -18,28 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
+from bayesmf.storage.regular import open_handle
 
 # Windows has neither: there names are all that can be gone by.
 _BY_HANDLE = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
-_READ = (
-    os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
-
-
 _FOLDER = (
     os.O_RDONLY
     | getattr(os, "O_DIRECTORY", 0)
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
 )
-
-
-class NotRegular(InputError):
-    """There is something in a folder that is no regular file."""
 
 
 class Folder:
@@ -79,19 +66,7 @@ class Folder:
 
     def open(self, name: str) -> FileIO:
         """Open a regular file for reading; NotRegular for anything else."""
-        place = str(self.path / name) if self._handle is None else name
-        try:
-            handle = os.open(place, _READ, dir_fd=self._handle)
-        except OSError as error:
-            # A link, a socket, a device without a driver.
-            if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
-                raise self._not_regular(name) from None
-            error.filename = name
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise self._not_regular(name)
-        return FileIO(handle)
+        return FileIO(open_handle(self.path / name, folder=self._handle))
 
     def read(self, name: str, most: int) -> bytes:
         """All bytes of a small file; InputError if there are more than `most`."""
@@ -100,13 +75,8 @@ class Folder:
             while piece := stream.read(most + 1 - len(found)):
                 found += piece
         if len(found) > most:
-            raise InputError(f"{self.path / name} is larger than such a file can be: check it.")
+            raise InputError(f"{self.path / name} is larger than such a file can be: check it")
         return found
-
-    def _not_regular(self, name: str) -> NotRegular:
-        return NotRegular(
-            f"{self.path / name} is not a regular file, and nothing else is read: check the folder."
-        )
 
 
 def is_real_folder(path: Path) -> bool:
@@ -133,8 +103,8 @@ def foreign_name(
     before : str
         Names of the folders that this one is in.
     """
-    with _opened(path, handle) as place:
-        for name, entry in _entries(place):
+    with _opened(path, handle) as folder:
+        for name, entry in _entries(folder):
             try:
                 mode = entry.stat(follow_symlinks=False).st_mode
             except FileNotFoundError:  # somebody who may has just removed it
@@ -142,7 +112,7 @@ def foreign_name(
             if stat.S_ISDIR(mode):
                 if not known.fullmatch(f"{before}{name}/"):
                     return f"{before}{name}/"
-                with contextlib.suppress(FileNotFoundError), _inside(place, name) as inside:
+                with contextlib.suppress(FileNotFoundError), _inside(folder, name) as inside:
                     odd = foreign_name(path / name, known, inside, f"{before}{name}/")
                     if odd is not None:
                         return odd
@@ -170,29 +140,29 @@ def remove_known(
     with contextlib.suppress(OSError):
         if handle is None and not is_real_folder(path):
             return
-        with _opened(path, handle) as place:
-            for name, entry in sorted(_entries(place), key=lambda one: one[0] == last):
+        with _opened(path, handle) as folder:
+            for name, entry in sorted(_entries(folder), key=lambda one: one[0] == last):
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        _remove_inside(path, place, name, known, before)
+                        _remove_inside(path, folder, name, known, before)
                     elif known.fullmatch(before + name):
-                        _unlink(place, name)
+                        _unlink(folder, name)
         os.rmdir(path)  # of what is not empty, or no folder by now, nothing is removed
 
 
 def _remove_inside(
-    path: Path, place: int | Path, name: str, known: re.Pattern[str], before: str
+    path: Path, folder: int | Path, name: str, known: re.Pattern[str], before: str
 ) -> None:
     if known.fullmatch(f"{before}{name}/"):
-        with _inside(place, name) as inside:
+        with _inside(folder, name) as inside:
             remove_known(path / name, known, handle=inside, before=f"{before}{name}/")
 
 
-def _unlink(place: int | Path, name: str) -> None:
-    if isinstance(place, int):
-        os.unlink(name, dir_fd=place)
+def _unlink(folder: int | Path, name: str) -> None:
+    if isinstance(folder, int):
+        os.unlink(name, dir_fd=folder)
     else:
-        os.unlink(place / name)
+        os.unlink(folder / name)
 
 
 @contextlib.contextmanager
@@ -209,17 +179,17 @@ def _opened(path: Path, handle: int | None) -> Iterator[int | Path]:
 
 
 @contextlib.contextmanager
-def _inside(place: int | Path, name: str) -> Iterator[int | None]:
-    if not isinstance(place, int):
+def _inside(folder: int | Path, name: str) -> Iterator[int | None]:
+    if not isinstance(folder, int):
         yield None
         return
-    inside = os.open(name, _FOLDER, dir_fd=place)
+    inside = os.open(name, _FOLDER, dir_fd=folder)
     try:
         yield inside
     finally:
         os.close(inside)
 
 
-def _entries(place: int | Path) -> list[tuple[str, os.DirEntry[str]]]:
-    with os.scandir(place) as entries:
+def _entries(folder: int | Path) -> list[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(folder) as entries:
         return sorted(((entry.name, entry) for entry in entries), key=lambda one: one[0])

@@ -7,20 +7,19 @@ nothing but what the job writes: a folder may have any name, and anything may be
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import one_writer
+from bayesmf.storage import lock
 from bayesmf.storage.folders import Folder, foreign_name, is_real_folder, remove_known
 from bayesmf.storage.paths import sync_folder
+from bayesmf.storage.regular import open_handle
 
 log = logging.getLogger("bayesmf")
 
@@ -80,7 +79,7 @@ class Journal:
         kept = "|".join(map(re.escape, names))
         return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
 
-    def of(self, step: str) -> list[dict[str, Any]]:
+    def finished(self, step: str) -> list[dict[str, Any]]:
         """Give the notes of a step, in the order in which they were made."""
         return [note for note in self.notes if note["step"] == step]
 
@@ -131,30 +130,27 @@ def only_one(
         such a job writes; InputError says what else there is, and nothing is touched.
     """
     if known is not None and kind is not None:
-        with one_writer(folder.parent):
+        with lock.one_writer(folder.parent):
             _check_own(folder, kind, _with_own(known))
             folder.mkdir(exist_ok=True)
     else:
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if not lock.EXIST:
+        log.warning("this system has no locks: let no other process write to %s meanwhile", folder)
         yield
         return
     while True:
         with _open_own(folder / _LOCK, os.O_RDWR | os.O_CREAT) as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not lock.try_lock(stream.fileno()):
                 raise InputError(
-                    f"Another process is at work in {folder}: wait for it to end, or end it."
-                ) from None
+                    f"Another process is at work in {folder}: wait for it to end, or end it"
+                )
             if not _is_at(stream, folder / _LOCK):
                 continue  # whoever had it has just removed it with all the rest
             try:
                 yield
             finally:
-                fcntl.flock(stream, fcntl.LOCK_UN)  # of a process forked meanwhile, too
+                lock.unlock(stream.fileno())
             return
 
 
@@ -173,7 +169,7 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
     if not is_real_folder(folder):
         raise InputError(
             f"{folder} is a link or a file, where a folder for unfinished work belongs: move it"
-            " away."
+            " away"
         )
     foreign, names = foreign_name(folder, known), set(os.listdir(folder))
     begun = names <= {_LOCK, _PART}  # killed before its first note
@@ -181,10 +177,10 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
         return
     what = "no notes of unfinished work" if foreign is None else repr(foreign)
     if foreign is None and _is_older(folder):
-        raise InputError(f"{folder} holds unfinished work of an older bayesmf: remove it.")
+        raise InputError(f"{folder} holds unfinished work of an older bayesmf: remove it")
     raise InputError(
         f"{folder} holds {what}, so it is not ours alone and nothing in it is touched: move it"
-        " away, or choose another place for the result."
+        " away, or choose another path for the result"
     )
 
 
@@ -210,22 +206,8 @@ def _with_own(known: re.Pattern[str]) -> re.Pattern[str]:
 
 def _open_own(path: Path, flags: int) -> Any:
     """Open a regular file of a job, never what a link or a pipe of that name leads to."""
-    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        handle = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise _not_regular(path) from None
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _not_regular(path)
-    return os.fdopen(handle, "ab" if flags & os.O_APPEND else "r+b" if flags & os.O_RDWR else "wb")
-
-
-def _not_regular(path: Path) -> InputError:
-    return InputError(f"{path} is not a regular file, as it was when we wrote it: move it away.")
+    mode = "ab" if flags & os.O_APPEND else "r+b" if flags & os.O_RDWR else "wb"
+    return os.fdopen(open_handle(path, flags), mode)
 
 
 def _line(note: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,17 @@ def digest_line(raw: bytes) -> bytes:
 
 def damaged(folder: Path, what: str, kind: Kind) -> InputError:
     """Say that a folder is not what was written."""
-    return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}.")
+    return InputError(f"The {kind.noun} folder {folder} is damaged: {what}; {kind.cure}")
+
+
+def peek(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a folder's manifest says, unverified; nothing where there is none that can be read."""
+    try:
+        with Folder(path) as folder:
+            found = json.loads(folder.read(MANIFEST, MOST_MANIFEST))
+    except (OSError, InputError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_manifest(folder: Folder, kind: Kind) -> tuple[dict[str, Any], str]:
@@ -49,7 +60,7 @@ def read_manifest(folder: Folder, kind: Kind) -> tuple[dict[str, Any], str]:
     if not {MANIFEST, DIGEST} & present:
         raise InputError(
             f"{path} is not a bayesmf {kind.noun} folder, it holds no {MANIFEST}: "
-            f"give the folder the {kind.noun} was saved to."
+            f"give the folder the {kind.noun} was saved to"
         )
     for name in (MANIFEST, DIGEST):
         if name not in present:
@@ -66,7 +77,7 @@ def read_manifest(folder: Folder, kind: Kind) -> tuple[dict[str, Any], str]:
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
         raise InputError(
-            f"{path} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind."
+            f"{path} is not a bayesmf {kind.noun} folder: {MANIFEST} is of another kind"
         )
     _check_version(path, manifest.get("format_version"), kind)
     return manifest, line.decode().strip()
@@ -82,12 +93,12 @@ def _check_version(folder: Path, version: object, kind: Kind) -> None:
     if version > kind.version:
         raise InputError(
             f"The {kind.noun} in {folder} was written by a newer format version {version}, "
-            f"this bayesmf reads up to {kind.version}: upgrade bayesmf."
+            f"this bayesmf reads up to {kind.version}: upgrade bayesmf"
         )
     if version < kind.version:
         raise InputError(
             f"{folder} is a {kind.noun} folder of the old format version {version}, this bayesmf "
-            f"reads {kind.version}: {kind.cure.rpartition(' or ')[2]} (pack --overwrite)."
+            f"reads {kind.version}: {kind.cure.rpartition(' or ')[2]} (pack --overwrite)"
         )
 
 
@@ -127,5 +138,5 @@ def check_names(folder: Folder, entries: dict[str, dict[str, Any]], kind: Kind) 
     if extra := sorted(present - expected):
         raise InputError(
             f"The {kind.noun} folder {folder.path} holds {extra[0]!r}, which is not part "
-            f"of the {kind.noun}: move that away."
+            f"of the {kind.noun}: move that away"
         )

@@ -1,4 +1,4 @@
-"""Places on the disk: what the system refuses, in a sentence; parents, names, syncing."""
+"""Paths on the disk: what the system refuses, in a sentence; parents, names, syncing."""
 
 import contextlib
 import errno
@@ -19,28 +19,28 @@ _DENIED = {errno.EACCES, errno.EPERM}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 
-def real_place(path: PathLike) -> Path:
-    """Return the real place, so that a symlink to a model stays a symlink when it is replaced."""
+def real_path(path: PathLike) -> Path:
+    """Return the path behind links: a link to a model stays one when the model is replaced."""
     folder = as_folder(path)
     with as_input_error(path):
-        place = Path(os.path.realpath(folder))
+        real = Path(os.path.realpath(folder))
     with contextlib.suppress(OSError):  # somebody may have removed it
-        if place == Path(os.getcwd()):
-            raise InputError(f"{path} is the folder this process is in: give a folder in it.")
-    return place
+        if real == Path(os.getcwd()):
+            raise InputError(f"{path} is the folder this process is in: give a folder in it")
+    return real
 
 
 def as_folder(path: PathLike) -> Path:
     """Give a path that can be one."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InputError(f"{path!r} is no path: give the name of a folder, as text or a Path.")
+        raise InputError(f"{path!r} is no path: give the name of a folder, as text or a Path")
     text = os.fspath(path)
     if "\0" in text:
-        raise InputError(f"{text!r} cannot be a folder: its name holds a null character.")
+        raise InputError(f"{text!r} cannot be a folder: its name holds a null character")
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        raise InputError(f"{text!r} cannot be a folder: its name is no text.") from None
+        raise InputError(f"{text!r} cannot be a folder: its name is no text") from None
     refuse_tilde(Path(text))
     return Path(text)
 
@@ -49,7 +49,7 @@ def refuse_tilde(path: Path) -> None:
     """Refuse what a shell would have read as the home folder, had it seen it."""
     if path.parts[:1] == ("~",) and not os.path.lexists("~"):
         raise InputError(
-            f"{path}: '~' is not read as your home folder; write {os.path.expanduser(path)}."
+            f"{path}: '~' is not read as your home folder; write {os.path.expanduser(path)}"
         )
 
 
@@ -57,19 +57,19 @@ def check_output(path: Path) -> None:
     """Refuse to write into a folder of ours: a file too many there, and it is refused."""
     refuse_tilde(path)
     if "\0" in str(path):
-        raise InputError(f"{str(path)!r} is no name of a file: it holds a null character.")
+        raise InputError(f"{str(path)!r} is no name of a file: it holds a null character")
     with as_input_error(path):
-        place = Path(os.path.realpath(path))
-        for folder in (place, *place.parents):
+        real = Path(os.path.realpath(path))
+        for folder in (real, *real.parents):
             if all((folder / name).is_file() for name in _OURS):
                 raise InputError(
                     f"{path} is in {folder}, a model or packed ratings, which nothing else belongs "
-                    "into: choose another place."
+                    "into: choose another path"
                 )
 
 
 def temporary_name(target: Path) -> Path:
-    """Give a name beside a place that nobody else has."""
+    """Give a name beside a path that nobody else has."""
     return target.parent / f".bayesmf-{os.getpid()}-{secrets.token_hex(6)}"
 
 
@@ -80,16 +80,16 @@ def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            reason = "the disk is full, free some space or choose another place"
+            reason = "the disk is full, free some space or choose another path"
         elif error.errno in _DENIED:
-            reason = "permission is denied, choose another place or change its permissions"
+            reason = "permission is denied, choose another path or change its permissions"
         elif error.errno == errno.EROFS:
-            reason = "the file system is read-only, choose another place"
+            reason = "the file system is read-only, choose another path"
         elif error.errno in _NO_FOLDER:
-            reason = "a part of that path is a file and not a folder, choose another place"
+            reason = "a part of that path is a file and not a folder, choose another path"
         else:
             reason = f"the system says {error.strerror or error!s}, check the path and the disk"
-        raise InputError(f"{path} cannot be {verb}: {reason}.") from None
+        raise InputError(f"{path} cannot be {verb}: {reason}") from None
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def check_room(folder: Path, need: int, path: PathLike) -> None:
     if need > free:
         raise InputError(
             f"{path} cannot be written: it takes at least {need / 1e6:,.1f} MB and there are "
-            f"{free / 1e6:,.1f} MB free, free some space or choose another place."
+            f"{free / 1e6:,.1f} MB free, free some space or choose another path"
         )
 
 

@@ -81,7 +81,7 @@ def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str
 
 
 def starts_misfit(starts: Piece, end: int) -> bool:
-    """Whether places of rows do not lead from 0 to the end; that they ascend is a rule."""
+    """Whether the starts of rows do not lead from 0 to the end; that they ascend is a rule."""
     return starts.ndim != 1 or len(starts) == 0 or starts[0] != 0 or starts[-1] != end
 
 

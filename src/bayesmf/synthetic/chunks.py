@@ -14,7 +14,7 @@ from bayesmf.synthetic.plan import Plan
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_STRIPES = 64  # a shuffled chunk comes from about so many places among the users
+_STRIPES = 64  # a shuffled chunk comes from about so many stretches of the users
 
 
 def make_parts(
@@ -34,7 +34,7 @@ def make_parts(
 
 
 class Maker:
-    """What all users' ratings need, made once: item tables and each user's place."""
+    """What all users' ratings need, made once: item tables and where each user's ratings begin."""
 
     def __init__(self, plan: Plan, held: int = 0) -> None:
         self.plan = plan
@@ -45,7 +45,7 @@ class Maker:
         self.held = np.diff(spare * held // max(1, spare[-1]), prepend=0)
         chance = plan.popularity()
         self.tables = (*alias_table(chance), (1.0 / chance).astype(np.float32))
-        self.item_rows = plan.item_rows(0, plan.n_items)
+        self.item_rows = plan.item_factors(0, plan.n_items)
 
     def pieces(self, max_ratings: int) -> Iterator[tuple[int, int]]:
         """Ranges of users with at most `max_ratings` ratings, or of one user."""
@@ -87,8 +87,8 @@ class Maker:
         return out, tested
 
     def _fill(self, first: int, last: int, out: Arrays, tested: np.ndarray) -> None:
-        plan, key = self.plan, make_key(self.plan.seed)
-        rows = (*plan.user_rows(first, last), *self.item_rows)
+        plan, key = self.plan, make_key(self.plan.random_state)
+        rows = (*plan.user_factors(first, last), *self.item_rows)
         bounds = self.offsets[first : last + 1] - self.offsets[first]
         scalars = np.float32(plan.mean), np.float32(plan.noise), bool(plan.stars)
         fill(out, first, bounds, rows, self.tables, scalars, key)
@@ -105,9 +105,9 @@ def _take(columns: Arrays, at: Any) -> Arrays:
 
 
 def _generator(plan: Plan, number: int) -> np.random.Generator:
-    return generator(make_key(plan.seed), number, STREAM_SYNTHETIC)
+    return generator(make_key(plan.random_state), number, STREAM_SYNTHETIC)
 
 
 def check_chunk(max_ratings: int) -> None:
     if max_ratings < 1:
-        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}.")
+        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}")

@@ -26,9 +26,9 @@ def check_paths(path: Path, test: Path | None) -> None:
     check_polars(f"writing {path}")
     for each in (path, *([] if test is None else [test])):
         if each.suffix.lower() not in _SUFFIXES:
-            raise InputError(f"{each}: ratings are written to .csv, .tsv or .parquet files.")
+            raise InputError(f"{each}: ratings are written to .csv, .tsv or .parquet files")
     if test is not None and path.resolve() == test.resolve():
-        raise InputError(f"{path} cannot hold both the ratings and the held-out ones.")
+        raise InputError(f"{path} cannot hold both the ratings and the held-out ones")
 
 
 def write_files(

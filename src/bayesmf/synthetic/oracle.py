@@ -175,9 +175,9 @@ def _predict(
     test, ordered = others[order], rows[order]
     out, scalars = np.empty(len(rows)), (float(truth.noise), bool(truth.stars))
     for first, starts, index, value in blocks:
-        places = np.searchsorted(ordered, np.arange(first, first + len(starts)))
-        if predict_rows(out, starts, (index, value), side, places, test, *scalars):
-            raise InputError(f"Noise of {truth.noise:g} is too little beside whole stars.")
+        spans = np.searchsorted(ordered, np.arange(first, first + len(starts)))
+        if predict_rows(out, starts, (index, value), side, spans, test, *scalars):
+            raise InputError(f"Noise of {truth.noise:g} is too little beside whole stars")
         done(len(index))
     back = np.empty_like(out)
     back[order] = out
@@ -210,20 +210,20 @@ def _check(
     starts, other, value = lists
     users, items = len(truth.a), len(truth.b)
     if not truth.noise > 0:
-        raise InputError("Without noise everything can be known: there is no bound to tell.")
+        raise InputError("Without noise everything can be known: there is no bound to tell")
     if len(starts) != users + 1 or starts[0] != 0 or np.any(np.diff(starts) < 0):
-        raise InputError(f"starts must be {users + 1} ascending numbers from 0 on.")
+        raise InputError(f"starts must be {users + 1} ascending numbers from 0 on")
     if not len(other) == len(value) == starts[-1]:
-        raise InputError(f"other and value must have {starts[-1]} entries, as starts says.")
+        raise InputError(f"other and value must have {starts[-1]} entries, as starts says")
     if not len(test[0]) == len(test[1]) == len(test[2]) > 0:
-        raise InputError("The test ratings must be columns of one length, not empty.")
+        raise InputError("The test ratings must be columns of one length, not empty")
     for name, rows, n in (("other", other, items), ("users", test[0], users),
                           ("items", test[1], items)):  # fmt: skip
         if len(rows) and not 0 <= rows.min() <= rows.max() < n:
-            raise InputError(f"{name} must be rows of the truth, from 0 to {n - 1}.")
+            raise InputError(f"{name} must be rows of the truth, from 0 to {n - 1}")
     if levels is None and value.dtype.kind != "f":
-        raise InputError("value must be float32, or codes with their levels.")
+        raise InputError("value must be float32, or codes with their levels")
     if levels is not None and (
         value.dtype.kind != "u" or (len(value) and value.max() >= len(levels))
     ):
-        raise InputError(f"value must be codes below {len(levels)}, the number of levels.")
+        raise InputError(f"value must be codes below {len(levels)}, the number of levels")

@@ -1,6 +1,6 @@
 """What is planted in synthetic ratings: who rates how much, which items, factors and biases.
 
-Every number is a function of the seed and of the place where it is used (see `kernels.keys`),
+Every number is a function of the seed and of what it is used for (see `kernels.keys`),
 so a user's ratings are the same bits whether they are made alone, in a chunk or with all others.
 """
 
@@ -51,31 +51,31 @@ class Plan:
     factor_strength: float = 0.4
     mean: float = 3.6
     stars: bool = False
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_users", "n_items", "n_ratings", "n_factors", "seed"):
-            value, least = getattr(self, name), 0 if name == "seed" else 1
+        for name in ("n_users", "n_items", "n_ratings", "n_factors", "random_state"):
+            value, least = getattr(self, name), 0 if name == "random_state" else 1
             if not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} must be a whole number from {least} on, not {value!r}.")
+                raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
         for name in ("noise", "bias_user", "bias_item", "factor_strength"):
             value = getattr(self, name)
             if not (_is_finite(value) and value >= 0):
-                raise InputError(f"{name} must be a finite number from 0 on, not {value!r}.")
+                raise InputError(f"{name} must be a finite number from 0 on, not {value!r}")
         if not _is_finite(self.mean):
-            raise InputError(f"mean must be a finite number, not {self.mean!r}.")
+            raise InputError(f"mean must be a finite number, not {self.mean!r}")
         yes_or_no("stars", self.stars)
         if max(self.n_users, self.n_items) >= _INT32_MAX:
-            raise InputError(f"n_users and n_items must be below {_INT32_MAX}.")
+            raise InputError(f"n_users and n_items must be below {_INT32_MAX}")
         if self.n_ratings < self.n_users:
             raise InputError(
-                f"{self.n_ratings} ratings are too few for {self.n_users} users of at least one."
+                f"{self.n_ratings} ratings are too few for {self.n_users} users of at least one"
             )
         room = self.n_users * self._most_per_user
         if self.n_ratings > room:
             raise InputError(
                 f"{self.n_ratings} ratings are too many for {self.n_users} users and "
-                f"{self.n_items} items: at most {room}, {_MOST_ITEMS:.0%} of the cells, fit."
+                f"{self.n_items} items: at most {room}, {_MOST_ITEMS:.0%} of the cells, fit"
             )
 
     @classmethod
@@ -92,9 +92,9 @@ class Plan:
             Any field of `Synthetic`.
         """
         if shape not in SHAPES:
-            raise InputError(f"Unknown shape {shape!r}: the known ones are {', '.join(SHAPES)}.")
+            raise InputError(f"Unknown shape {shape!r}: the known ones are {', '.join(SHAPES)}")
         if not 0 < scale <= 1:
-            raise InputError(f"scale must be above 0 and at most 1, not {scale!r}.")
+            raise InputError(f"scale must be above 0 and at most 1, not {scale!r}")
         users, items, ratings = SHAPES[shape]
         # Users shrink as the ratings do, so a user keeps the number of ratings, which is what
         # makes the data hard or easy; items shrink by the root only, as a sample of users still
@@ -115,18 +115,18 @@ class Plan:
 
     def truth(self) -> Truth:
         """The planted factors and biases, float32; row k belongs to id k + 1."""
-        U, a = self.user_rows(0, self.n_users)
-        V, b = self.item_rows(0, self.n_items)
+        U, a = self.user_factors(0, self.n_users)
+        V, b = self.item_factors(0, self.n_items)
         return Truth(
             U, V, a, b, self.noise_floor, float(self.mean), float(self.noise), self._factor,
-            float(self.bias_user), float(self.bias_item), bool(self.stars), int(self.seed),
+            float(self.bias_user), float(self.bias_item), bool(self.stars), int(self.random_state),
         )  # fmt: skip
 
-    def user_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def user_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Factors and biases of the users start..stop - 1, without making the others."""
         return self._rows(start, stop, USERS, self.bias_user)
 
-    def item_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def item_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Factors and biases of the items start..stop - 1, without making the others."""
         return self._rows(start, stop, ITEMS, self.bias_item)
 
@@ -176,11 +176,19 @@ class Plan:
     def _rows(self, start: int, stop: int, use: int, bias: float) -> tuple[np.ndarray, np.ndarray]:
         X = np.empty((stop - start, self.n_factors), dtype=np.float32)
         x = np.empty(stop - start, dtype=np.float32)
-        plant(X, x, start, np.float32(self._factor), np.float32(bias), use, *make_key(self.seed))
+        plant(
+            X,
+            x,
+            start,
+            np.float32(self._factor),
+            np.float32(bias),
+            use,
+            *make_key(self.random_state),
+        )
         return X, x
 
     def _normals(self, n: int, use: int) -> np.ndarray:
         quads = -(-n // 4)
         out = np.empty(4 * quads, dtype=np.float32)
-        fill_normals(out, quads, 0, 0, use, *make_key(self.seed))
+        fill_normals(out, quads, 0, 0, use, *make_key(self.random_state))
         return out[:n]

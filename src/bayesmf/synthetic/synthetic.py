@@ -1,6 +1,6 @@
 """Synthetic ratings with a planted truth, at the shape of the known data sets or of your own.
 
-Every number is a function of the seed and of the place where it is used (see `kernels.keys`),
+Every number is a function of the seed and of what it is used for (see `kernels.keys`),
 so a user's ratings are the same bits whether they are made alone, in a chunk or with all others.
 """
 
@@ -95,12 +95,12 @@ class Synthetic(Plan):
         whole = isinstance(holdout, int | np.integer) and not isinstance(holdout, bool)
         if not (whole or (isinstance(holdout, float | np.floating) and 0 < holdout < 1)):
             raise InputError(
-                f"holdout must be a share between 0 and 1 or a number of ratings, not {holdout!r}."
+                f"holdout must be a share between 0 and 1 or a number of ratings, not {holdout!r}"
             )
         count = int(holdout) if whole else max(1, round(float(holdout) * self.n_ratings))
         if not 1 <= count <= most:
             raise InputError(
-                f"{count} ratings cannot be held out: from 1 to {most}, as every user keeps one."
+                f"{count} ratings cannot be held out: from 1 to {most}, as every user keeps one"
             )
         return count
 

@@ -45,12 +45,12 @@ class Truth(NamedTuple):
         """Write an .npz file, which appears under its name only when it is complete."""
         path = Path(path)
         if path.suffix.lower() != ".npz":
-            raise InputError(f"{path}: the planted truth is written to an .npz file.")
+            raise InputError(f"{path}: the planted truth is written to an .npz file")
         told: dict[str, Any] = {
             name: np.asarray(getattr(self, name), order="C") for name in _kept()
         }
         if any(value.dtype.hasobject for value in told.values()):
-            raise InputError(f"{path}: a truth is made of numbers, of at most 64 bits each.")
+            raise InputError(f"{path}: a truth is made of numbers, of at most 64 bits each")
         with replacing(path) as file:
             np.savez(file, **told)
 
@@ -63,9 +63,9 @@ class Truth(NamedTuple):
         except InputError:
             raise
         except _NOT_OURS:
-            raise InputError(f"{path} is not a file of planted truth.") from None
+            raise InputError(f"{path} is not a file of planted truth") from None
         if not _fits(found):
-            raise InputError(f"{path} holds a planted truth that does not fit together.")
+            raise InputError(f"{path} holds a planted truth that does not fit together")
         known: dict[str, Any] = {
             name: value if name in ARRAYS else value.item() for name, value in found.items()
         }

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from bayesmf.wording import cut
+
 # More than that nobody reads, and a reason may quote all of a file.
 _LONGEST = 300
 _NUMBERED = re.compile(r"os error (\d+)")
@@ -31,11 +33,6 @@ def reason_of(error: BaseException) -> str:
     # Of the system's errors without the name, which the sentence has already.
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return cut(said.strip().partition("\n")[0].rstrip(".: "), _LONGEST) or "no reason given"
-
-
-def cut(text: str, longest: int) -> str:
-    """A text, or its beginning where it is long."""
-    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def as_os_error(error: BaseException) -> OSError | None:

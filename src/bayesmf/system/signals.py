@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a wish to end, which a run follows at its next good place.
+"""SIGINT and SIGTERM: a wish to end, which a run follows as soon as it safely can.
 
 No exception may be raised while a function is compiled: it would come up inside a callback from
 the compiler, where Python can only ignore it, or be wrapped in another, or leave the compiler in a
@@ -26,7 +26,7 @@ AGAIN_AFTER = 0.05
 Meaning = Callable[[int], BaseException | None]
 # How the program ends, once there is one.
 _LEAVE: list[Callable[[BaseException], NoReturn]] = []
-# The signal that came last: a library may raise an exception of its own in the place of ours.
+# The signal that came last: a library may raise an exception of its own instead of ours.
 LAST: list[int] = []
 
 

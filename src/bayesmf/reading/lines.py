@@ -43,7 +43,7 @@ def _head(path: Path) -> bytes | None:
     if not end:
         raise InputError(
             f"{path} is no table of ratings: its first line is longer than"
-            f" {_HEAD_BYTES >> 20} million characters."
+            f" {_HEAD_BYTES >> 20} million characters"
         )
     return head[:end]
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import as_ids, canonical_ints
-from bayesmf.ids.series import Place, first_true, refuse_odd, row_place
-from bayesmf.reading.unthreaded import checked_columns
-from bayesmf.system.foreign import cut, polars_errors, reason_of
+from bayesmf.ids.series import Where, first_true, memory_row, refuse_odd
+from bayesmf.reading.after_fork import checked_columns
+from bayesmf.system.foreign import polars_errors, reason_of
 from bayesmf.system.forks import polars_is_lost
+from bayesmf.wording import cut
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +37,7 @@ class Table(NamedTuple):
 
 
 def make_table(
-    found: Mapping[str, pl.Series], *, text: bool = False, place: Place = row_place
+    found: Mapping[str, pl.Series], *, text: bool = False, where: Where = memory_row
 ) -> Table:
     """Check and convert the columns of a table.
 
@@ -47,38 +48,38 @@ def make_table(
     text
         Whether the columns come from a text file: then ids that are all integers in
         their usual form become integers, and an empty id is a missing one.
-    place
+    where
         Says where a row is in error messages.
     """
     import polars as pl
 
     if polars_is_lost():
-        made = {role: pl.Series(c) for role, c in checked_columns(found, place).items()}
+        made = {role: pl.Series(c) for role, c in checked_columns(found, where).items()}
         return Table(made["user"], made["item"], made.get("rating"), made.get("timestamp"))
     for role, column in found.items():
-        refuse_odd(column, f"{role} id" if role in ("user", "item") else role, place)
+        refuse_odd(column, f"{role} id" if role in ("user", "item") else role, where)
     id_column = text_ids if text else _plain_ids
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:
         return Table(
-            id_column(found["user"], "user", place),
-            id_column(found["item"], "item", place),
-            None if rating is None else ratings_column(rating, place),
-            None if timestamp is None else timestamps_column(timestamp, place),
+            id_column(found["user"], "user", where),
+            id_column(found["item"], "item", where),
+            None if rating is None else ratings_column(rating, where),
+            None if timestamp is None else timestamps_column(timestamp, where),
         )
     except polars_errors() as error:
-        raise InputError(f"The columns cannot be read as ratings: {reason_of(error)}.") from None
+        raise InputError(f"The columns cannot be read as ratings: {reason_of(error)}") from None
 
 
-def _plain_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
+def _plain_ids(column: pl.Series, what: str, where: Where) -> pl.Series:
     import polars as pl
 
     if column.dtype.is_float():
-        _refuse_far_ids(column, what, place)
-    return pl.Series(as_ids(column, what=f"{what} id", place=place))
+        _refuse_far_ids(column, what, where)
+    return pl.Series(as_ids(column, what=f"{what} id", where=where))
 
 
-def _refuse_far_ids(column: pl.Series, what: str, place: Place) -> None:
+def _refuse_far_ids(column: pl.Series, what: str, where: Where) -> None:
     """Refuse integers that a float cannot tell from the next ones: two ids would be one."""
     import polars as pl
 
@@ -90,12 +91,12 @@ def _refuse_far_ids(column: pl.Series, what: str, place: Place) -> None:
     if far.any():
         row = first_true(far)
         raise InputError(
-            f"{place(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot tell"
-            f" integers above {whole:.0f} apart: pass ids as integers or as text."
+            f"{where(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot tell"
+            f" integers above {whole:.0f} apart: pass ids as integers or as text"
         )
 
 
-def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
+def text_ids(column: pl.Series, what: str, where: Where) -> pl.Series:
     """Read a column of ids from text; integers only if every one is in its usual form."""
     if column.dtype.is_integer():
         return column
@@ -105,24 +106,24 @@ def text_ids(column: pl.Series, what: str, place: Place) -> pl.Series:
     stripped = column.str.strip_chars()
     missing = stripped.is_null() | (stripped == "")
     if missing.any():
-        raise InputError(f"{place(first_true(missing))}: the {what} id is missing.")
+        raise InputError(f"{where(first_true(missing))}: the {what} id is missing")
     numbers = canonical_ints(stripped)
     if not numbers.null_count():
         return numbers
-    _refuse_missing_words(stripped, numbers, what, place)
+    _refuse_missing_words(stripped, numbers, what, where)
     return stripped
 
 
-def _refuse_missing_words(texts: pl.Series, numbers: pl.Series, what: str, place: Place) -> None:
+def _refuse_missing_words(texts: pl.Series, numbers: pl.Series, what: str, where: Where) -> None:
     """Refuse "nan" and its like where all other ids are integers."""
     odd = numbers.is_null()
     words = texts.filter(odd).str.to_lowercase()
     if len(words) < len(texts) and words.is_in(MISSING).all():
         row = first_true(odd)
-        raise InputError(f"{place(row)}: the {what} id is missing ({_shown(texts[row])}).")
+        raise InputError(f"{where(row)}: the {what} id is missing ({cut(repr(texts[row]), 80)})")
 
 
-def ratings_column(column: pl.Series, place: Place) -> pl.Series:
+def ratings_column(column: pl.Series, where: Where) -> pl.Series:
     """Read a column of ratings: finite numbers."""
     import polars as pl
 
@@ -131,7 +132,7 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
     if column.dtype.is_temporal() and len(column):
         row = first_true(column.is_not_null())
         raise InputError(
-            f"{place(row)}: the rating {str(column[row])!r} is a time, not a number; is the rating"
+            f"{where(row)}: the rating {str(column[row])!r} is a time, not a number; is the rating"
             " in another column?"
         )
     numbers = _floats(column)
@@ -140,15 +141,15 @@ def ratings_column(column: pl.Series, place: Place) -> pl.Series:
     if bad.any():
         row = first_true(bad)
         if column[row] is None or column[row] == "":
-            raise InputError(f"{place(row)}: the rating is missing.")
+            raise InputError(f"{where(row)}: the rating is missing")
         if numbers[row] is not None and math.isfinite(numbers[row]):
             raise InputError(
-                f"{place(row)}: rating {_shown(column[row])} is too large to be kept in single"
-                " precision; divide all ratings by a number."
+                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large to be kept in"
+                " single precision; divide all ratings by a number"
             )
         raise InputError(
-            f"{place(row)}: rating {_shown(column[row])} is not a number that can be used;"
-            f" ratings are finite numbers{_written(column[row])}."
+            f"{where(row)}: rating {cut(repr(column[row]), 80)} is not a number that can be used;"
+            f" ratings are finite numbers{_written(column[row])}"
         )
     _refuse_lost_digits(numbers)
     return numbers
@@ -159,17 +160,13 @@ def _refuse_lost_digits(numbers: pl.Series) -> None:
     refuse_lost_digits(low, high)
 
 
-def _shown(value: object) -> str:
-    return cut(repr(value), 80)
-
-
 def _written(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+,\d{1,2}\s*", value):
         return f", written with a point: {value.strip().replace(',', '.')}"
     return ""
 
 
-def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
+def timestamps_column(column: pl.Series, where: Where) -> pl.Series:
     """Read a column of timestamps: integers as they are, dates as epoch seconds."""
     import polars as pl
 
@@ -178,8 +175,8 @@ def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
     if column.dtype in (pl.Duration, pl.Time, pl.Boolean) and len(column):
         row = first_true(column.is_not_null())
         raise InputError(
-            f"{place(row)}: the timestamp {str(column[row])!r} says no moment; pass dates or"
-            " numbers of seconds, or leave timestamps out with columns={'timestamp': None}."
+            f"{where(row)}: the timestamp {str(column[row])!r} says no moment; pass dates or"
+            " numbers of seconds, or leave timestamps out with columns={'timestamp': None}"
         )
     if column.dtype.is_temporal():
         seconds = column.cast(pl.Datetime("us"), strict=False).dt.epoch("s")
@@ -191,13 +188,13 @@ def timestamps_column(column: pl.Series, place: Place) -> pl.Series:
         row = first_true(seconds.is_null())
         if column[row] is None or column[row] == "":
             raise InputError(
-                f"{place(row)}: the timestamp is missing; leave timestamps out with"
-                " columns={'timestamp': None} (on the command line --columns timestamp=)."
+                f"{where(row)}: the timestamp is missing; leave timestamps out with"
+                " columns={'timestamp': None} (on the command line --columns timestamp=)"
             )
         raise InputError(
-            f"{place(row)}: timestamp {_shown(column[row])} is neither a number nor an ISO date"
-            " (2024-12-31 or 2024-12-31T23:59:59); leave timestamps out with"
-            " columns={'timestamp': None} (on the command line --columns timestamp=)."
+            f"{where(row)}: timestamp {cut(repr(column[row]), 80)} is neither a number nor an ISO"
+            " date (2024-12-31 or 2024-12-31T23:59:59); leave timestamps out with"
+            " columns={'timestamp': None} (on the command line --columns timestamp=)"
         )
     return seconds
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.storage import arrays as storage
-from bayesmf.storage import exchange
-from bayesmf.storage.arrays import FORMAT_VERSION, check_writable, read_folder, write_folder
+from bayesmf.storage import exchange, writer
+from bayesmf.storage.manifest import FORMAT_VERSION
+from bayesmf.storage.reader import read_folder
+from bayesmf.storage.writer import check_writable, write_folder
 
 META = {"library_version": "0.1.0", "rank": 8, "range": [0.5, 5.0], "name": "Ä", "none": None}
 
@@ -85,7 +86,7 @@ def test_array_files_are_plain_npy(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 1000, 1 << 22])
 def test_every_memory_layout_is_written(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(storage, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(writer, "_CHUNK_BYTES", chunk)
     base = np.arange(2 * 30 * 41, dtype=np.float32).reshape(30, 82)
     arrays = {
         "fortran": np.asfortranarray(base),
@@ -102,8 +103,8 @@ def test_every_memory_layout_is_written(tmp_path, monkeypatch, chunk):
 def test_memory_maps_are_written_piece_by_piece(tmp_path, monkeypatch):
     source = np.memmap(tmp_path / "raw", dtype=np.float32, mode="w+", shape=(1000, 300))
     source[:] = np.random.default_rng(1).normal(size=source.shape)
-    monkeypatch.setattr(storage, "_CHUNK_BYTES", 4096)
-    pieces = [len(piece) for piece in storage._npy_chunks(source)]
+    monkeypatch.setattr(writer, "_CHUNK_BYTES", 4096)
+    pieces = [len(piece) for piece in writer._npy_chunks(source)]
     assert max(pieces) <= 4096
     write_folder(tmp_path / "model", {"big": source}, {})
     np.testing.assert_array_equal(read_folder(tmp_path / "model")[0]["big"], source)
@@ -248,7 +249,7 @@ def test_foreign_places_are_refused_and_untouched(tmp_path):
     (full / "manifest.json").write_text('{"format": "mine", "arrays": {}}')
     for act in (check_writable, lambda path: write_folder(path, small_arrays(), META)):
         for path in (file, full):
-            with pytest.raises(InputError, match="choose another place"):
+            with pytest.raises(InputError, match="choose another path"):
                 act(path)
     assert file.read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["file", "full"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bayesmf.errors import InputError
-from bayesmf.reading.cells import MISSING
 from bayesmf.reading.columns import how_to_say
+from bayesmf.reading.table import MISSING
 
 # Times since 1970 are between these, in seconds or nanoseconds, and no scale of ratings is.
 _TIME, _LATEST = 1e8, 1e19
@@ -68,7 +68,7 @@ def check_order(
     if sign:
         raise InputError(
             f"{where} has no column names, and {sign}; say which is which by positions from 0 with"
-            f" {how_to_say(need)}."
+            f" {how_to_say(need)}"
         )
 
 

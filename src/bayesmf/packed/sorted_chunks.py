@@ -1,7 +1,7 @@
-"""Ratings that wait on the disk: runs, each in the order of its rows, and arrays that grow.
+"""Sorted chunks, in which ratings wait on the disk: each in the order of its rows.
 
-A run is a chunk of ratings grouped by row.  The ratings of some rows lie in one stretch of each
-run, so that all ratings of those rows are read without looking at the others.
+A sorted chunk is a chunk of ratings grouped by row.  The ratings of some rows lie in one stretch of
+each, so that all ratings of those rows are read without looking at the others.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _OF_RATINGS = ("starts", "other", "value", "time")
 _TYPES = {"starts": np.int64, "other": np.int32, "value": np.float32}
-# Ids of several runs are merged together, once they are many.
+# Ids of several chunks are merged together, once they are many.
 _MERGE_IDS = 1 << 22
 
 Ids = Union[NDArray[np.int64], "pl.Series"]
 Values = Callable[[int, int, int], NDArray[Any]]
-"""Values of run ``k`` from ``begin`` to ``end - 1``."""
+"""Values of chunk ``k`` from ``begin`` to ``end - 1``."""
 
 
-class UserRun(NamedTuple):
+class UserChunk(NamedTuple):
     """A chunk of the files, grouped by user."""
 
     lists: RowLists
@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
     time: NDArray[np.int64] | None
 
 
-def group_by_user(table: Table, timed: bool) -> UserRun:
+def group_by_user(table: Table, timed: bool) -> UserChunk:
     """Group a table by user, with ids numbered inside the table alone.
 
     Parameters
@@ -70,11 +70,11 @@ def group_by_user(table: Table, timed: bool) -> UserRun:
     if timed:
         assert table.timestamp is not None
         time = group_rows(user, item, table.timestamp.to_numpy(), len(users)).value
-    return UserRun(lists, time, users, items)
+    return UserChunk(lists, time, users, items)
 
 
-class Runs:
-    """The runs in a folder.
+class SortedChunks:
+    """The sorted chunks in a folder.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Runs:
     Attributes
     ----------
     turned : set of int
-        Runs that were brought into another order of their rows.
+        SortedChunks that were brought into another order of their rows.
     """
 
     def __init__(self, folder: Path, written: Written, timed: bool = False) -> None:
@@ -97,17 +97,17 @@ class Runs:
         folder.mkdir(exist_ok=True)
 
     def file(self, k: int, what: str) -> Path:
-        """Give the place of one array of run ``k``."""
+        """Give the path of one array of chunk ``k``."""
         turned = k in self.turned and what in _OF_RATINGS
         return self.folder / f"{k}.{what}{'.turned' if turned else ''}"
 
     def write(self, k: int, lists: RowLists, time: NDArray[np.int64] | None = None) -> None:
-        """Write a run; which rows these are is written with :meth:`name_rows`.
+        """Write a chunk; which rows these are is written with :meth:`name_rows`.
 
         Parameters
         ----------
         k
-            Number of the run.
+            Number of the chunk.
         lists
             Its ratings, for rows that all have some.
         time
@@ -119,12 +119,12 @@ class Runs:
             self._written.whole(self.file(k, "time"), time)
 
     def write_ids(self, k: int, users: Ids, items: Ids) -> None:
-        """Write which ids the numbers of a run stand for.
+        """Write which ids the numbers of a chunk stand for.
 
         Parameters
         ----------
         k
-            Number of the run.
+            Number of the chunk.
         users, items
             The ids, integers or strings.
         """
@@ -138,16 +138,16 @@ class Runs:
     def name_rows(
         self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None
     ) -> None:
-        """Write which rows a run has and what its other numbers stand for.
+        """Write which rows a chunk has and what its other numbers stand for.
 
         Parameters
         ----------
         k
-            Number of the run.
+            Number of the chunk.
         rows
-            The row numbers of its lists; where they do not ascend the run is put into their order.
+            The row numbers of its lists; where they do not ascend the chunk is put in their order.
         others
-            Numbers on the other side by the numbers that the run has; None for the same.
+            Numbers on the other side by the numbers that the chunk has; None for the same.
         """
         order = np.argsort(rows)
         if np.any(order[1:] < order[:-1]):
@@ -157,12 +157,12 @@ class Runs:
             self._written.whole(self.file(k, "others"), others)
 
     def _turn(self, k: int, order: NDArray[np.int64]) -> None:
-        """Write a run again, in another order of its rows; the old files stay for another try."""
+        """Write a chunk again, in another order of its rows; the old files stay for another try."""
         self.turned.discard(k)
         found = {name: np.fromfile(self.file(k, name), dtype) for name, dtype in _TYPES.items()}
-        place = np.empty(len(order), dtype=np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        row = np.repeat(place, np.diff(found["starts"]))
+        position = np.empty(len(order), dtype=np.int32)
+        position[order] = np.arange(len(order), dtype=np.int32)
+        row = np.repeat(position, np.diff(found["starts"]))
         lists = group_rows(row, found["other"], found["value"], len(order))
         time = None
         if self.timed:
@@ -172,26 +172,26 @@ class Runs:
         self.write(k, lists, time)
 
     def count_rows(self, k: int, counts: NDArray[np.int64]) -> None:
-        """Add the number of ratings of each row in a run."""
+        """Add the number of ratings of each row in a chunk."""
         rows = np.fromfile(self.file(k, "rows"), dtype=np.int32)
         starts = np.fromfile(self.file(k, "starts"), dtype=np.int64)
         counts[rows] += starts[1:] - starts[:-1]
 
     def gather(self, count: int, first: int, stop: int, values: Values) -> Stretch:
-        """Read the ratings of rows ``first`` to ``stop - 1`` from the first ``count`` runs.
+        """Read the ratings of rows ``first`` to ``stop - 1`` from the first ``count`` chunks.
 
         Parameters
         ----------
         count
-            How many runs there are.
+            How many chunks there are.
         first, stop
             The rows.
         values
-            Gives some of the values of a run.
+            Gives some of the values of a chunk.
         """
         spans = [self._span(k, first, stop) for k in range(count)]
         if any(len(starts) != len(rows) + 1 or _falls(starts) for rows, starts in spans):
-            raise ValueError("the rows of a run do not follow each other")
+            raise ValueError("the rows of a chunk do not follow each other")
         ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
         row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
         value = np.empty(ends[-1], dtype=values(0, 0, 0).dtype)
@@ -207,7 +207,7 @@ class Runs:
         return Stretch(row, other, value, time)
 
     def ratings(self, k: int, begin: int, end: int) -> NDArray[np.float32]:
-        """Give some values of a run that holds ratings, not codes."""
+        """Give some values of a chunk that holds ratings, not codes."""
         return read_raw(self.file(k, "value"), np.float32, begin, end)
 
     def _span(self, k: int, first: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -226,14 +226,14 @@ class Runs:
 
 
 class CodedValues:
-    """Values of runs, from codes among a run's own levels to codes among all levels.
+    """Values of chunks, from codes among a chunk's own levels to codes among all levels.
 
     Parameters
     ----------
     file
-        Gives the file of a run's values.
+        Gives the file of a chunk's values.
     notes
-        Of the runs; their ``levels`` are None where the file holds the ratings themselves.
+        Of the chunks; their ``levels`` are None where the file holds the ratings themselves.
     levels
         All levels, None where they are too many: then the values are the ratings.
     """
@@ -267,7 +267,7 @@ def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
 
 
 def read_ids(file: Path) -> pl.Series:
-    """Read what :meth:`Runs.write_ids` wrote for one side."""
+    """Read what :meth:`SortedChunks.write_ids` wrote for one side."""
     import polars as pl
 
     with file.open("rb") as stream:
