@@ -79,7 +79,7 @@ class Expecting:
         full = prior.Lambda.ndim == 2
         self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
         self._width, self._factors = users.shape[1], chain.settings.n_factors
-        self._most_room = max(1, chain.store.per_chain)
+        self._most_room = max(1, chain.run.store.per_chain)
 
     def chain(
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]

@@ -26,8 +26,8 @@ Plain = dict[str, Any]
 def take(chain: Chain) -> tuple[Arrays, Plain]:
     """All that the rest of a chain depends on besides settings, data and draws."""
     arrays, plain = _take_state(chain.state)
-    kept, how = chain.keeping.export()
-    arrays |= {f"keeping_{name}": array for name, array in kept.items()}
+    kept, how = chain.retention.export()
+    arrays |= {f"keeping_{name}": a for name, a in (kept | chain.probe.export()).items()}
     arrays["train_rmse"] = np.array(chain.trace.train_rmse, np.float64)
     arrays["validation_rmse"] = np.array(chain.trace.validation_rmse, np.float64)
     mean = chain.monitor.means.get(chain.number)
@@ -44,7 +44,7 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "since_epoch": [_exact(chain.since_epoch.sse), int(chain.since_epoch.count)],
         "ratings_read": int(chain.ratings_read),
         "told_to_stop": bool(chain.told_to_stop),
-        "seconds": _exact(chain.monitor.seconds()),
+        "seconds": _exact(chain.monitor.clock.seconds()),
         "listeners": _listeners(chain),
     }
 
@@ -54,7 +54,8 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
     _put_back_state(chain.state, arrays, plain["state"])
     prefix = "keeping_"
     kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    chain.keeping.restore(kept, plain["keeping"])
+    chain.retention.restore(kept, plain["keeping"])
+    chain.probe.restore(kept)
     chain.trace.train_rmse[:] = arrays["train_rmse"].tolist()
     chain.trace.validation_rmse[:] = arrays["validation_rmse"].tolist()
     if plain["mean"] is not None:

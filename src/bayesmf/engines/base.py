@@ -18,7 +18,7 @@ class Handle(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What an engine is started with.
 
     `held` are the ratings of every place. `together` are the places whose tasks run at the same
@@ -40,7 +40,7 @@ class Engine(Protocol):
     differ in their results. It serves one run at a time.
     """
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Workload) -> None:
         """Hand out the ratings."""
 
     def submit(self, task: Task) -> Handle:

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 
@@ -26,7 +26,7 @@ class _Local:
     _held: Sequence[Held]
     _ledger: Ledger
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: Workload) -> None:
         self._held = work.held
         self._ledger = Ledger(type(self).__name__.lower(), self.n_workers)
 
@@ -51,7 +51,7 @@ class Serial(_Local):
 
     n_workers = 1
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Workload) -> None:
         self._begin(work)
 
     def submit(self, task: Task) -> Future[Result]:
@@ -73,7 +73,7 @@ class Threads(_Local):
         self.n_workers = n_workers or _cores()
         self._own = threading.local()
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Workload) -> None:
         self._begin(work)
         numbers = itertools.count()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heapreplace
 
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.worker.tasks import Held, HeldBlock
 
 
@@ -13,7 +13,7 @@ def weight(held: Held) -> int:
     return len(held.block) if isinstance(held, HeldBlock) else len(held)
 
 
-def spread(work: Work, n_workers: int) -> list[int]:
+def spread(work: Workload, n_workers: int) -> list[int]:
     """The worker of every place; the same work is spread in the same way.
 
     Tasks of places that run together come at the same time, so each such list is shared out by

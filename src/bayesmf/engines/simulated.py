@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bayesmf.checks import positive, whole
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.errors import InputError
@@ -124,7 +124,7 @@ class Simulated:
         self.rate = None if rate is None else positive("rate", rate, "ratings a second above 0")
         self.contention = positive("contention", contention)
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Workload) -> None:
         self._held, self._worker = work.held, spread(work, self.n_workers)
         self._now, self._server = 0.0, 0.0
         self._out, self._in = Link(self.network), Link(self.network)

@@ -23,7 +23,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.ray.cluster import Cluster
@@ -61,7 +61,7 @@ class Ray:
 
     # -- start and end --------------------------------------------------------------------------
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Workload) -> None:
         self._own_ray = connect(self.cluster, store_bytes(work))
         try:
             self._work = work

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
 
 STORE = 512 << 20  # bytes for parameters on their way
 
 
-def store_bytes(work: Work) -> int | None:
+def store_bytes(work: Workload) -> int | None:
     """Of a store for the ratings while they are sent, and for parameters; None: as Ray thinks fit.
 
     A store of known size can be made at the start: a page that is written for the first time costs
