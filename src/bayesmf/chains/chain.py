@@ -86,7 +86,7 @@ def draw_precisions(state: ChainState, settings: Settings, t: int, burning: bool
                 rescale(state.means, factors)
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
-    state.precisions = Precisions(users, items, tau)
+    state.precisions = Precisions(users, items, tau, version=t + 1)
 
 
 class Chain:
