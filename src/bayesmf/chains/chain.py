@@ -72,7 +72,7 @@ def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: b
                 rescale(state.means, factors)
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
-    state.precisions = Precisions(users, items, tau)
+    state.precisions = Precisions(users, items, tau, version=t + 1)
 
 
 def no_pause(chain: Chain) -> bool:

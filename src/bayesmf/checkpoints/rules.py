@@ -25,7 +25,7 @@ _META = {
     "chain": {
         "state": {
             "tau": TEXT, "sse": TEXT, "count": WHOLE, "visits": [[WHOLE]], "pace": TEXT,
-            "repairs": WHOLE, "safe_tau?": TEXT,
+            "repairs": WHOLE, "safe_tau?": TEXT, "version?": WHOLE, "safe_version?": WHOLE,
         },
         "keeping": {
             "burning": FLAG, "first?": WHOLE, "n_rounds?": WHOLE, "n_draws?": WHOLE, "every?": WHOLE
