@@ -13,14 +13,14 @@ import time
 from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
-from bayesmf.chains.chain import Settings
+from bayesmf.bench import training_data
 from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels
-from bayesmf.timing import training_data
+from bayesmf.server.warmup import warm_up
 from benchmarks.arguments import Parser
 
 # name: (sampler, prior); tau is fixed where rounds are compared with the formula of the paper.
@@ -32,12 +32,12 @@ CASES: dict[str, Any] = {
 }
 
 
-def settings(case: str, data: TrainingData, D: int, epochs: int) -> Settings:
+def settings(case: str, data: TrainingData, D: int, epochs: int) -> RunSettings:
     """Few epochs, no draws to speak of."""
     sampler = CASES[case]
     prior = WishartPrior(bias=True) if isinstance(sampler, Gibbs) else GammaPrior()
     sampler = type(sampler)(**{**vars(sampler), "epochs": epochs, "burn_in": epochs - 1})
-    return Settings(sampler.resolve(data_shape(data)), prior, D, 1.0, 0, 2)
+    return RunSettings(sampler.resolve(data_shape(data)), prior, D, 1.0, 0, 2)
 
 
 def formula(case: str, data: TrainingData, D: int) -> float:
@@ -55,7 +55,7 @@ def formula(case: str, data: TrainingData, D: int) -> float:
 def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str, Any]:
     """Threads and Ray in turns."""
     made = settings(case, data, args.factors, args.epochs)
-    _, rehearsal = compile_kernels(made, data)
+    warm = warm_up(made, data)
     best: dict[str, float] = {}
     told: dict[str, Any] = {}
     per_epoch = made.sampler.rounds_per_epoch(data_shape(data))
@@ -65,7 +65,7 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
             engine = make_engine(name, args.workers)
             report = run(
                 data, made, engine, callbacks=(lambda _, e=ends: e.append(time.perf_counter()),),
-                rehearsal=rehearsal.tasks,
+                rehearsal=warm.rehearsal,
             )  # fmt: skip
             first = ends[made.sampler.n_chains - 1]
             seconds = (ends[-1] - first) / ((args.epochs - 1) * per_epoch)

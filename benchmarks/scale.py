@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.timing import describe, machine
+from bayesmf.machine import describe_machine, machine_text
 from benchmarks import scale_figure, scale_large, scale_speed
 from benchmarks.arguments import Parser
 from benchmarks.scale_speed import Plan, Section
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace, names: list[str]) -> bool:
     """All sections, each told and written as soon as it is there; whether all went well."""
     options = tuple(shlex.split(args.fit_options))
     plan = Plan(args.peers, args.scale, args.repeats, args.full, args.folder, options)
-    about = machine()
+    about = describe_machine()
     found: dict[str, Any] = {"machine": about, "scale": args.scale, "repeats": args.repeats}
-    text = [f"# Speed at size\n\n{describe(about)}.\n"]
+    text = [f"# Speed at size\n\n{machine_text(about)}.\n"]
     print(text[0], flush=True)
     for name in names:
         begin = time.perf_counter()

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesmf.bench import Timer, in_units
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import BayesMFError
 from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.timing import Timer, in_units
 from benchmarks import race
 
 NAMES = {"libmf": "LIBMF", "smurff": "SMURFF", "myfm": "myFM"}

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.data.training import TrainingData
-from bayesmf.samplers.registry import Gibbs
-from bayesmf.synthetic.plan import SHAPES
-from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.system.progress import Counter
-from bayesmf.timing import (
+from bayesmf.bench import (
     LABELS,
     RULES,
     Case,
@@ -26,6 +21,11 @@ from bayesmf.timing import (
     take_turns,
     training_data,
 )
+from bayesmf.data.training import TrainingData
+from bayesmf.samplers.registry import Gibbs
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.system.progress import Counter
 from benchmarks.scale_peers import NAMES, peer_timer, shared_data
 
 SGD_FACTORS = (32, 64, 128)

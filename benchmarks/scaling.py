@@ -24,12 +24,13 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
+from bayesmf.bench import training_data
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Network
 from bayesmf.errors import BayesMFError, InputError
+from bayesmf.machine import describe_machine, machine_text
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.timing import describe, machine, training_data
 from benchmarks import scaling_check, scaling_curves, scaling_figure
 from benchmarks.arguments import Parser
 from benchmarks.scale_speed import Section, sizes
@@ -162,11 +163,11 @@ def _write(found: list[dict[str, Any]], title: str, folder: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """0, or 2 for bad input."""
     args = make_parser().parse_args(argv)
-    about = machine()
+    about = describe_machine()
     found: dict[str, Any] = {"machine": about}
     try:
         check_arguments(args)
-        print(f"# Scaling\n\n{describe(about)}.\n", flush=True)
+        print(f"# Scaling\n\n{machine_text(about)}.\n", flush=True)
         for name, make in (("check", check_section), ("curves", curves_section)):
             if getattr(args, name):
                 section = make(args)

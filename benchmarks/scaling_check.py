@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bayesmf.bench import Case
 from bayesmf.chains.chain import start_chain
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.data.training import TrainingData
@@ -20,9 +21,7 @@ from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
 from bayesmf.samplers.registry import SGLD, Auto, Sampler
-from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels
-from bayesmf.timing import Case
+from bayesmf.server.start import start_run
 from bayesmf.worker.tasks import Held, Task, run_task
 
 WORKERS = (1, 2)
@@ -41,8 +40,6 @@ def check(data: TrainingData, n_factors: int, repeats: int, ray: bool) -> list[d
     """Seconds of an epoch, measured and predicted, by case, engine and number of workers."""
     cases = {name: Case(sampler, n_factors) for name, sampler in CASES.items()}
     rows: list[dict[str, Any]] = []
-    for case in cases.values():
-        compile_kernels(case.settings(data, 1), data)
     rows += _beside(data, cases, "threads", SHARED_MEMORY, repeats)
     if ray:
         with ray_here() as network:
@@ -88,7 +85,7 @@ def epochs(data: TrainingData, case: Case, engine: Engine) -> list[float]:
     def note(event: Any) -> None:
         ends[event.epoch] = event.seconds  # the last chain's stays
 
-    run(data, case.settings(data, n + 1), engine, callbacks=(note,))
+    start_run(data, replace(case.settings(n + 1), engine=engine), callbacks=(note,))
     return list(np.diff([ends[epoch] for epoch in sorted(ends)]))
 
 
@@ -103,7 +100,7 @@ def contention(data: TrainingData, case: Case, k: int) -> float:
     """
     if k == 1:
         return 1.0
-    settings = case.settings(data, 1)
+    settings = case.settings(1).resolve(data)
     rounds = make_rounds(data, settings.sampler, settings.seed)
     state = start_chain(0, settings, data_shape(data))
     tasks = [task for t in range(2) for task in next(rounds.round(state, t))]

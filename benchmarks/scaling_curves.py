@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.registry import SGLD
 from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels
+from bayesmf.server.warmup import warm_up
 from bayesmf.worker.tasks import RoundTask, Task
 
 WORKERS = (1, 4, 16, 36, 100)
@@ -75,14 +75,14 @@ def curves(
         for name, split in SPLITS.items():
             for s in workers:
                 settings = _settings(data, n_factors, split, s, passes)
-                compile_kernels(settings, data)
+                warm_up(settings, data)
                 point = _point(data, settings, Watched(s, network, rate=rate))
                 rows = split.rows_sent(s, data.n_users, data.n_items)
                 formula = rows * 4 * (n_factors + 1)
                 yield {"split": name, "passes": passes, **point, "bytes_by_formula": formula}
 
 
-def _settings(data: TrainingData, d: int, split: Split, s: int, passes: int) -> Settings:
+def _settings(data: TrainingData, d: int, split: Split, s: int, passes: int) -> RunSettings:
     shape, n_chains, grid = data_shape(data), split.chains(s), split.grid(s)
     # Steps so small that no round goes wrong: it is the time that is of interest.
     rule = SGLD(
@@ -91,10 +91,10 @@ def _settings(data: TrainingData, d: int, split: Split, s: int, passes: int) -> 
     )  # fmt: skip
     length = passes * rule.resolve(shape).n_batches(shape)
     rule = replace(rule, round_length=length).resolve(shape)
-    return Settings(rule, GammaPrior(), d, 1.0, 0, n_chains)
+    return RunSettings(rule, GammaPrior(), d, 1.0, 0, n_chains)
 
 
-def _point(data: TrainingData, settings: Settings, engine: Watched) -> dict[str, Any]:
+def _point(data: TrainingData, settings: RunSettings, engine: Watched) -> dict[str, Any]:
     rule = settings.sampler
     assert isinstance(rule, SGLD)
     told = run(data, settings, engine).engine

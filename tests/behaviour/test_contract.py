@@ -132,8 +132,8 @@ def test_noise_off_is_sgd(data):
     """SGLD's drift with its noise and its draws of precisions switched off is SGD, bit for bit."""
     from dataclasses import dataclass
 
-    from bayesmf.chains.chain import Settings
     from bayesmf.chains.gradient_rounds import data_shape
+    from bayesmf.chains.settings import RunSettings
     from bayesmf.data.training import TrainingData
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior
@@ -161,6 +161,6 @@ def test_noise_off_is_sgd(data):
         SGD(epochs=3, regularization=2.0, step_size=1e-3, kappa=5),
         Silent(epochs=3, initial_precision=2.0, step_size=1e-3, kappa=5, burn_in=2.5),
     ):
-        settings = Settings(rule.resolve(shape), GammaPrior(), 3, 1.0, 0, 1)
+        settings = RunSettings(rule.resolve(shape), GammaPrior(), 3, 1.0, 0, 1)
         rows.append(run(arrays, settings, Serial()).draws.users[-1])
     assert np.array_equal(rows[0], rows[1])

@@ -13,7 +13,7 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
-from bayesmf.chains.monitor import Pairs, among
+from bayesmf.chains.pairs import WatchedPairs, rated_pairs
 from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
@@ -71,7 +71,7 @@ def chains(request):
     (relax, joint), burn_in, n = request.param, 60, 300
     data = _data()
     user, item = (x.ravel() for x in _side_by_side(np.arange(N_USERS * N_ITEMS)))
-    pairs = Pairs(user, item, among(user, item, data))
+    pairs = WatchedPairs(user, item, rated_pairs(user, item, data))
     rule = Gibbs(overrelax=relax, joint=joint, n_stripes=1)
     rounds, state = GibbsRounds(data, rule), _start(data)
     total, squares, used = 0.0, 0.0, 0.0
@@ -149,7 +149,7 @@ def test_without_means_pairs_predict_from_the_state():
     prior = RowPrior(np.zeros(3), np.ones(3))
     state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0))
     user, item, _ = data.triples()
-    pairs = Pairs(user, item, np.ones(20, bool))
+    pairs = WatchedPairs(user, item, np.ones(20, bool))
     expected = (params.U[user] * params.V[item]).sum(1) + params.a[user] + params.b[item]
     assert np.allclose(pairs.predict(state), expected, atol=1e-6)
     assert np.array_equal(pairs.predict(state), pairs.draw(state))
@@ -254,7 +254,7 @@ def test_seen_knows_the_pairs():
     seen, (user, item) = RatedItems.from_training(data), _all_pairs(30, 20)
     expected = [pair in known for pair in zip(user.tolist(), item.tolist(), strict=True)]
     assert seen.rated(user, item).tolist() == expected
-    assert among(user.astype(np.int32), item.astype(np.int32), data).tolist() == expected
+    assert rated_pairs(user.astype(np.int32), item.astype(np.int32), data).tolist() == expected
     assert not seen.rated(np.full(21, -1), np.arange(-1, 20)).any()
     assert not seen.rated(np.arange(30), np.full(30, -1)).any()
 

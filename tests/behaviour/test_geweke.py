@@ -15,8 +15,9 @@ import pytest
 import bayesmf.model.priors
 import bayesmf.model.rescale
 import bayesmf.worker.tasks
-from bayesmf.chains.chain import Settings, draw_precisions
+from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.gibbs_rounds import GibbsRounds
+from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.diagnostics.scores import effective_sample_size
@@ -99,7 +100,7 @@ def _z_scores(name, n=N_SWEEPS, joint=None, D=D):
     prior, rng = PRIORS[name], np.random.default_rng(8)
     independent = _under_the_prior(prior, D)
     state = _from_prior(prior, rng, D)
-    settings = Settings(Gibbs(n_stripes=2, joint=joint), prior, D, None, seed=1, max_draws=1)
+    settings = RunSettings(Gibbs(n_stripes=2, joint=joint), prior, D, None, seed=1, max_draws=1)
     joint = []
     for t in range(n):
         _sweep(_ratings(state, rng), settings, state, t)

@@ -10,9 +10,9 @@ import pytest
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
 from bayesmf.chains.block_rounds import BlockRounds
 from bayesmf.chains.callbacks import EarlyStop, History
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
-from bayesmf.chains.monitor import Pairs, Validation
+from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server import run as server
@@ -25,7 +25,7 @@ from problems import planted, random_data
 DATA = random_data(40, 30, 500)
 SHAPE = data_shape(DATA)
 _TRIPLES = [part[:200] for part in DATA.triples()]
-KNOWN = Validation(Pairs(_TRIPLES[0], _TRIPLES[1], np.ones(200, bool)), _TRIPLES[2])
+KNOWN = Validation(WatchedPairs(_TRIPLES[0], _TRIPLES[1], np.ones(200, bool)), _TRIPLES[2])
 SHORT = {"batch_size": 100, "round_length": 2}
 
 
@@ -36,7 +36,7 @@ def no_waiting_for_the_disk(monkeypatch):
 
 
 def _settings(sampler, prior=None, **more):
-    base = Settings(sampler.resolve(SHAPE), prior or GammaPrior(), 2, None, 0, 50)
+    base = RunSettings(sampler.resolve(SHAPE), prior or GammaPrior(), 2, None, 0, 50)
     return replace(base, **more)
 
 

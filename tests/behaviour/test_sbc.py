@@ -14,8 +14,9 @@ from scipy.stats import chi2
 
 import bayesmf.model.priors
 import bayesmf.worker.tasks
-from bayesmf.chains.chain import Settings, draw_precisions
+from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
+from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
@@ -74,7 +75,7 @@ def _functions(state, cells):
 
 def _ranks(name, seed):
     """Of the true functions among those of a chain's draws."""
-    rng, settings = np.random.default_rng(seed), Settings(Gibbs(), PRIORS[name], D, None, 0, 1)
+    rng, settings = np.random.default_rng(seed), RunSettings(Gibbs(), PRIORS[name], D, None, 0, 1)
     state, cells = _truth(PRIORS[name], rng, seed), rng.permutation(N_USERS * N_ITEMS)
     unrated = cells[N_RATINGS : N_RATINGS + N_PAIRS]
     rounds = GibbsRounds(_ratings(state, cells[:N_RATINGS], rng), Gibbs(n_stripes=1))

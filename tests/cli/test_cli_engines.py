@@ -73,7 +73,7 @@ def test_faults_are_told():
     told = {
         "name": "ray", "workers": 2, "nodes": 2, "idle": [0.1, 0.4], "bytes_sent": 3e6,
         "bytes_received": 1e6, "task_seconds": {"median": 0.01}, "faults": ["one", "two"],
-        "slowest_places": [{"place": 3, "mean": 0.02}],
+        "slowest_partitions": [{"partition": 3, "mean": 0.02}],
     }  # fmt: skip
     facts = dict(engine_facts(told))
     assert facts["engine"] == (

@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 from benchmarks import faults_nodes
 
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import EngineError
 from bayesmf.kernels.csr import Origin
-from bayesmf.paper.experiments import Settings, spec
-from bayesmf.paper.runs import Links, perform
-from bayesmf.paper.studies import Source, load_study
+from bayesmf.paper.datasets import Source, load_dataset
+from bayesmf.paper.experiments import ExperimentSettings, spec
+from bayesmf.paper.trials import Links, perform
 from bayesmf.worker.tasks import ErrorsTask
 from contract import draws_digest
 from problems import planted
@@ -122,12 +122,12 @@ def test_the_same_bits_as_serial_and_threads(case, address):
 def test_experiments_of_the_paper(address, tmp_path):
     """On a cluster the clock is a real one, and the errors are those of the simulated one."""
     source = Source("synthetic", "ml-100k", 0.05)
-    study = load_study(source, tmp_path)
+    dataset = load_dataset(source, tmp_path)
     curves = []
     for links in (Links(address=address), Links()):
-        settings = Settings(source, tmp_path, "paper", epochs=2, workers=4, links=links)
-        one = spec(settings, study, "DSGLD-S", 2)
-        record = perform(one, study, tmp_path / "runs")
+        settings = ExperimentSettings(source, tmp_path, "paper", epochs=2, workers=4, links=links)
+        one = spec(settings, dataset, "DSGLD-S", 2)
+        record = perform(one, dataset, tmp_path / "runs")
         assert record["failed"] is None and record["engine"]["workers"] == 4
         names = ("chain", "epoch", "train_rmse")
         curves.append(sorted(zip(*(record["trace"][name] for name in names), strict=True)))
@@ -160,7 +160,7 @@ def held_blocks():
 def test_what_a_task_raises_is_raised_here(address):
     engine = engine_of(Cluster(address, n_workers=1))
     work = held_blocks()
-    engine.start(Work(work.held[:1], [[0]], rehearsal=work.rehearsal))
+    engine.start(Workload(work.held[:1], [[0]], rehearsal=work.rehearsal))
     try:
         handle = engine.submit(ErrorsTask(0, 0, None, None, D))
         assert engine.wait([handle]) == {handle}

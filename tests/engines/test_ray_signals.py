@@ -23,7 +23,7 @@ from bayesmf import SGLD, BayesianMF, Interrupted
 from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.addresses import wants_token
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.handlers import kept, kept_during
+from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
 from bayesmf.storage import reader
 from checkpointed import reference, run_kept  # noqa: F401
@@ -67,7 +67,7 @@ def test_handlers_are_kept(mine):
         assert not caught()
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), kept():
+    with pytest.raises(ZeroDivisionError), unchanged():
         call()
     assert signal.signal is real and caught()
     assert signal.getsignal(signal.SIGTERM) is own
@@ -84,10 +84,10 @@ def test_handlers_are_kept_during_a_call_that_takes_them_away(mine):
         seen.append(wait_for(caught, 10))
         reset()
 
-    kept_during(call)
+    unchanged_during(call)
     assert seen == [True] and caught()
     with pytest.raises(ZeroDivisionError):
-        kept_during(lambda: 1 / 0)
+        unchanged_during(lambda: 1 / 0)
 
 
 @linux
@@ -105,7 +105,7 @@ def test_a_signal_during_the_call_lets_it_end(mine):
 
     signal.signal(signal.SIGTERM, stop)
     with pytest.raises(KeyboardInterrupt):
-        kept_during(call)
+        unchanged_during(call)
     assert ended and caught()
     assert signal.getsignal(signal.SIGTERM) is stop
 
@@ -114,8 +114,8 @@ def test_in_another_thread_there_is_nothing_to_keep():
     done = []
 
     def work():
-        with kept():
-            kept_during(lambda: done.append(True))
+        with unchanged():
+            unchanged_during(lambda: done.append(True))
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -10,10 +10,10 @@ import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.chains.settings import RunSettings
 from bayesmf.engines import simulated
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread, weight
@@ -27,7 +27,7 @@ DATA = random_data(40, 30, 500)
 
 
 def _settings(sampler, data=DATA, **more):
-    base = Settings(sampler.resolve(data_shape(data)), GammaPrior(), 2, None, 0, 50)
+    base = RunSettings(sampler.resolve(data_shape(data)), GammaPrior(), 2, None, 0, 50)
     return replace(base, **more)
 
 
@@ -67,7 +67,7 @@ def engine_of(monkeypatch):
     def make(n_workers, n_places, latency=0.0, bandwidth=math.inf, handling=(), **options):
         network = Network(latency, bandwidth, *handling)
         engine = Simulated(n_workers, network, **{"rate": 100, **options})
-        engine.start(Work([range(1)] * n_places, [range(n_places)]))
+        engine.start(Workload([range(1)] * n_places, [range(n_places)]))
         return engine
 
     return make
@@ -317,10 +317,10 @@ def test_the_other_side_travels_once_to_each_worker():
 def test_ratings_that_a_worker_can_reach_are_not_sent():
     rounds = make_rounds(FULL, SGLD(grid=(2, 1)).resolve(data_shape(FULL)), 0)
     engine = Simulated(2, rate=1e6)
-    engine.start(Work(rounds.held, rounds.together))
+    engine.start(Workload(rounds.held, rounds.together))
     every = engine.report()["ratings_bytes_sent"]
     assert every == payload(rounds.held[0]) + payload(rounds.held[1]) > 5 * L * M
-    engine.start(Work(rounds.held, rounds.together, recipes=[object(), None]))
+    engine.start(Workload(rounds.held, rounds.together, recipes=[object(), None]))
     assert engine.report()["ratings_bytes_sent"] == payload(rounds.held[1])
 
 
@@ -354,7 +354,7 @@ def test_the_benchmark_draws_its_curves(tmp_path, monkeypatch, capsys):
 def test_places_that_run_together_are_spread(sampler, n_workers):
     data = random_data(120, 90, 4000)
     rounds = make_rounds(data, sampler.resolve(data_shape(data)), 0)
-    work = Work(rounds.held, rounds.together)
+    work = Workload(rounds.held, rounds.together)
     owner = spread(work, n_workers)
     assert owner == spread(work, n_workers)
     for places in work.together:
@@ -368,8 +368,8 @@ def test_places_that_run_together_are_spread(sampler, n_workers):
 
 def test_a_place_of_two_lists_counts_in_both():
     held = [range(n) for n in (5, 9, 1, 7, 3)]
-    assert spread(Work(held, [[0, 1], [1, 2]]), 2) == [1, 0, 1, 1, 0]
-    assert spread(Work(held, []), 1) == [0] * 5
+    assert spread(Workload(held, [[0, 1], [1, 2]]), 2) == [1, 0, 1, 1, 0]
+    assert spread(Workload(held, []), 1) == [0] * 5
 
 
 # -- what cannot be meant --------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import pytest
 
 from bayesmf import Checkpoint, Gibbs
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
-from bayesmf.chains.monitor import Pairs, Validation
+from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior
 from bayesmf.server.run import run
@@ -20,12 +20,13 @@ from problems import random_data
 DATA = random_data(40, 30, 500)
 SHAPE = data_shape(DATA)
 KNOWN = Validation(
-    Pairs(*(part[:9] for part in DATA.triples()[:2]), np.ones(9, bool)), DATA.triples()[2][:9]
+    WatchedPairs(*(part[:9] for part in DATA.triples()[:2]), np.ones(9, bool)),
+    DATA.triples()[2][:9],
 )
 
 
 def settings_of(sampler, **more):
-    return replace(Settings(sampler.resolve(SHAPE), GammaPrior(), 2, None, 0, 50), **more)
+    return replace(RunSettings(sampler.resolve(SHAPE), GammaPrior(), 2, None, 0, 50), **more)
 
 
 SETTINGS = settings_of(Gibbs(n_chains=2, epochs=9, burn_in=3))

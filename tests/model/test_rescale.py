@@ -11,7 +11,8 @@ from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wish
 
 import bayesmf.model.priors
 import bayesmf.model.rescale
-from bayesmf.chains.chain import Settings, draw_precisions
+from bayesmf.chains.chain import draw_precisions
+from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
@@ -94,7 +95,7 @@ def test_conditional_means_go_along():
     old = params.users.copy(), means.users.copy(), means.U @ means.V.T
     start = prior.initial(2)
     state = ChainState(0, make_key(0), params, Precisions(start, start, 1.0), means=means)
-    draw_precisions(state, Settings(Gibbs(), prior, 2, 1.0, 0, 1), 0, burning=False)
+    draw_precisions(state, RunSettings(Gibbs(), prior, 2, 1.0, 0, 1), 0, burning=False)
     assert not np.allclose(params.U, old[0][:, :2], rtol=1e-3)
     assert np.allclose(means.users / old[1], params.users / old[0], rtol=1e-5)
     assert np.allclose(means.U @ means.V.T, old[2], rtol=1e-4, atol=1e-5)

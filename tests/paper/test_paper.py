@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.paper import claims, figures, runs, search, tables
+from bayesmf.paper import claims, figures, search, tables, trials
 from bayesmf.paper import report as report_text
-from bayesmf.paper.experiments import Settings, spec
+from bayesmf.paper.datasets import Source, load_dataset
+from bayesmf.paper.experiments import ExperimentSettings, spec
 from bayesmf.paper.presets import STEPS, grid_and_chains, make_plan
-from bayesmf.paper.runs import Links, RunSpec, best_rmse, perform, shown, time_to
-from bayesmf.paper.studies import Source, load_study
+from bayesmf.paper.trials import Links, TrialSpec, best_rmse, perform, shown, time_to
 from cli_tools import run as command
 
 SMALL = (
@@ -86,8 +86,10 @@ def test_every_number_of_the_report_stands_in_a_csv(report):
 def test_runs_are_kept_and_only_missing_ones_are_made(report, monkeypatch):
     out, _ = report
     made = []
-    real = runs._run
-    monkeypatch.setattr(runs, "_run", lambda spec, study: made.append(spec) or real(spec, study))
+    real = trials._carry_out
+    monkeypatch.setattr(
+        trials, "_carry_out", lambda spec, dataset: made.append(spec) or real(spec, dataset)
+    )
     monkeypatch.setattr(figures, "save_both", lambda figure, path: [])  # drawn once is enough
     assert command("paper", "all", *SMALL, "--budget", "60", "--out", out).status == 0
     assert made == []  # 60 is the default, 60.0
@@ -109,8 +111,10 @@ def _by_epoch(record):
 
 def test_the_search_looks_at_validation_ratings_alone(tmp_path, monkeypatch):
     seen = []
-    real = runs._run
-    monkeypatch.setattr(runs, "_run", lambda spec, study: seen.append(spec) or real(spec, study))
+    real = trials._carry_out
+    monkeypatch.setattr(
+        trials, "_carry_out", lambda spec, dataset: seen.append(spec) or real(spec, dataset)
+    )
     monkeypatch.setattr(search, "PACES", (1.0, 2.0))
     monkeypatch.setattr(search, "REGULARIZATIONS", (4.0, 8.0))
     monkeypatch.setattr(search, "SAMPLERS", ((4.0, 1.0), (8.0, 2.0)))
@@ -126,26 +130,26 @@ def test_the_search_looks_at_validation_ratings_alone(tmp_path, monkeypatch):
 
 
 def test_parts_do_not_overlap(tmp_path):
-    study = load_study(Source("synthetic", "ml-100k", 0.2), tmp_path)
+    dataset = load_dataset(Source("synthetic", "ml-100k", 0.2), tmp_path)
     cells = [
         set(zip(user.tolist(), item.tolist(), strict=True))
-        for user, item, _ in study.parts.values()
+        for user, item, _ in dataset.parts.values()
     ]
     assert not cells[0] & cells[1] and not cells[0] & cells[2] and not cells[1] & cells[2]
-    assert study.floors["noise"] < study.floors["bound"]
+    assert dataset.floors["noise"] < dataset.floors["bound"]
 
 
 def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
     """On the paper's own data burn-in ends at its RMSE, which a short run may not reach."""
-    study = load_study(Source("synthetic", "ml-100k", 0.05), tmp_path)
-    settings = Settings(Source("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
-    one = spec(settings, study, "SGLD", 2)
+    dataset = load_dataset(Source("synthetic", "ml-100k", 0.05), tmp_path)
+    settings = ExperimentSettings(Source("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
+    one = spec(settings, dataset, "SGLD", 2)
     assert one.plan.sampler["burn_in"] == "rmse:0.85"
-    assert spec(settings, study, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)
+    assert spec(settings, dataset, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)
     hard = replace(one, plan=replace(one.plan, sampler={**one.plan.sampler, "burn_in": "rmse:0.1"}))
-    record = perform(hard, study, tmp_path / "runs")
+    record = perform(hard, dataset, tmp_path / "runs")
     assert record["final"] is None and "never ended" in record["failed"]
-    told = report_text._convergence([record], settings, study)
+    told = report_text._convergence([record], settings, dataset)
     assert tables.cost_rows([record]) == []
     assert "| none |" in told and "has no result: burn-in of chain 0 never ended" in told
 
@@ -189,13 +193,13 @@ def test_splits_of_workers():
 
 def test_a_key_depends_on_all_that_counts():
     plan = make_plan("SGLD", 1, 30, "tuned", model="netflix", n_ratings=10, share=1.0)
-    base = RunSpec("study", plan, Links(), 60.0, 0)
+    base = TrialSpec("study", plan, Links(), 60.0, 0)
     others = [
-        RunSpec("other", plan, Links(), 60.0, 0),
-        RunSpec("study", plan, Links(latency=1.0), 60.0, 0),
-        RunSpec("study", plan, Links(), 61.0, 0),
-        RunSpec("study", plan, Links(), 60.0, 1),
-        RunSpec("study", plan, Links(), 60.0, 0, validating=True),
+        TrialSpec("other", plan, Links(), 60.0, 0),
+        TrialSpec("study", plan, Links(latency=1.0), 60.0, 0),
+        TrialSpec("study", plan, Links(), 61.0, 0),
+        TrialSpec("study", plan, Links(), 60.0, 1),
+        TrialSpec("study", plan, Links(), 60.0, 0, validating=True),
     ]
     assert len({base.key, *(one.key for one in others)}) == 6
 

@@ -7,9 +7,9 @@ import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.chains.callbacks import EarlyStop, History
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
-from bayesmf.chains.monitor import Pairs, Validation
+from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.draws import DrawStore
@@ -25,7 +25,7 @@ SHAPE = data_shape(DATA)
 
 
 def _settings(sampler, **more):
-    base = Settings(sampler.resolve(SHAPE), GammaPrior(), 2, None, 0, 50)
+    base = RunSettings(sampler.resolve(SHAPE), GammaPrior(), 2, None, 0, 50)
     return replace(base, **more)
 
 
@@ -95,7 +95,7 @@ def test_precisions_wait_for_burn_in_on_request():
 def test_burn_in_until_rmse():
     rmse = []
     user, item, value = (part[:200] for part in DATA.triples())
-    known = Validation(Pairs(user, item, np.ones(200, bool)), value)
+    known = Validation(WatchedPairs(user, item, np.ones(200, bool)), value)
     watch = History()
     sampler = Gibbs(epochs=40, burn_in="rmse:0.97")
     run(DATA, _settings(sampler), Serial(), known, [watch])

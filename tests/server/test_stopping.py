@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import SEGMENTS, RunningMean
-from bayesmf.chains.retention import Growing
+from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import WishartPrior
 from bayesmf.samplers.registry import Auto
@@ -32,7 +31,7 @@ PLANTED = planted(40, 30, 600)
 
 def _settings(sampler=None, **more):
     sampler = (sampler or Gibbs()).resolve(data_shape(DATA))
-    base = Settings(sampler, WishartPrior(bias=True), 2, None, 3, max_draws=1000)
+    base = RunSettings(sampler, WishartPrior(bias=True), 2, None, 3, max_draws=1000)
     return replace(base, **more)
 
 
@@ -154,19 +153,11 @@ def test_stages_rise_to_the_end(per_epoch, n_rounds):
 # -- judgement ------------------------------------------------------------------------------------
 
 
-class _Given(Growing):
-    def __init__(self, expected, drawn):
-        self._given = expected, drawn
-
-    def traces(self):
-        return self._given
-
-
 def _judge(expected, drawn, tau):
     """`expected` and `drawn` are (chains, draws, pairs)."""
     state = SimpleNamespace(precisions=SimpleNamespace(tau=tau))
     return judge([
-        SimpleNamespace(keeping=_Given(one, other), state=state)
+        SimpleNamespace(traces=lambda one=one, other=other: (one, other), state=state)
         for one, other in zip(expected, drawn, strict=True)
     ])  # fmt: skip
 

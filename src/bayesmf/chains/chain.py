@@ -11,40 +11,26 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from bayesmf.chains.callbacks import Event
-from bayesmf.chains.monitor import Monitor, Pairs
-from bayesmf.chains.retention import Fixed, Growing, Keeping
+from bayesmf.chains.monitor import Monitor
+from bayesmf.chains.pairs import ProbeTrace, Traces, WatchedPairs
+from bayesmf.chains.retention import RunLength, make_retention
+from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import Prior, draw_tau
+from bayesmf.model.priors import draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.registry import SGD, Sampler
+from bayesmf.samplers.registry import SGD
 from bayesmf.samplers.schedules import Trace
 from bayesmf.worker.tasks import Result, Task
 
 
-@dataclass(frozen=True)
-class Settings:
-    """All that a run depends on besides the data. `tau` is None where it is drawn."""
-
-    sampler: Sampler
-    prior: Prior
-    n_factors: int
-    tau: float | None
-    seed: int
-    max_draws: int
-    scale: float = 1.0  # of a rating in the user's units: for what is reported
-    target: str = "balanced"
-    max_seconds: float | None = None
-    last_draw_only: bool = False  # where errors alone are wanted
-
-
 @dataclass
 class Errors:
-    """Squared errors met since something was last done."""
+    """Squared errors of the rounds since an epoch ended."""
 
     sse: float = 0.0
     count: int = 0
@@ -57,8 +43,8 @@ class Errors:
         return self.sse / self.count
 
 
-def start_chain(number: int, settings: Settings, shape: DataShape) -> ChainState:
-    """Parameters at random, different for each chain; precisions as the sampler says."""
+def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainState:
+    """The first state of a chain: random parameters, precisions as the sampler says."""
     key = make_key(settings.seed, number)
     prior, d = settings.prior, settings.n_factors
     params = Params.initial(shape.n_users, shape.n_items, d, bias=prior.bias, key=key)
@@ -67,8 +53,8 @@ def start_chain(number: int, settings: Settings, shape: DataShape) -> ChainState
     return ChainState(number, key, params, Precisions(start, start, tau))
 
 
-def draw_precisions(state: ChainState, settings: Settings, t: int, burning: bool) -> None:
-    """Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, at the end of round t.
+def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: bool) -> None:
+    """Draw Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, after round t.
 
     `state.sse` must be the squared errors of all ratings at this state.
     """
@@ -86,90 +72,127 @@ def draw_precisions(state: ChainState, settings: Settings, t: int, burning: bool
                 rescale(state.means, factors)
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
-    state.precisions = Precisions(users, items, tau)
+    state.precisions = Precisions(users, items, tau, version=t + 1)
+
+
+def no_pause(chain: Chain) -> bool:
+    """What is done after a round where nothing is."""
+    return False
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all chains of a run share."""
+
+    settings: RunSettings
+    shape: DataShape
+    length: RunLength
+    rounds: Rounds
+    store: DrawStore
+    monitor: Monitor
+    probe: WatchedPairs
+    # Called after every round; True lets the chain pause there.
+    round_done: Callable[[Chain], bool] = no_pause
 
 
 class Chain:
     """One chain, from its start for as many rounds as the server asks for."""
 
-    def __init__(
-        self,
-        number: int,
-        shape: DataShape,
-        settings: Settings,
-        rounds: Rounds,
-        store: DrawStore,
-        monitor: Monitor,
-        probe: Pairs,
-    ) -> None:
-        self.number, self.settings, self.rounds = number, settings, rounds
-        self.store, self.monitor, self.probe = store, monitor, probe
-        self.sampler = settings.sampler
-        self.n_rounds = self.sampler.rounds(shape)
-        self.per_epoch = self.sampler.rounds_per_epoch(shape)
-        self.keeping: Keeping = Growing() if self.sampler.adaptive else Fixed(self, shape)
-        self.state, self.trace = start_chain(number, settings, shape), Trace()
+    def __init__(self, number: int, run: RunContext) -> None:
+        self.number, self.run = number, run
+        self.settings, self.length, self.monitor = run.settings, run.length, run.monitor
+        self.sampler = run.settings.sampler
+        self.retention = make_retention(
+            run.settings, run.shape, run.length, run.store.per_chain, run.monitor.clock
+        )
+        self.state, self.trace = start_chain(number, run.settings, run.shape), Trace()
+        self.probe = ProbeTrace(run.probe)
         self.since_epoch, self.epoch = Errors(), 0
         self.t, self.kept = 0, 0
-        self.stage = 0  # of a run that may end after each of several
         self.ratings_read = 0
         self.rmse: float | None = None
-        # Ended early; and whether that was the wish of someone who listens, not for want of time.
+        # Ended early; and whether a callback asked for that (and not for want of time).
         self.stopped = self.told_to_stop = False
-        # Called after every round; True lets the chain pause there.
-        self.round_done: Callable[[Chain], bool] = lambda chain: False
 
     @property
     def burning(self) -> bool:
         """Whether draws are not kept yet."""
-        return self.keeping.burning
+        return self.retention.burning
 
-    def run(self, until: int) -> Generator[list[Task], Sequence[Result], None]:
-        """Algorithm 2, lines 3-12, up to round `until`."""
-        every = self.sampler.precision_every
+    def advance(self, until: int, stage: int = 0) -> Generator[list[Task], Sequence[Result], None]:
+        """Algorithm 2, lines 3-12, up to round `until`, the end of a stage where there are any."""
+        every, rounds = self.sampler.precision_every, self.run.rounds
         while self.t < until and not self.stopped:
             t = self.t
-            self.keeping.before(self, t)
-            yield from self.rounds.round(self.state, t)
+            self.retention.before(t, self.trace)
+            yield from rounds.round(self.state, t)
             self.ratings_read += self.state.count
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
             if every and (t + 1) % every == 0:
                 if self.settings.tau is None:
-                    yield from self.rounds.exact_errors(self.state)
+                    yield from rounds.exact_errors(self.state)
                 draw_precisions(self.state, self.settings, t, self.burning)
             self.t = t + 1
-            self.keeping.after(self, t)
-            if int((t + 1) / self.per_epoch + 1e-9) > self.epoch and self.since_epoch.count:
-                self.end_epoch(t)
+            self.retain(t)
+            if self.epochs_after(t) > self.epoch and self.since_epoch.count:
+                self.end_epoch(t, stage)
             self.stopped = self.stopped or self.out_of_time()
-            if self.round_done(self):
+            if self.run.round_done(self):
                 return
 
+    def epochs_after(self, t: int) -> int:
+        """Whole epochs that have passed after round t."""
+        return int((t + 1) / self.length.per_epoch + 1e-9)
+
     def out_of_time(self) -> bool:
+        """Whether the run has taken as long as it may."""
         limit = self.settings.max_seconds
-        return limit is not None and self.monitor.seconds() >= limit
+        return limit is not None and self.monitor.clock.seconds() >= limit
+
+    def retain(self, t: int) -> None:
+        """Follow the probe pairs, and do with the state after round t what retention decides."""
+        if not self.burning and self.length.ends_epoch(t):
+            self.probe.add(self.state, t)  # whatever is kept
+        decision, state = self.retention.after(t), self.state
+        if decision.reserve is not None:
+            self.run.store.reserve(self.number, decision.reserve, state.params, state.means)
+        if decision.select is not None:
+            self.select(decision.select)
+        if decision.keep:
+            self.keep()
 
     def keep(self) -> None:
         """Store the state as a draw, and add it to the average that is followed."""
         state = self.state
-        self.store.add(self.number, state.params, state.precisions, state.means)
+        self.run.store.add(self.number, state.params, state.precisions, state.means)
         self.kept += 1
         self.rmse = self.monitor.averaged_rmse(state)
 
+    def select(self, draws: Sequence[int]) -> None:
+        """Forget all draws but some."""
+        self.run.store.select(self.number, draws)
+        self.kept = len(draws)
+
+    def traces(self) -> Traces:
+        """Expected and drawn predictions of the probe pairs, (rounds, pairs), without burn-in."""
+        return self.probe.since(self.retention.first_after_burn_in(self.probe.rounds))
+
     def finish(self) -> None:
         """Burn-in of a growing run is dropped; a chain that kept nothing keeps its last state."""
-        self.keeping.finish(self)
+        draws = self.retention.finish()
+        if draws is not None:
+            self.select(draws)
         if not self.kept:
             self.keep_last_state()
 
     def keep_last_state(self) -> None:
         """What SGD ends with; also a chain that was stopped, or whose burn-in left no round."""
-        if self.keeping.needs_validation and not self.stopped:
+        if self.retention.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(
                 f"burn-in of chain {self.number} never ended: the validation RMSE came down to "
-                f"{best:.4f} in {self.n_rounds / self.per_epoch:g} epochs; raise epochs or the "
+                f"{best:.4f} in {self.length.epochs:g} epochs; raise epochs or the "
                 "RMSE in burn_in"
             )
         errors = self.last_errors()
@@ -186,22 +209,22 @@ class Chain:
             return (self.trace.train_rmse[-1] / self.settings.scale) ** 2
         return None
 
-    def end_epoch(self, t: int) -> None:
-        """Note where the chain is, and tell those who listen."""
+    def end_epoch(self, t: int, stage: int) -> None:
+        """Note where the chain is, and tell the callbacks."""
         monitor, scale, state = self.monitor, self.settings.scale, self.state
-        self.epoch = int((t + 1) / self.per_epoch + 1e-9)
+        self.epoch = self.epochs_after(t)
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))
         self.since_epoch = Errors()
         if self.burning:
             self.rmse = monitor.state_rmse(state)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
-        seconds = monitor.seconds()
+        seconds = monitor.clock.seconds()
         self.stopped = self.told_to_stop = monitor.tell(
             Event(
                 chain=self.number,
                 epoch=self.epoch,
-                epochs=max(1, round(self.n_rounds / self.per_epoch)),
-                stage=self.stage,
+                epochs=max(1, round(self.length.epochs)),
+                stage=stage,
                 seconds=seconds,
                 burning=self.burning and self.sampler.keeps_draws,
                 draws=self.kept,
@@ -209,7 +232,7 @@ class Chain:
                 rmse_all_chains=monitor.rmse_all_chains() or self.rmse,
                 train_rmse=self.trace.train_rmse[-1],
                 tau=state.precisions.tau / scale**2,
-                step_size=self.rounds.step(state, t),
+                step_size=self.run.rounds.step(state, t),
                 ratings_per_second=monitor.ratings_read / max(seconds, 1e-9),
             )
         )

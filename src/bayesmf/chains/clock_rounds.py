@@ -8,7 +8,7 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.block_rounds import BlockRounds, hold_blocks
-from bayesmf.chains.state import ChainState, Moments, Phases
+from bayesmf.chains.state import ChainState, ColumnSquares, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
@@ -102,9 +102,10 @@ class ClockRounds(BlockRounds):
             ]
         return self._steps[key]
 
-    def moments(self, state: ChainState) -> Moments:
-        """Mean squares of columns, found anew where precisions have been drawn, only there."""
-        if state.moments is None or state.moments.precisions is not state.precisions:
+    def moments(self, state: ChainState) -> ColumnSquares:
+        """Mean squares of columns, computed anew when precisions have been drawn, not before."""
+        version = state.precisions.version
+        if state.moments is None or state.moments.version != version:
             users, items = (
                 np.einsum("i,id,id->d", counts / self._total, rows, rows)
                 for counts, rows in zip(
@@ -113,7 +114,7 @@ class ClockRounds(BlockRounds):
             )
             # The partner of a bias is the constant one.
             users[state.params.n_factors :] = items[state.params.n_factors :] = 1.0
-            state.moments = Moments(users, items, state.precisions)
+            state.moments = ColumnSquares(users, items, version)
         return state.moments
 
     def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:

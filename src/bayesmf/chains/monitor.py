@@ -1,130 +1,42 @@
-"""What is followed while chains run: accuracy on the validation set, and probe pairs."""
+"""What is followed while chains run: their clock, validation errors, and the callbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.chains.callbacks import Callback, Event, Plan
+from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState
-from bayesmf.data.rated import RatedItems
-from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gradient import predict_pairs
-from bayesmf.kernels.keys import STREAM_PROBE, generator
-from bayesmf.system.forks import once
 
 # Of a run whose length follows from convergence, this share is burn-in whenever it ends.
 BURN_SHARE = 0.25
-# Sums of predictions kept apart, so that the oldest can be left out later.
+# Sums of predictions that are held apart, so that the oldest can be left out later.
 SEGMENTS = 16
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of rows, -1 for one nobody has seen. `rated` tells which were learnt from."""
+@dataclass
+class RunClock:
+    """Seconds that a run has taken: those before it was resumed, and those of the engine."""
 
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
-    rated: NDArray[np.bool_]
+    engine_seconds: Callable[[], float]
+    before: float = 0.0
 
-    @once
-    def unseen(self) -> NDArray[np.int64]:
-        """Positions of the pairs with a row nobody has seen."""
-        return np.flatnonzero((self.user < 0) | (self.item < 0))
-
-    def predict(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions at a state, from conditional means where there are any.
-
-        Given V the rows of U are independent, so E[m_i(V) . m_j(U)] = E[U_i . V_j] for a pair
-        nobody has rated; for a rated one U_i enters m_j, and only E[U_i . m_j(U)] is the same.
-        """
-        params, means = state.params, state.means
-        if means is None:
-            out = self._from(params.users, params.items, params.n_factors)
-        else:
-            out = self._from(means.users, means.items, params.n_factors)
-            if self.rated.any():
-                own = self._from(params.users, means.items, params.n_factors)
-                out[self.rated] = own[self.rated]
-        if len(self.unseen):
-            out[self.unseen] = self._from_priors(state)
-        return out
-
-    def draw(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions of the state itself, with all its spread."""
-        return self._from(state.params.users, state.params.items, state.params.n_factors)
-
-    def _from(
-        self, users: NDArray[np.float32], items: NDArray[np.float32], n_factors: int
-    ) -> NDArray[np.float32]:
-        out = np.empty(len(self.user), np.float32)
-        user, item = self.user, self.item
-        if len(self.unseen):  # any row will do: what comes of it is replaced
-            user, item = np.maximum(user, 0), np.maximum(item, 0)
-        predict_pairs(users, items, user, item, n_factors, out)
-        return out
-
-    def _from_priors(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions of the unseen pairs: an unseen row is at its prior's mean."""
-        params, D = state.params, state.params.n_factors
-        sides = (
-            (params.users, state.precisions.users.mu, self.user[self.unseen]),
-            (params.items, state.precisions.items.mu, self.item[self.unseen]),
-        )
-        x, y = (
-            np.where(row[:, None] < 0, mu.astype(np.float32), rows[np.maximum(row, 0)])
-            for rows, mu, row in sides
-        )
-        out: NDArray[np.float32] = (x[:, :D] * y[:, :D]).sum(1)
-        out += x[:, D:].sum(1) + y[:, D:].sum(1)  # biases, where there are any
-        return out
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Pairs whose ratings are known, in the chain's units.
-
-    Means are clipped to [low, high], as predictions are.
-    """
-
-    pairs: Pairs
-    value: NDArray[np.float32]
-    low: float = -np.inf
-    high: float = np.inf
-
-    def rmse(self, prediction: NDArray[Any]) -> float:
-        """In the chain's units."""
-        errors = np.clip(prediction, self.low, self.high) - self.value
-        return float(np.sqrt(np.mean(errors**2, dtype=np.float64)))
-
-
-def probe_pairs(data: TrainingData, n: int, seed: int) -> Pairs:
-    """Pairs like those that will be asked for: busy users and popular items more often."""
-    rng = generator(np.zeros(2, np.uint32), seed, STREAM_PROBE)
-    at = rng.integers(0, len(data), n)
-    user = (np.searchsorted(data.by_user.starts, at, side="right") - 1).astype(np.int32)
-    item = np.asarray(data.by_user.other[rng.integers(0, len(data), n)])
-    return Pairs(user, item, among(user, item, data))
-
-
-def among(
-    user: NDArray[np.int32], item: NDArray[np.int32], data: TrainingData
-) -> NDArray[np.bool_]:
-    """Which pairs are training ratings."""
-    return RatedItems.from_training(data).rated(user.astype(np.int64), item.astype(np.int64))
+    def seconds(self) -> float:
+        """Seconds since the first round of the run, in whichever process that was."""
+        return self.before + self.engine_seconds()
 
 
 @dataclass
 class RunningMean:
-    """Average of a chain's predictions without storing them: accuracy without stored draws.
+    """Average of a chain's predictions, which are not stored themselves.
 
-    Sums of consecutive draws are kept apart, in at most SEGMENTS parts, where the first of them
-    may later turn out to be burn-in.
+    Sums of consecutive draws are held apart, in at most `n_segments` parts, where the first of
+    them may later turn out to be burn-in.
     """
 
     n_segments: int = 1
@@ -163,13 +75,13 @@ class RunningMean:
 
 @dataclass
 class Monitor:
-    """The validation set and those who listen."""
+    """Follows the chains of a run: validation errors, and events for the callbacks."""
 
     validation: Validation | None
     callbacks: Sequence[Callback]
     scale: float
-    seconds: Callable[[], float]  # since the run began, by the engine's clock
-    aside: Callable[[], AbstractContextManager[None]]  # the clock may stand still meanwhile
+    clock: RunClock
+    aside: Callable[[], AbstractContextManager[None]]  # `Engine.aside`: the clock may stand still
     growing: bool = False  # whether burn-in is a share of a run whose length is not known
     not_kept: int = 0  # passes before the first kept draw of such a run
     means: dict[int, RunningMean] = field(default_factory=dict)

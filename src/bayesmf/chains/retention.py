@@ -1,216 +1,190 @@
-"""Which states of a chain are kept: after a known burn-in, or of a run that may end any time.
+"""Retention: which states of a chain are kept as draws.
 
-Both are asked before and after every round; they see the chain, and nothing of the data.
+Either a run has a known length, and draws are spread evenly over what follows burn-in; or it may
+end any time, and its first quarter is burn-in whenever it does. A policy is asked before and after
+every round, and answers by a `Decision`, which the chain carries out; it sees no parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.monitor import BURN_SHARE
+from bayesmf.chains.monitor import BURN_SHARE, RunClock
+from bayesmf.chains.settings import RunSettings
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.schedules import Thinning
+from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
 
-if TYPE_CHECKING:
-    from bayesmf.chains.chain import Chain
-
-Traces = tuple[NDArray[np.float32], NDArray[np.float32]]
-
-# Of the time allowed, if that ends before burn-in does.
+# Share of `max_seconds` after which burn-in ends in any case: most of the time is for draws.
 LONGEST_BURN_IN = 0.4
-# Rounds of a growing run that are surely burn-in.
+# Sweeps of a growing run that are surely burn-in.
 FIRST_KEPT = 3
 
 
-class Probe:
-    """Predictions of the probe pairs at some rounds of a chain: what convergence is judged by."""
+@dataclass(frozen=True)
+class RunLength:
+    """Rounds of each chain of a run."""
 
-    def __init__(self) -> None:
-        self._at: list[int] = []
-        self._expected: list[NDArray[np.float32]] = []
-        self._drawn: list[NDArray[np.float32]] = []
+    n_rounds: int  # at the most
+    per_epoch: float
+    per_draw: float  # between draws, as far as there is room for all
 
-    def add(self, chain: Chain, t: int) -> None:
-        """Look at the pairs after round t."""
-        self._at.append(t)
-        self._expected.append(chain.probe.predict(chain.state))
-        self._drawn.append(chain.probe.draw(chain.state))
+    def ends_epoch(self, t: int) -> bool:
+        """Whether round t ends an epoch."""
+        return _ends(t, self.per_epoch)
 
-    def after_burn_in(self) -> Traces:
-        """What a run that ends here would not drop."""
-        return self.since(_after_burn_in(self._at))
-
-    def since(self, first: int) -> Traces:
-        """Expected and drawn predictions, (draws, pairs), from the `first` on."""
-        return np.array(self._expected[first:]), np.array(self._drawn[first:])
-
-    def export(self) -> dict[str, NDArray[Any]]:
-        """As arrays."""
-        arrays: dict[str, NDArray[Any]] = {"probed_at": np.array(self._at, np.int64)}
-        if self._at:
-            arrays |= {"expected": np.array(self._expected), "drawn": np.array(self._drawn)}
-        return arrays
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """From what `export` gave."""
-        # Checkpoints of earlier versions may have none.
-        self._at = [int(t) for t in arrays.get("probed_at", ())]
-        self._expected = [np.array(one) for one in arrays.get("expected", ())]
-        self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
+    @property
+    def epochs(self) -> float:
+        """Epochs of the whole run."""
+        return self.n_rounds / self.per_epoch
 
 
-class Keeping(Protocol):
+class Decision(NamedTuple):
+    """What is done after a round, in the order of the fields; by default nothing."""
+
+    reserve: int | None = None  # make room for so many draws
+    select: Sequence[int] | None = None  # forget all draws kept so far but these
+    keep: bool = False  # the state as a draw
+
+
+class Retention(Protocol):
     """When states are kept."""
 
     burning: bool
     needs_validation: bool
 
-    def traces(self) -> Traces:
-        """Expected and drawn predictions of the probe pairs, (draws, pairs), burn-in left out."""
+    def before(self, t: int, trace: Trace) -> None:
+        """Find whether round t belongs to burn-in, which `burning` says from then on."""
 
-    def before(self, chain: Chain, t: int) -> None:
-        """Look at the chain before round t."""
+    def after(self, t: int) -> Decision:
+        """Decide on the state after round t."""
 
-    def after(self, chain: Chain, t: int) -> None:
-        """Keep the state after round t, or not."""
+    def first_after_burn_in(self, rounds: Sequence[int]) -> int:
+        """Position of the first of some rounds, none of them in `burning`, that is no burn-in if
+        the run ends with the last of them."""
 
-    def finish(self, chain: Chain) -> None:
-        """The run is over."""
+    def finish(self) -> Sequence[int] | None:
+        """Positions of the draws that stay when the run is over; None for all."""
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Where it is: arrays, and plain values."""
+        """Arrays and plain values for a checkpoint."""
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
-        """Be where that was."""
+        """Take up what `export` gave."""
+
+
+def make_retention(
+    settings: RunSettings, shape: DataShape, length: RunLength, room: int, clock: RunClock
+) -> Retention:
+    """The policy of a run with room for so many draws of a chain."""
+    sampler = settings.sampler
+    if sampler.adaptive:
+        return Growing(length, room, FIRST_KEPT * length.per_epoch * sampler.passes_for_a_sweep)
+    limit = settings.max_seconds if sampler.keeps_draws else None
+    return Fixed(sampler.burn_in_rule(shape), length, room, limit, clock)
 
 
 class Fixed:
-    """After the sampler's burn-in, evenly spread to the end of a run of known length."""
+    """Draws after the sampler's burn-in, spread evenly to the end of a run of known length."""
 
-    def __init__(self, chain: Chain, shape: DataShape) -> None:
-        self.burning, self._first = True, 0
-        self._rule = chain.sampler.burn_in_rule(shape)
-        self.needs_validation = self._rule.needs_validation
-        self._thinning, self._probe = Thinning(1, 1), Probe()
+    def __init__(
+        self,
+        rule: BurnIn,
+        length: RunLength,
+        room: int,
+        max_seconds: float | None,
+        clock: RunClock,
+    ) -> None:
+        self.burning, self.needs_validation = True, rule.needs_validation
+        self._rule, self._length, self._room = rule, length, room
+        self._limit, self._clock = max_seconds, clock
+        self._first, self._thinning = 0, Thinning(1, 1)
 
-    def before(self, chain: Chain, t: int) -> None:
-        """End burn-in before round t if it is over; then the number of draws is known."""
+    def before(self, t: int, trace: Trace) -> None:
+        """End burn-in if it is over; then the number of draws is known."""
         if not self.burning:
             return
-        per_epoch, limit = chain.per_epoch, chain.settings.max_seconds
-        late = limit is not None and chain.monitor.seconds() > LONGEST_BURN_IN * limit
-        over = self._rule.over(t / per_epoch, chain.n_rounds / per_epoch, chain.trace)
-        if over or (late and chain.sampler.keeps_draws):
+        length, limit = self._length, self._limit
+        late = limit is not None and self._clock.seconds() > LONGEST_BURN_IN * limit
+        if late or self._rule.over(t / length.per_epoch, length.epochs, trace):
             self.burning, self._first = False, t
-            thin = (chain.sampler.thin or 1.0) * per_epoch
-            self._thinning = Thinning.of(chain.n_rounds - t, thin, chain.store.per_chain)
+            self._thinning = Thinning.of(length.n_rounds - t, length.per_draw, self._room)
 
-    def after(self, chain: Chain, t: int) -> None:
-        if self.burning:
-            return
-        if _ends_pass(chain, t):
-            self._probe.add(chain, t)  # whatever is kept
-        if not self._thinning.keeps(t - self._first):
-            return
-        if not chain.kept:
-            state, n_draws = chain.state, self._thinning.n_draws
-            chain.store.reserve(chain.number, n_draws, state.params, state.means)
-        chain.keep()
+    def after(self, t: int) -> Decision:
+        k, thinning = t - self._first, self._thinning
+        if self.burning or not thinning.keeps(k):
+            return Decision()
+        first = k * thinning.n_draws < thinning.n_rounds
+        return Decision(thinning.n_draws if first else None, keep=True)
 
-    def traces(self) -> Traces:
-        return self._probe.since(0)
+    def first_after_burn_in(self, rounds: Sequence[int]) -> int:
+        return 0
 
-    def finish(self, chain: Chain) -> None:
-        pass
+    def finish(self) -> None:
+        return None
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        plain = {"burning": self.burning, "first": self._first, **vars(self._thinning)}
-        return self._probe.export(), plain
+        return {}, {"burning": self.burning, "first": self._first, **vars(self._thinning)}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
-        self._probe.restore(arrays)
         self.burning, self._first = plain["burning"], plain["first"]
         self._thinning = Thinning(plain["n_rounds"], plain["n_draws"])
 
 
 class Growing:
-    """All states from the third on, as long as there is room; in the end the first quarter goes.
+    """All states but the first few, as long as there is room; in the end the first quarter goes.
 
     When the room is full, every other draw is forgotten, and from then on half as many are kept.
-    The probe pairs are followed at every pass, whatever is kept.
     """
 
     needs_validation = False
 
-    def __init__(self) -> None:
+    def __init__(self, length: RunLength, room: int, first_kept: float) -> None:
         self.burning = True
+        self._length, self._room, self._first_kept = length, room, first_kept
         self._every = 1
-        self._at: list[int] = []
-        self._probe = Probe()
+        self._at: list[int] = []  # rounds of the draws that are kept
 
-    def before(self, chain: Chain, t: int) -> None:
-        self.burning = t < FIRST_KEPT * chain.per_epoch * chain.sampler.passes_for_a_sweep
+    def before(self, t: int, trace: Trace) -> None:
+        self.burning = t < self._first_kept
 
-    def after(self, chain: Chain, t: int) -> None:
-        if self.burning:
-            return
-        if _ends_pass(chain, t):
-            self._probe.add(chain, t)  # whatever is kept
-        if not _due(chain, t, 1):
-            return
-        if not self._at:
-            state, room = chain.state, chain.store.per_chain
-            chain.store.reserve(chain.number, room, state.params, state.means)
-        while chain.store.full(chain.number) and _due(chain, t, self._every):
-            self._forget(chain)
-        if _due(chain, t, self._every):
-            chain.keep()
+    def after(self, t: int) -> Decision:
+        if self.burning or not _ends(t, self._length.per_draw):
+            return Decision()
+        reserve, select = None if self._at else self._room, None
+        while len(self._at) >= self._room and self._due(t):
+            self._every *= 2
+            left = [k for k, u in enumerate(self._at) if self._due(u)]
+            select = left if select is None else [select[k] for k in left]
+            self._at = [self._at[k] for k in left]
+        keep = self._due(t)
+        if keep:
             self._at.append(t)
-            chain.kept = len(self._at)  # others may have been forgotten
+        return Decision(reserve, select, keep)
 
-    def _forget(self, chain: Chain) -> None:
-        """Keep the draws that would have been kept at half the rate."""
-        self._every *= 2
-        kept = [k for k, t in enumerate(self._at) if _due(chain, t, self._every)]
-        chain.store.select(chain.number, kept)
-        self._at = [self._at[k] for k in kept]
+    def _due(self, t: int) -> bool:
+        """Whether a draw is kept after round t, at the rate of now."""
+        return _ends(t, self._length.per_draw * self._every)
 
-    def traces(self) -> Traces:
-        return self._probe.after_burn_in()
+    def first_after_burn_in(self, rounds: Sequence[int]) -> int:
+        return int(np.searchsorted(rounds, BURN_SHARE * (rounds[-1] + 1))) if rounds else 0
 
-    def finish(self, chain: Chain) -> None:
-        first = _after_burn_in(self._at)
-        chain.store.select(chain.number, range(first, len(self._at)))
-        chain.kept = len(self._at) - first
+    def finish(self) -> Sequence[int]:
+        return range(self.first_after_burn_in(self._at), len(self._at))
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays = {"at": np.array(self._at, np.int64), **self._probe.export()}
-        return arrays, {"burning": self.burning, "every": self._every}
+        plain = {"burning": self.burning, "every": self._every}
+        return {"at": np.array(self._at, np.int64)}, plain
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
         self.burning, self._every = plain["burning"], plain["every"]
         self._at = arrays["at"].tolist()
-        self._probe.restore(arrays)
-
-
-def _due(chain: Chain, t: int, every: int) -> bool:
-    """Whether round t ends one of `every` thinned passes."""
-    return _ends(t, (chain.sampler.thin or 1.0) * chain.per_epoch * every)
-
-
-def _ends_pass(chain: Chain, t: int) -> bool:
-    return _ends(t, chain.per_epoch)
 
 
 def _ends(t: int, rounds: float) -> bool:
     """Whether round t ends a stretch of so many rounds."""
     return int((t + 1) / rounds + 1e-9) > int(t / rounds + 1e-9)
-
-
-def _after_burn_in(rounds: list[int]) -> int:
-    """The first of some rounds that is no burn-in of a run that ends with the last of them."""
-    return int(np.searchsorted(rounds, BURN_SHARE * (rounds[-1] + 1))) if rounds else 0

@@ -26,12 +26,15 @@ class Safe(NamedTuple):
     precisions: Precisions
 
 
-class Moments(NamedTuple):
-    """Data-weighted mean squares of the columns of users and items, and what they belong to."""
+class ColumnSquares(NamedTuple):
+    """Data-weighted mean squares of the columns of users and items.
+
+    They hold while the chain's precisions have the `version` they had then.
+    """
 
     users: NDArray[np.float64]
     items: NDArray[np.float64]
-    precisions: Precisions
+    version: int
 
 
 @dataclass
@@ -40,7 +43,7 @@ class ChainState:
 
     `pace` is halved whenever a round diverges and is run again, `repairs` counts how often. Rules
     with a clock for each row also carry momenta, (users, items), and the mean squares of both
-    sides' columns together with the precisions they were found with.
+    sides' columns.
     """
 
     chain: int
@@ -54,7 +57,7 @@ class ChainState:
     repairs: int = 0
     safe: Safe | None = None
     momenta: tuple[Rows, Rows] | None = None
-    moments: Moments | None = None
+    moments: ColumnSquares | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import __version__
-from bayesmf.chains.chain import Settings
-from bayesmf.chains.monitor import Validation
+from bayesmf.chains.pairs import Validation
+from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import settings_dict
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 24  # elements hashed at a time
 
 
 def identity(
-    data: TrainingData, settings: Settings, validation: Validation | None
+    data: TrainingData, settings: RunSettings, validation: Validation | None
 ) -> dict[str, Any]:
     """In plain JSON. Engine, threads and the time allowed are no part of it.
 

@@ -25,7 +25,7 @@ _META = {
     "chain": {
         "state": {
             "tau": TEXT, "sse": TEXT, "count": WHOLE, "visits": [[WHOLE]], "pace": TEXT,
-            "repairs": WHOLE, "safe_tau?": TEXT,
+            "repairs": WHOLE, "safe_tau?": TEXT, "version?": WHOLE, "safe_version?": WHOLE,
         },
         "keeping": {
             "burning": FLAG, "first?": WHOLE, "n_rounds?": WHOLE, "n_draws?": WHOLE, "every?": WHOLE
@@ -79,7 +79,7 @@ class Expecting:
         full = prior.Lambda.ndim == 2
         self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
         self._width, self._factors = users.shape[1], chain.settings.n_factors
-        self._most_room = max(1, chain.store.per_chain)
+        self._most_room = max(1, chain.run.store.per_chain)
 
     def chain(
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]

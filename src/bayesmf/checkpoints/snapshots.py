@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bayesmf.chains.callbacks import Callback
 from bayesmf.chains.chain import Chain, Errors
 from bayesmf.chains.monitor import RunningMean
-from bayesmf.chains.state import ChainState, Moments, Safe
+from bayesmf.chains.state import ChainState, ColumnSquares, Safe
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Params, Precisions, RowPrior
 
@@ -26,8 +26,8 @@ Plain = dict[str, Any]
 def take(chain: Chain) -> tuple[Arrays, Plain]:
     """All that the rest of a chain depends on besides settings, data and draws."""
     arrays, plain = _take_state(chain.state)
-    kept, how = chain.keeping.export()
-    arrays |= {f"keeping_{name}": array for name, array in kept.items()}
+    kept, how = chain.retention.export()
+    arrays |= {f"keeping_{name}": a for name, a in (kept | chain.probe.export()).items()}
     arrays["train_rmse"] = np.array(chain.trace.train_rmse, np.float64)
     arrays["validation_rmse"] = np.array(chain.trace.validation_rmse, np.float64)
     mean = chain.monitor.means.get(chain.number)
@@ -44,7 +44,7 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "since_epoch": [_exact(chain.since_epoch.sse), int(chain.since_epoch.count)],
         "ratings_read": int(chain.ratings_read),
         "told_to_stop": bool(chain.told_to_stop),
-        "seconds": _exact(chain.monitor.seconds()),
+        "seconds": _exact(chain.monitor.clock.seconds()),
         "listeners": _listeners(chain),
     }
 
@@ -54,7 +54,8 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
     _put_back_state(chain.state, arrays, plain["state"])
     prefix = "keeping_"
     kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    chain.keeping.restore(kept, plain["keeping"])
+    chain.retention.restore(kept, plain["keeping"])
+    chain.probe.restore(kept)
     chain.trace.train_rmse[:] = arrays["train_rmse"].tolist()
     chain.trace.validation_rmse[:] = arrays["validation_rmse"].tolist()
     if plain["mean"] is not None:
@@ -86,6 +87,7 @@ def _take_state(state: ChainState) -> tuple[Arrays, Plain]:
     arrays = {**_rows("", state.params.users, state.params.items), **_priors("", now)}
     plain = {
         "tau": _exact(now.tau),
+        "version": now.version,
         "sse": _exact(state.sse),
         "count": int(state.count),
         "visits": sorted(state.visits.items()),
@@ -94,12 +96,13 @@ def _take_state(state: ChainState) -> tuple[Arrays, Plain]:
     }
     if safe is not None:
         arrays |= _rows("safe_", safe.users, safe.items)
-        if safe.precisions is not now:  # whether they are the same decides what is found anew
+        if safe.precisions.version != now.version:
             arrays |= _priors("safe_", safe.precisions)
             plain["safe_tau"] = _exact(safe.precisions.tau)
+            plain["safe_version"] = safe.precisions.version
     if state.momenta is not None:
         arrays |= _rows("momenta_", *state.momenta)
-    if moments is not None and moments.precisions is now:  # others would be found anew
+    if moments is not None and moments.version == now.version:  # others would be computed anew
         arrays |= {"moments_users": moments.users, "moments_items": moments.items}
     if state.means is not None:
         arrays |= _rows("means_", state.means.users, state.means.items)
@@ -112,18 +115,22 @@ def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain
 
     n_factors = state.params.n_factors
     state.params = Params(*rows(""), n_factors)
-    state.precisions = now = _precisions("", arrays, plain["tau"])
+    # Checkpoints before versions were written: what differs from the precisions is older.
+    now = _precisions("", arrays, plain["tau"], plain.get("version", 0))
+    state.precisions = now
     state.sse, state.count = float.fromhex(plain["sse"]), plain["count"]
     state.visits = dict(plain["visits"])
     state.pace, state.repairs = float.fromhex(plain["pace"]), plain["repairs"]
     if "safe_users" in arrays:
-        own = "safe_tau" in plain
-        then = _precisions("safe_", arrays, plain["safe_tau"]) if own else now
+        then = now
+        if "safe_tau" in plain:
+            version = plain.get("safe_version", now.version - 1)
+            then = _precisions("safe_", arrays, plain["safe_tau"], version)
         state.safe = Safe(*rows("safe_"), then)
     if "momenta_users" in arrays:
         state.momenta = rows("momenta_")
     if "moments_users" in arrays:
-        state.moments = Moments(*rows("moments_"), now)  # type: ignore[arg-type]
+        state.moments = ColumnSquares(*rows("moments_"), now.version)  # type: ignore[arg-type]
     if "means_users" in arrays:
         state.means = Params(*rows("means_"), n_factors)
 
@@ -141,12 +148,14 @@ def _priors(prefix: str, precisions: Precisions) -> Arrays:
     }
 
 
-def _precisions(prefix: str, arrays: Mapping[str, NDArray[Any]], tau: str) -> Precisions:
+def _precisions(
+    prefix: str, arrays: Mapping[str, NDArray[Any]], tau: str, version: int
+) -> Precisions:
     users, items = (
         RowPrior(np.array(arrays[f"{prefix}{side}_mu"]), np.array(arrays[f"{prefix}{side}_lambda"]))
         for side in ("user", "item")
     )
-    return Precisions(users, items, float.fromhex(tau))
+    return Precisions(users, items, float.fromhex(tau), version)
 
 
 def _exact(value: float | None) -> str | None:

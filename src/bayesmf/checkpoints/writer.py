@@ -12,8 +12,9 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from bayesmf.chains.chain import Chain, Settings
-from bayesmf.chains.monitor import Monitor, Validation
+from bayesmf.chains.chain import Chain, RunContext, no_pause
+from bayesmf.chains.pairs import Validation
+from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints import snapshots
 from bayesmf.checkpoints.fingerprint import identity
 from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, opened
@@ -31,20 +32,22 @@ REST = 10
 class Unsaved:
     """A run that is not written down."""
 
-    before = 0.0
+    def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
+        """Called before the first round."""
 
-    def begin(self, chains: Sequence[Chain], monitor: Monitor) -> None:
-        """The chains have been made."""
+    def round_done(self, chain: Chain) -> bool:
+        """Called after every round of a chain; True lets it pause there."""
+        return no_pause(chain)
 
     def between(self) -> None:
-        """No chain is under way: the place to end, if that was asked for."""
+        """Called while no chain is under way: ends the run if that was asked for."""
 
     def finish(self) -> None:
-        """The chains have ended."""
+        """Called when the chains have ended."""
 
 
 class Saving(Unsaved):
-    """The checkpoints of a run under way; `before` are its seconds before it was resumed."""
+    """The checkpoints of a run under way."""
 
     def __init__(
         self, checkpoint: Checkpoint, folders: Sequence[ChainFolder], asked: Interruption
@@ -53,11 +56,10 @@ class Saving(Unsaved):
         self._chains: Sequence[Chain] = ()
         self._due = [time.monotonic() + checkpoint.every] * len(folders)
 
-    def begin(self, chains: Sequence[Chain], monitor: Monitor) -> None:
-        """Bring chains to where their checkpoints are, and follow them from there."""
-        self._chains = chains
+    def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
+        """Bring chains, and the clock of the run, to where their checkpoints are."""
+        self._chains, self._run, clock = chains, run, run.monitor.clock
         for chain, folder in zip(chains, self._folders, strict=True):
-            chain.round_done = self._round_done
             found = folder.load(Expecting(chain))
             if found is None:
                 continue
@@ -68,15 +70,13 @@ class Saving(Unsaved):
                     f"the checkpoint of chain {chain.number} in {self._checkpoint.folder} is not "
                     "one of this run: start from the beginning in another folder"
                 ) from None
-            chain.store.restore(chain.number, found.room, found.draws)
-            self.before = max(self.before, snapshots.seconds(found.plain))
-        clock = monitor.seconds
-        monitor.seconds = lambda: self.before + clock()
+            run.store.restore(chain.number, found.room, found.draws)
+            clock.before = max(clock.before, snapshots.seconds(found.plain))
+        limit = run.settings.max_seconds  # which may be another now
         for chain in chains:
-            limit = chain.settings.max_seconds  # which may be another now
-            chain.stopped |= limit is not None and self.before >= limit
+            chain.stopped |= limit is not None and clock.before >= limit
 
-    def _round_done(self, chain: Chain) -> bool:
+    def round_done(self, chain: Chain) -> bool:
         asked = self._asked.signum is not None
         if asked or time.monotonic() >= self._due[chain.number]:
             self._write(chain)
@@ -85,14 +85,15 @@ class Saving(Unsaved):
     def _write(self, chain: Chain) -> None:
         """A disk that fails ends no run: there will be another try."""
         begin, folder = time.monotonic(), self._folders[chain.number]
+        per_epoch = self._run.length.per_epoch
         arrays, plain = snapshots.take(chain)
         try:
-            folder.write(chain.t, arrays, plain, chain.store, chain.number)
+            folder.write(chain.t, arrays, plain, self._run.store, chain.number)
         except InputError as error:
             log.warning(
                 "no checkpoint of chain %d after epoch %g, the run goes on, the last good one is "
                 "of epoch %g: %s",
-                chain.number, chain.t / chain.per_epoch, folder.newest / chain.per_epoch, error,
+                chain.number, chain.t / per_epoch, folder.newest / per_epoch, error,
             )  # fmt: skip
         now, every = time.monotonic(), self._checkpoint.every
         # All chains are written by one process.
@@ -108,11 +109,11 @@ class Saving(Unsaved):
         """Raise Interrupted, if a signal came: it says from where the run can go on."""
         if self._asked.signum is None:
             return
-        newest, chain = min(folder.newest for folder in self._folders), self._chains[0]
-        of = "" if chain.sampler.adaptive else f" of {chain.n_rounds / chain.per_epoch:.0f}"
+        newest, length = min(folder.newest for folder in self._folders), self._run.length
+        of = "" if self._run.settings.sampler.adaptive else f" of {length.epochs:.0f}"
         raise Interrupted(
             self._asked.signum,
-            f"after epoch {int(newest / chain.per_epoch + 1e-9)}{of}",
+            f"after epoch {int(newest / length.per_epoch + 1e-9)}{of}",
             f"go on with fit(..., checkpoint=Checkpoint({str(self._checkpoint.folder)!r}, "
             "resume=True))",
         )
@@ -128,7 +129,7 @@ class Saving(Unsaved):
 def saving(
     checkpoint: Checkpoint | None,
     data: TrainingData,
-    settings: Settings,
+    settings: RunSettings,
     validation: Validation | None,
 ) -> Iterator[Unsaved]:
     """The checkpoints of a run, if anyone asked for them.

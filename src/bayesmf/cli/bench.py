@@ -18,11 +18,11 @@ from bayesmf.storage.atomic import replacing
 from bayesmf.system.progress import Counter
 
 if TYPE_CHECKING:
+    from bayesmf.bench import Timer
     from bayesmf.data.ratings import Ratings
-    from bayesmf.timing import Timer
 
 SHAPES = ("ml-100k", "ml-1m", "ml-10m")
-# Of timing.RULES: named here so that -h need not import what samples.
+# Names in `bench.RULES`: repeated here so that -h need not import what samples.
 RULES = ("sgd", "sgld", "rowclock", "sghmc", "gibbs", "gibbs-4", "gibbs-1")
 PARTS = ("threads", "answers")
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measure(args: argparse.Namespace) -> Found:
-    from bayesmf import timing
+    from bayesmf.machine import describe_machine
     from bayesmf.synthetic.synthetic import Synthetic
     from bayesmf.system.threads import cores
 
@@ -95,7 +95,7 @@ def _measure(args: argparse.Namespace) -> Found:
     # Stars, because that is what people give: whole stars are held in a byte each.
     made = Synthetic.like(args.shape, args.scale, stars=True).ratings().compact()
     sizes = {"users": made.n_users, "items": made.n_items, "ratings": len(made.rating)}
-    about = {"machine": timing.machine(), "shape": args.shape, **sizes, "repeats": args.repeats}
+    about = {"machine": describe_machine(), "shape": args.shape, **sizes, "repeats": args.repeats}
     found, asked = Found(about), args.only or (*RULES, *PARTS)
     rules = [name for name in RULES if name in asked]
     if rules:
@@ -110,11 +110,11 @@ def _measure(args: argparse.Namespace) -> Found:
 def _time_rules(
     made: Ratings, rules: Sequence[str], args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    from bayesmf import timing
+    from bayesmf import bench
 
-    data = timing.training_data(made)
+    data = bench.training_data(made)
     timers = {
-        (name, d): timing.EpochTimer(data, timing.Case(timing.RULES[name], d))
+        (name, d): bench.EpochTimer(data, bench.Case(bench.RULES[name], d))
         for d in args.factors
         for name in rules
     }
@@ -123,7 +123,7 @@ def _time_rules(
         {
             "rule": name,
             "factors": d,
-            "default": name == timing.default_rule(data, d),
+            "default": name == bench.default_rule(data, d),
             "seconds_per_epoch": timer.seconds,
             "ratings_per_second": timer.ratings_per_second,
         }
@@ -132,27 +132,27 @@ def _time_rules(
 
 
 def _time_threads(made: Ratings, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from bayesmf import timing
+    from bayesmf import bench
 
     # At the largest D alone: there the work is most, and threads have most to share.
-    timers = timing.scaling_timers(timing.training_data(made), max(args.factors), args.threads)
+    timers = bench.scaling_timers(bench.training_data(made), max(args.factors), args.threads)
     _take_turns((t for pair in timers.values() for t in pair), args.repeats, "threads")
-    return timing.scaling_rows(timers)
+    return bench.scaling_rows(timers)
 
 
 def _time_answers(made: Ratings, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from bayesmf import timing
+    from bayesmf import bench
 
     with warnings.catch_warnings():  # it is there to answer, not to be right
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = timing.fitted(made, max(args.factors))
-    timers = timing.answer_timers(model, sorted({1, args.threads}))
+        model = bench.fitted(made, max(args.factors))
+    timers = bench.answer_timers(model, sorted({1, args.threads}))
     _take_turns(timers.values(), args.repeats, "answers")
-    return [{"factors": max(args.factors), **row} for row in timing.answer_rows(model, timers)]
+    return [{"factors": max(args.factors), **row} for row in bench.answer_rows(model, timers)]
 
 
 def _take_turns(timers: Iterable[Timer], repeats: int, what: str) -> None:
-    from bayesmf.timing import take_turns
+    from bayesmf.bench import take_turns
 
     todo = list(timers)
     with Counter(f"timing {what}", (1 + repeats) * len(todo), "runs") as progress:
@@ -166,7 +166,7 @@ Table = tuple[str, Sequence[str], list[Sequence[str]]]
 
 def _tables(found: Found) -> list[Table]:
     """Title, heads and rows of each."""
-    from bayesmf.timing import LABELS
+    from bayesmf.bench import LABELS
 
     one = f"One thread, best of {found.about['repeats']}"
     tables: list[Table] = []
@@ -226,11 +226,11 @@ def _text(found: Found, json: bool) -> str:
 
 
 def _print_tables(found: Found, markdown: bool) -> None:
-    from bayesmf.timing import describe
+    from bayesmf.machine import machine_text
 
     about = found.about
     say = print if markdown else print_text
-    say(describe(about["machine"]))
+    say(machine_text(about["machine"]))
     say(
         f"\n{about['shape']}: {about['ratings']:,} synthetic ratings by {about['users']:,} users "
         f"of {about['items']:,} items"

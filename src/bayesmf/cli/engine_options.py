@@ -79,14 +79,14 @@ def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     facts = [("engine", line)]
     if told["name"] == "simulated":
         facts[0] = ("engine", f"{line}; seconds are virtual")
-    slow = told["slowest_places"]
+    slow = told["slowest_partitions"]
     if len(told["idle"]) > 1 and slow:
         median, worst = told["task_seconds"]["median"], max(slow, key=lambda one: one["mean"])
         facts.append(
             (
                 "blocks",
                 f"{1e3 * median:.3g} ms a task in the median, {1e3 * worst['mean']:.3g} ms in the "
-                f"slowest block ({worst['place']})",
+                f"slowest block ({worst['partition']})",
             )
         )
     if told["faults"]:

@@ -17,7 +17,7 @@ from bayesmf.storage.paths import check_output
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
-    from bayesmf.paper.experiments import Settings
+    from bayesmf.paper.experiments import ExperimentSettings
     from bayesmf.paper.presets import Tuned
 
 LATENCY, BANDWIDTH = 0.5, 10.0
@@ -65,33 +65,33 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Make what is missing, draw everything, tell the verdicts."""
+    from bayesmf.paper.datasets import load_dataset
     from bayesmf.paper.experiments import EXPERIMENTS as MADE
     from bayesmf.paper.experiments import perform_all, specs_of
-    from bayesmf.paper.report import Found, write_all
-    from bayesmf.paper.studies import load_study
+    from bayesmf.paper.report import Results, write_all
 
     settings = _settings(args)
     with _writable(args.out):
         with during("making the data"):
-            study = load_study(settings.source, settings.out / "data")
-        settings = _tuned(settings, study, args)
+            dataset = load_dataset(settings.source, settings.out / "data")
+        settings = _tuned(settings, dataset, args)
         if args.experiment == "search":
             return _tell_search(settings, args)
         wanted = MADE if args.experiment == "all" else (args.experiment,)
-        specs = {name: specs_of(name, settings, study) for name in wanted}
+        specs = {name: specs_of(name, settings, dataset) for name in wanted}
         every = [one for group in specs.values() for one in group]
-        _announce(args.experiment, every, settings, study)
-        records = perform_all(every, settings, study)
-        found = Found(**{name: [records[one.key] for one in specs[name]] for name in wanted})
-        path = write_all(found, settings, study)
+        _announce(args.experiment, every, settings, dataset)
+        records = perform_all(every, settings, dataset)
+        found = Results(**{name: [records[one.key] for one in specs[name]] for name in wanted})
+        path = write_all(found, settings, dataset)
     _tell(path, found, args)
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    from bayesmf.paper.experiments import Settings
+def _settings(args: argparse.Namespace) -> ExperimentSettings:
+    from bayesmf.paper.datasets import Source
+    from bayesmf.paper.experiments import ExperimentSettings
     from bayesmf.paper.presets import EPOCHS, grid_and_chains
-    from bayesmf.paper.runs import Links
-    from bayesmf.paper.studies import Source
+    from bayesmf.paper.trials import Links
 
     scale = args.scale or (0.02 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # one sentence now for what is no square
@@ -103,7 +103,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                 raise InputError(f"--{name} does nothing with --ray-address, whose links are real")
     latency = LATENCY if args.latency is None else args.latency
     bandwidth = BANDWIDTH if args.bandwidth is None else args.bandwidth
-    return Settings(
+    return ExperimentSettings(
         source=Source.parse(args.data, scale, args.seed),
         out=args.out,
         settings=args.settings,
@@ -118,7 +118,9 @@ def _settings(args: argparse.Namespace) -> Settings:
     )
 
 
-def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings:
+def _tuned(
+    settings: ExperimentSettings, dataset: Any, args: argparse.Namespace
+) -> ExperimentSettings:
     """Steps from tuned.json, found now where there is none."""
     from dataclasses import replace
 
@@ -138,9 +140,9 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
             raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
         return replace(settings, tuned=found)
     _announce(
-        "search for steps on a validation split", first_trials(settings, study), settings, study
+        "search for steps on a validation split", first_trials(settings, dataset), settings, dataset
     )
-    found, trials = search(settings, study)
+    found, trials = search(settings, dataset)
     keep(found, settings)
     from bayesmf.paper.tables import run_row, write_csv
 
@@ -148,11 +150,11 @@ def _tuned(settings: Settings, study: Any, args: argparse.Namespace) -> Settings
     return replace(settings, tuned=found)
 
 
-def _announce(what: str, specs: Any, settings: Settings, study: Any) -> None:
+def _announce(what: str, specs: Any, settings: ExperimentSettings, dataset: Any) -> None:
     """Say beforehand how much there is to do, and about how long it takes."""
     from bayesmf.paper.experiments import expected
 
-    found = expected(specs, settings, study)
+    found = expected(specs, settings, dataset)
     if found.runs:
         note(
             f"{what}: {count(found.runs, 'run')} to make, of at most {settings.budget:g} s each by "
@@ -187,7 +189,7 @@ class _writable:
             raise InputError(f"--out {self._out} cannot be written: {error.strerror}") from None
 
 
-def _tell_search(settings: Settings, args: argparse.Namespace) -> None:
+def _tell_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:
     if args.json:
         print_json({"tuned": settings.tuned})
         return
@@ -201,7 +203,7 @@ def _tell_search(settings: Settings, args: argparse.Namespace) -> None:
 
 def _tell(path: Path, found: Any, args: argparse.Namespace) -> None:
     from bayesmf.paper.claims import judge
-    from bayesmf.paper.studies import Source
+    from bayesmf.paper.datasets import Source
 
     model = Source.parse(args.data, 1.0, 0).model
     verdicts = judge(model, found.convergence, found.chains, found.dimension, found.cost)

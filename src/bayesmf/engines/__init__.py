@@ -1,1 +1,1 @@
-"""Where tasks run: this process, its threads, a Ray cluster, or workers that are imagined."""
+"""Where tasks are executed: this process, its threads, a Ray cluster, or simulated workers."""

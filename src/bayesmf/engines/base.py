@@ -1,4 +1,4 @@
-"""What an engine is: somewhere to keep ratings, and hands to do tasks with them."""
+"""What an engine is: it holds the partitions of the ratings, and executes tasks on them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Handle(Protocol):
     """A task under way."""
 
     def result(self) -> Result:
-        """What came of it; raises what the task raised."""
+        """The task's result; raises what the task raised."""
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What an engine is started with.
 
-    `held` are the ratings of every place. `together` are the places whose tasks run at the same
-    time: each of these lists should be spread over all workers. `recipes`, by place, say where
-    ratings need not be sent. `rehearsal` are tasks on a few made-up ratings that make a worker
-    compile what it will need.
+    `held` are the partitions of the ratings, which tasks name by number. `together` are lists of
+    partitions whose tasks come at the same time: each list should be spread over all workers.
+    `recipes`, by partition, say how workers get ratings that need not be sent. `rehearsal` are
+    tasks on a few made-up ratings, by which a worker compiles what it will need.
     """
 
     held: Sequence[Held]
@@ -34,13 +34,13 @@ class Work:
 
 
 class Engine(Protocol):
-    """Runs tasks, in any order, anywhere.
+    """Executes tasks, in any order, anywhere.
 
-    A task names its place. An engine owns no randomness and no parameters, so engines cannot
-    differ in their results. It serves one run at a time.
+    A task names the partition it reads. An engine owns no randomness and no parameters, so engines
+    cannot differ in their results. It serves one run at a time.
     """
 
-    def start(self, work: Work) -> None:
+    def start(self, load: Workload) -> None:
         """Hand out the ratings."""
 
     def submit(self, task: Task) -> Handle:
@@ -50,14 +50,14 @@ class Engine(Protocol):
         """Wait until at least one of these is done; return those that are."""
 
     def seconds(self) -> float:
-        """Since the start: of the clock on the wall, or of the one that is simulated."""
+        """Seconds since the start, by the wall clock or the simulated one."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Around work that is no part of the algorithm, such as telling how well it does: a
-        simulated clock stands still."""
+        """Context of what is no part of the algorithm, such as validation: a simulated clock
+        stands still meanwhile."""
 
     def report(self) -> dict[str, Any]:
-        """Who did what, how long, and what travelled; see `Ledger`."""
+        """Who did what, how long it took, and what was sent; see `Ledger`."""
 
     def close(self) -> None:
-        """Let go of everything; tasks that have not begun are dropped."""
+        """Release everything; tasks that have not begun are dropped."""

@@ -1,4 +1,4 @@
-"""Who did what, how long it took and what travelled: how stragglers and lost workers are found."""
+"""Who did what, how long it took and what was sent: how stragglers and lost workers are found."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bayesmf.worker.tasks import Result, Task
 
 log = logging.getLogger("bayesmf")
 
-# Places that a report names: those that took longest.
+# Partitions that a report names: those that took longest.
 NAMED = 10
 
 
 @dataclass
 class _Sum:
-    """Tasks of one worker or one place."""
+    """Tasks of one worker, or on one partition."""
 
     tasks: int = 0
     seconds: float = 0.0
@@ -34,46 +34,46 @@ class _Sum:
 
 
 class Ledger:
-    """Notes of one run. `clock` gives the seconds since its start."""
+    """What an engine notes of one run; `clock` gives the seconds since its start."""
 
     def __init__(self, name: str, n_workers: int, clock: Callable[[], float] | None = None) -> None:
         self.name, self.clock = name, clock or self._since_begin
         self.restart()
         self._workers = [_Sum() for _ in range(n_workers)]
-        self._places: dict[int, _Sum] = {}
+        self._partitions: dict[int, _Sum] = {}
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
         self.faults: list[str] = []
         self._lock = threading.Lock()
 
     def restart(self) -> None:
-        """The clock begins now: what came before was setting up."""
+        """Start the clock anew: what came before was setting up."""
         self._begin = time.monotonic()
 
     def _since_begin(self) -> float:
         return time.monotonic() - self._begin
 
-    def done(self, worker: int, place: int, seconds: float) -> None:
-        """A worker has done a task of a place."""
+    def done(self, worker: int, partition: int, seconds: float) -> None:
+        """Note that a worker has done a task on a partition."""
         with self._lock:
             self._workers[worker].add(seconds)
-            self._places.setdefault(place, _Sum()).add(seconds)
+            self._partitions.setdefault(partition, _Sum()).add(seconds)
 
     def moved(self, sent: int = 0, received: int = 0) -> None:
-        """Parameters went out, or came back."""
+        """Note bytes of parameters that were sent to workers, or came back."""
         self.bytes_sent += sent
         self.bytes_received += received
 
     def fault(self, sentence: str) -> None:
-        """Something went wrong and was dealt with."""
+        """Note something that went wrong and was dealt with."""
         self.faults.append(sentence)
         log.warning("%s", sentence)
 
     def report(self) -> dict[str, Any]:
-        """In plain values, for people and for JSON."""
+        """All notes in plain values, for people and for JSON."""
         elapsed = max(self.clock(), 1e-9)
         idle = [max(0.0, 1.0 - w.seconds / elapsed) for w in self._workers]
-        slow = sorted(self._places.items(), key=lambda one: -one[1].seconds)
-        times = np.array([p.seconds / p.tasks for p in self._places.values()] or [0.0])
+        slow = sorted(self._partitions.items(), key=lambda one: -one[1].seconds)
+        times = np.array([p.seconds / p.tasks for p in self._partitions.values()] or [0.0])
         return {
             "name": self.name,
             "workers": len(self._workers),
@@ -85,9 +85,14 @@ class Ledger:
                 "median": float(np.median(times)),
                 "longest": max((w.longest for w in self._workers), default=0.0),
             },
-            "slowest_places": [
-                {"place": place, "tasks": p.tasks, "mean": p.seconds / p.tasks, "max": p.longest}
-                for place, p in slow[:NAMED]
+            "slowest_partitions": [
+                {
+                    "partition": partition,
+                    "tasks": p.tasks,
+                    "mean": p.seconds / p.tasks,
+                    "max": p.longest,
+                }
+                for partition, p in slow[:NAMED]
             ],
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
@@ -97,7 +102,7 @@ class Ledger:
 
 
 def payload(value: Task | Result | Any) -> int:
-    """Bytes of the arrays in a task or result: what travels, but for some hundred bytes."""
+    """Bytes of the arrays in a task or result: a message, but for some hundred bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, tuple):

@@ -6,7 +6,6 @@ Kernels release the interpreter's lock, so threads run side by side.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -14,20 +13,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger
+from bayesmf.system.threads import cores
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 
 
 class _Local:
-    """What engines of one machine share: ratings stay where they are, and nothing travels."""
+    """What engines of one machine share: ratings stay where they are, and nothing is sent."""
 
     n_workers: int
     _held: Sequence[Held]
     _ledger: Ledger
 
-    def _begin(self, work: Work) -> None:
-        self._held = work.held
+    def _begin(self, load: Workload) -> None:
+        self._held = load.held
         self._ledger = Ledger(type(self).__name__.lower(), self.n_workers)
 
     def _run(self, worker: int, task: Task) -> Result:
@@ -47,12 +47,12 @@ class _Local:
 
 
 class Serial(_Local):
-    """Every task at once, in the caller's thread."""
+    """Executes every task when it is submitted, in the caller's thread."""
 
     n_workers = 1
 
-    def start(self, work: Work) -> None:
-        self._begin(work)
+    def start(self, load: Workload) -> None:
+        self._begin(load)
 
     def submit(self, task: Task) -> Future[Result]:
         future: Future[Result] = Future()
@@ -70,11 +70,11 @@ class Threads(_Local):
     """A pool of threads, by default one for each core this process may use."""
 
     def __init__(self, n_workers: int | None = None) -> None:
-        self.n_workers = n_workers or _cores()
+        self.n_workers = n_workers or cores()
         self._own = threading.local()
 
-    def start(self, work: Work) -> None:
-        self._begin(work)
+    def start(self, load: Workload) -> None:
+        self._begin(load)
         numbers = itertools.count()
 
         def name() -> None:
@@ -97,9 +97,9 @@ class Threads(_Local):
 
 
 class Rehearsal(Serial):
-    """Serial, and keeps one task of each kind: a worker that does these has compiled what it needs.
+    """A serial engine that remembers one task of each kind, for a run on a few made-up ratings.
 
-    For runs on a few made-up ratings.
+    A worker that has done these tasks has compiled what it needs.
     """
 
     def __init__(self) -> None:
@@ -109,9 +109,3 @@ class Rehearsal(Serial):
         if type(task) not in {type(known) for _, known in self.tasks}:
             self.tasks.append((self._held[task.place], task))
         return super().submit(task)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

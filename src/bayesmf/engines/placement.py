@@ -1,45 +1,45 @@
-"""Which worker holds which ratings."""
+"""Which worker holds which partition of the ratings."""
 
 from __future__ import annotations
 
 from heapq import heapify, heapreplace
 
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.worker.tasks import Held, HeldBlock
 
 
 def weight(held: Held) -> int:
-    """Ratings at a place."""
+    """Ratings in a partition."""
     return len(held.block) if isinstance(held, HeldBlock) else len(held)
 
 
-def spread(work: Work, n_workers: int) -> list[int]:
-    """The worker of every place; the same work is spread in the same way.
+def spread(load: Workload, n_workers: int) -> list[int]:
+    """The worker of every partition; the same workload is always spread in the same way.
 
-    Tasks of places that run together come at the same time, so each such list is shared out by
-    number first: a worker with two of them is late however small they are. Among equals the one
-    with the fewest ratings gets the place, so that memory and work come out even as well.
+    Tasks of partitions that come together are done at the same time, so each such list is shared
+    out by number first: a worker with two of them is late however small they are. Among equals the
+    one with the fewest ratings gets the partition, so that memory and work come out even as well.
     """
-    weights = [weight(held) for held in work.held]
+    weights = [weight(held) for held in load.held]
     owner: dict[int, int] = {}
-    load = [0] * n_workers
+    ratings = [0] * n_workers
 
-    def share_out(places: range | list[int], by_number: bool) -> None:
+    def share_out(partitions: range | list[int], by_number: bool) -> None:
         held = [0] * n_workers
-        for place in places if by_number else ():
-            if place in owner:  # in an earlier list: it stays, and counts
-                held[owner[place]] += 1
-        # The heap's first is the next to be given: (places of this list, ratings, worker).
-        heap = [(held[w], load[w], w) for w in range(n_workers)]
+        for partition in partitions if by_number else ():
+            if partition in owner:  # in an earlier list: it stays, and counts
+                held[owner[partition]] += 1
+        # The heap's first is the next to be given: (partitions of this list, ratings, worker).
+        heap = [(held[w], ratings[w], w) for w in range(n_workers)]
         heapify(heap)
-        left = [place for place in places if place not in owner]
-        for place in sorted(left, key=lambda p: (-weights[p], p)):
+        left = [partition for partition in partitions if partition not in owner]
+        for partition in sorted(left, key=lambda p: (-weights[p], p)):
             number, _, worker = heap[0]
-            owner[place] = worker
-            load[worker] += weights[place]
-            heapreplace(heap, (number + by_number, load[worker], worker))
+            owner[partition] = worker
+            ratings[worker] += weights[partition]
+            heapreplace(heap, (number + by_number, ratings[worker], worker))
 
-    for places in work.together:
-        share_out(list(places), by_number=True)
+    for partitions in load.together:
+        share_out(list(partitions), by_number=True)
     share_out(range(len(weights)), by_number=False)
-    return [owner[place] for place in range(len(weights))]
+    return [owner[partition] for partition in range(len(weights))]

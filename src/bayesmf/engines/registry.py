@@ -1,4 +1,4 @@
-"""Which engine is meant by a name."""
+"""Engines by their names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.simulated import Simulated
 from bayesmf.errors import InputError
 
+# A new engine: a module beside this one with a class that is an `Engine`, and a line here.
 ENGINES = ("threads", "serial", "ray", "simulated")
 
 

@@ -1,8 +1,8 @@
-"""An engine of any number of workers that are not there: real arithmetic, clocks kept by hand.
+"""An engine of any number of simulated workers: real arithmetic, virtual clocks.
 
-Every task is run here and now, one after the other, so draws are those of any other engine. What is
-simulated is when: a clock for the server, one for each worker and one for each direction of the
-server's link. So a run on 36 or 1,000 workers can be planned on a laptop.
+Every task is done when it is submitted, so draws are those of any other engine. What is simulated
+is time: a clock for the server, one for each worker and one for each direction of the server's
+link. So a run on 36 or 1,000 workers can be planned on a laptop.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import zip_longest
 from typing import Any
 
 from bayesmf.checks import positive, whole
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.errors import InputError
@@ -53,13 +54,13 @@ class Network:
         return self.overhead + size / self.copying
 
 
-# Workers that share the server's memory: nothing travels.
+# Workers that share the server's memory: nothing is sent.
 SHARED_MEMORY = Network(latency=0.0, bandwidth=math.inf)
 
 
 @dataclass(eq=False)
 class Flight:
-    """A task that has been sent: when its worker has done it, and what came of it."""
+    """A task that has been sent: when its worker will have done it, and its result."""
 
     finish: float
     size: int
@@ -78,11 +79,11 @@ class Link:
         self.free, self.seconds = 0.0, 0.0
 
     def arrival(self, ready: float, size: int) -> float:
-        """Of a message that is ready to leave, behind those sent already."""
+        """When a message arrives that is ready to leave, behind those sent already."""
         return max(ready, self.free) + size / self._network.bandwidth + self._network.latency
 
     def send(self, ready: float, size: int) -> float:
-        """The same, and the link is taken until it has left."""
+        """Send a message: the link is taken until it has left. Returns when it arrives."""
         taken = size / self._network.bandwidth
         self.seconds += taken
         self.free = max(ready, self.free) + taken
@@ -124,8 +125,8 @@ class Simulated:
         self.rate = None if rate is None else positive("rate", rate, "ratings a second above 0")
         self.contention = positive("contention", contention)
 
-    def start(self, work: Work) -> None:
-        self._held, self._worker = work.held, spread(work, self.n_workers)
+    def start(self, load: Workload) -> None:
+        self._held, self._worker = load.held, spread(load, self.n_workers)
         self._now, self._server = 0.0, 0.0
         self._out, self._in = Link(self.network), Link(self.network)
         self._free = [0.0] * self.n_workers
@@ -133,15 +134,15 @@ class Simulated:
         self._sent = 0
         self._known: dict[tuple[int, int], object] = {}
         self._ledger = Ledger("simulated", self.n_workers, clock=lambda: self._now)
-        for place, held in enumerate(work.held):
-            if place >= len(work.recipes) or work.recipes[place] is None:
+        for held, recipe in zip_longest(load.held, load.recipes):
+            if recipe is None:
                 self._ledger.ratings_sent += payload(held)
         self._mark = time.thread_time()
 
     def submit(self, task: Task) -> Flight:
-        """Run the task, and find when its worker will have done it.
+        """Do the task, and find when its worker will have done it.
 
-        All messages leave by one link and travel equally long, so they arrive in the order of
+        All messages leave by one link and take equally long, so they arrive in the order of
         their sending: when the worker begins is known already. When the result is back is not: a
         task that is sent later may be done earlier.
         """
@@ -199,7 +200,7 @@ class Simulated:
         self._held, self._flying, self._known = (), [], {}
 
     def _catch_up(self) -> None:
-        """What the server did since it was last here took time."""
+        """Count the time of what the server did since it was last here."""
         mark = time.thread_time()
         if self.rate is None:
             self._server += mark - self._mark
@@ -213,7 +214,7 @@ class Simulated:
         return self.contention * (result.count / self.rate if self.rate else measured), result
 
     def _size(self, task: Task) -> int:
-        """Bytes of a message. What all tasks of a phase are given travels once to each worker."""
+        """Bytes of a message. What tasks of a phase have in common is sent once to each worker."""
         size = payload(task)
         if isinstance(task, RowsTask):
             to = self._worker[task.place], task.chain

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from bayesmf.chains.callbacks import Callback, History, Progress
-from bayesmf.chains.chain import Settings
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
-from bayesmf.engines.registry import make_engine
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Found
-from bayesmf.model.priors import GammaPrior
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
-from bayesmf.server.prepare import Prepared, as_packed, make_report, prepare, prepare_validation
-from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels, make_settings
-from bayesmf.system.signals import deferred
+from bayesmf.server.prepare import Prepared, as_packed, prepare, prepare_validation
+from bayesmf.server.report import make_report
+from bayesmf.server.settings import FitSettings
+from bayesmf.server.start import start_run
 
 Told = list[tuple[str, type[Warning]]]
 
@@ -118,28 +115,32 @@ def learn(
     progress : Progress
         Is told what goes on before and after the chains; it may be one of the callbacks.
     """
-    params = dict(params)
+    wanted = FitSettings(
+        **{f.name: params[f.name] for f in fields(FitSettings) if f.name in params}
+    )
     if checkpoint is not None:
         begun = noted_run(checkpoint)
-        if begun is not None and params["random_state"] is None:
-            params["random_state"] = begun["seed"]
+        if begun is not None and wanted.random_state is None:
+            wanted = replace(wanted, random_state=begun["seed"])
     made = prepare(train, yes_or_no("standardize", params["standardize"]))
-    settings = make_settings(params, made.data, made.scale)
-    _refuse_unused(params, settings)
-    engine = make_engine(params["engine"], params["n_workers"])
     pairs = None if known is None else prepare_validation(known, made)
-    progress.stage("compiling")
-    with deferred():
-        compile_seconds, rehearsal = compile_kernels(settings, made.data)
     history = History()
     listeners: tuple[Callback, ...] = (history, *callbacks)
     if progress not in listeners:
         listeners = (*listeners, progress)
-    done = run(made.data, settings, engine, pairs, listeners, rehearsal.tasks, checkpoint)
+    done = start_run(
+        made.data,
+        wanted,
+        scale=made.scale,
+        validation=pairs,
+        callbacks=listeners,
+        checkpoint=checkpoint,
+        stage=progress.stage,
+    )
     seen = RatedItems.from_training(made.data)
     units = (made.center, made.scale, made.low, made.high)
-    posterior = Posterior(done.draws, seen, settings.n_factors, *units)
-    report = make_report(made.data, settings, done, compile_seconds)
+    posterior = Posterior(done.draws, seen, done.settings.n_factors, *units)
+    report = make_report(made.data, done)
     report["step_size"] = history.events[-1]["step_size"] if history.events else None
     report["validation_rmse"] = None
     if known is not None:
@@ -149,18 +150,6 @@ def learn(
     told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
     ids = made.user_ids, made.item_ids
     return Learnt(Found(posterior, *ids, seen, history.events, report), told)
-
-
-def _refuse_unused(params: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse hyper-parameters of a prior that is not used."""
-    if isinstance(settings.prior, GammaPrior):
-        return
-    for name in ("alpha_0", "beta_0"):
-        if params[name] != 1.0:
-            raise InputError(
-                f'{name} does nothing with the prior that is used here: add prior="gamma" '
-                "(--prior gamma), or leave it out"
-            )
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:

@@ -101,10 +101,6 @@ class DrawStore:
             _let_go(array)
         self._precisions[chain].append(precisions)
 
-    def full(self, chain: int) -> bool:
-        """Whether a chain has no room left."""
-        return len(self._precisions[chain]) >= self.per_chain
-
     def select(self, chain: int, kept: Sequence[int]) -> None:
         """Forget all draws of a chain but some, in ascending order."""
         for array in self._rows[chain]:
@@ -179,9 +175,6 @@ class LastDraw(DrawStore):
     ) -> None:
         self._precisions[chain].clear()
         super().add(chain, params, precisions, means)
-
-    def full(self, chain: int) -> bool:
-        return False
 
     def select(self, chain: int, kept: Sequence[int]) -> None:
         pass

@@ -100,8 +100,13 @@ class RowPrior:
 
 @dataclass(frozen=True)
 class Precisions:
-    """All that stands above the rows: the priors of both sides and the noise precision tau."""
+    """All that stands above the rows: the priors of both sides and the noise precision tau.
+
+    `version` tells the precisions of one chain apart: the rounds done when they were drawn, 0 at
+    the start. What is computed from rows whenever precisions are drawn is stored with it.
+    """
 
     users: RowPrior
     items: RowPrior
     tau: float
+    version: int = 0

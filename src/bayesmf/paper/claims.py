@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from bayesmf.paper.runs import time_to
 from bayesmf.paper.tables import DISTRIBUTED, Record, cost_rows, dimension_rows, pick
+from bayesmf.paper.trials import time_to
 
 HOLDS, PART, NOT = "holds", "holds in part", "does not hold"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmf.paper.runs import shown
+from bayesmf.paper.trials import shown
 from bayesmf.plots.style import GREY, drawing, save
 
 # Okabe and Ito's colours; dashes and marks tell the same for print without colour.

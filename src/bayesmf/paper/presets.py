@@ -45,7 +45,7 @@ Tuned = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """One algorithm as it is to be run: plain values, all that its result depends on."""
 
     algorithm: str
@@ -87,12 +87,12 @@ def make_plan(
     epochs: float = EPOCHS,
     burn_in: float | str | None = None,
     tuned: Tuned | None = None,
-) -> Plan:
+) -> TrialPlan:
     """The plan of an algorithm under the settings of a name."""
     if algorithm == "bayesmf":
-        return Plan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
+        return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
     as_printed = settings == "paper"
-    base = Plan(
+    base = TrialPlan(
         algorithm, workers, n_factors, {}, "gamma", TAU if as_printed else None, 1.0,
         not as_printed, False,
     )  # fmt: skip

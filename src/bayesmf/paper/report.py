@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bayesmf.machine import describe_machine, machine_text
 from bayesmf.paper import claims, figures, tables
-from bayesmf.paper.experiments import CHAINS, SQUARES, Settings
+from bayesmf.paper.datasets import Dataset
+from bayesmf.paper.experiments import CHAINS, SQUARES, ExperimentSettings
 from bayesmf.paper.presets import BURN_IN, GIBBS_CORES
-from bayesmf.paper.studies import Study
-from bayesmf.timing import describe, machine
 
 Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class Results:
     """The runs of each experiment that was made, in order."""
 
     convergence: Sequence[Record] = ()
@@ -32,26 +32,26 @@ class Found:
         return list({record["key"]: record for record in named}.values())
 
 
-def write_all(found: Found, settings: Settings, study: Study) -> Path:
+def write_all(found: Results, settings: ExperimentSettings, dataset: Dataset) -> Path:
     """Everything; returns the report."""
     out, clock, title = settings.out, settings.links.clock, settings.source.title
     tables.write_csv(out / "runs.csv", [tables.run_row(record) for record in found.all()])
-    tables.write_csv(out / "settings.csv", settings_rows(settings, study))
+    tables.write_csv(out / "settings.csv", settings_rows(settings, dataset))
     if found.convergence:
         tables.write_csv(out / "convergence.csv", tables.curve_rows(found.convergence))
         figures.draw_convergence(
-            found.convergence, study.floors, title, clock, out / "convergence.png"
+            found.convergence, dataset.floors, title, clock, out / "convergence.png"
         )
     if found.chains:
         tables.write_csv(out / "chains.csv", tables.curve_rows(found.chains))
         groups = found.chains[: len(CHAINS)], found.chains[len(CHAINS) :]
         assert len(groups[1]) == len(SQUARES)
-        figures.draw_chains(groups, _bound(study), title, clock, out / "chains.png")
+        figures.draw_chains(groups, _bound(dataset), title, clock, out / "chains.png")
     if found.dimension:
         rows = tables.dimension_rows(found.dimension)
         tables.write_csv(out / "dimension.csv", rows)
         points = _points(rows, "rmse")
-        figures.draw_dimension(points, _bound(study), title, out / "dimension.png")
+        figures.draw_dimension(points, _bound(dataset), title, out / "dimension.png")
     if found.cost:
         rows = tables.cost_rows(found.cost)
         tables.write_csv(out / "cost.csv", rows)
@@ -61,21 +61,21 @@ def write_all(found: Found, settings: Settings, study: Study) -> Path:
     )
     tables.write_csv(out / "claims.csv", [row for one in verdicts for row in one.rows()])
     path = out / "report.md"
-    tables.write_text(path, text(found, settings, study, verdicts))
+    tables.write_text(path, text(found, settings, dataset, verdicts))
     return path
 
 
-def settings_rows(settings: Settings, study: Study) -> list[tables.Row]:
+def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables.Row]:
     """What was asked for, what it was asked of, and where."""
     links = settings.links
     values: dict[str, Any] = {
         "data": f"{settings.source.kind}:{Path(settings.source.what).name}",
         "scale": settings.source.scale,
-        "users": study.n_users,
-        "items": study.n_items,
-        "training ratings": len(study) + len(study.parts["validation"][0]),
-        "test ratings": len(study.parts["test"][0]),
-        **{f"lowest error ({name})": value for name, value in study.floors.items()},
+        "users": dataset.n_users,
+        "items": dataset.n_items,
+        "training ratings": len(dataset) + len(dataset.parts["validation"][0]),
+        "test ratings": len(dataset.parts["test"][0]),
+        **{f"lowest error ({name})": value for name, value in dataset.floors.items()},
         "settings": settings.settings,
         "workers": settings.workers,
         "budget in seconds": settings.budget,
@@ -85,14 +85,14 @@ def settings_rows(settings: Settings, study: Study) -> list[tables.Row]:
         "clock": links.clock,
         "seed": settings.seed,
         "date": datetime.date.today().isoformat(),
-        "machine": describe(machine()),
+        "machine": machine_text(describe_machine()),
     }
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _bound(study: Study) -> dict[str, float]:
+def _bound(dataset: Dataset) -> dict[str, float]:
     """The nearest of the errors that nobody can beat: the noise is far below, and in Figure 3."""
-    return {name: value for name, value in study.floors.items() if name == "bound"}
+    return {name: value for name, value in dataset.floors.items() if name == "bound"}
 
 
 def _points(rows: Sequence[tables.Row], column: str) -> dict[str, list[tuple[int, Any]]]:
@@ -102,11 +102,16 @@ def _points(rows: Sequence[tables.Row], column: str) -> dict[str, list[tuple[int
     return out
 
 
-def text(found: Found, settings: Settings, study: Study, verdicts: Sequence[claims.Verdict]) -> str:
+def text(
+    found: Results,
+    settings: ExperimentSettings,
+    dataset: Dataset,
+    verdicts: Sequence[claims.Verdict],
+) -> str:
     """The report."""
-    parts = [_opening(settings, study), _verdicts(verdicts)]
+    parts = [_opening(settings, dataset), _verdicts(verdicts)]
     if found.convergence:
-        parts.append(_convergence(found.convergence, settings, study))
+        parts.append(_convergence(found.convergence, settings, dataset))
     if found.chains:
         parts.append(_chains(found.chains))
     if found.dimension:
@@ -117,13 +122,13 @@ def text(found: Found, settings: Settings, study: Study, verdicts: Sequence[clai
     return "\n\n".join(parts) + "\n"
 
 
-def _opening(settings: Settings, study: Study) -> str:
-    about = {row["name"]: row["value"] for row in settings_rows(settings, study)}
+def _opening(settings: ExperimentSettings, dataset: Dataset) -> str:
+    about = {row["name"]: row["value"] for row in settings_rows(settings, dataset)}
     return (
         '# The experiments of "Large-Scale Distributed Bayesian Matrix Factorization using '
         'Stochastic Gradient MCMC", run again\n\n'
         f"{about['training ratings']:,} ratings to learn from and {about['test ratings']:,} to "
-        f"predict, by {study.n_users:,} users of {study.n_items:,} items: "
+        f"predict, by {dataset.n_users:,} users of {dataset.n_items:,} items: "
         f"{settings.source.title}. Settings: `{settings.settings}`. {about['date']}, "
         f"{about['machine']}.\n\n"
         "Every number below stands in a CSV file beside this one: [runs](runs.csv), "
@@ -138,7 +143,7 @@ def _verdicts(verdicts: Sequence[claims.Verdict]) -> str:
     return "\n".join(lines)
 
 
-def _convergence(records: Sequence[Record], settings: Settings, study: Study) -> str:
+def _convergence(records: Sequence[Record], settings: ExperimentSettings, dataset: Dataset) -> str:
     d = records[0]["plan"]["n_factors"]
     lines = [
         f"## Accuracy against time (Figures 3 and 4), D = {d}",
@@ -149,11 +154,11 @@ def _convergence(records: Sequence[Record], settings: Settings, study: Study) ->
         f"mark on. Seconds are {settings.links.clock}; what it takes to tell the error is not "
         "counted. Points: [convergence.csv](convergence.csv).",
     ]
-    if study.floors:
+    if dataset.floors:
         lines += [
             "",
-            f"The ratings' noise is {study.floors['noise']:.4f}; who knew the true rows of one "
-            f"side and had to learn the other could reach {study.floors['bound']:.4f}.",
+            f"The ratings' noise is {dataset.floors['noise']:.4f}; who knew the true rows of one "
+            f"side and had to learn the other could reach {dataset.floors['bound']:.4f}.",
         ]
     lines += ["", "| algorithm | workers | chains | RMSE | seconds | passes | draws |",
               "|---|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
@@ -240,7 +245,7 @@ def _by_dimension(rows: Sequence[tables.Row], cell: Callable[[tables.Row], str])
     return lines
 
 
-def _method(records: Sequence[Record], settings: Settings) -> str:
+def _method(records: Sequence[Record], settings: ExperimentSettings) -> str:
     until = BURN_IN.get(settings.source.kind)
     end = f"at an RMSE of {until}" if until else "with a fifth of the run"
     how = {

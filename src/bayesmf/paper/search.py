@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from bayesmf.paper.experiments import Record, Settings, perform_all, spec
+from bayesmf.paper.datasets import Dataset
+from bayesmf.paper.experiments import ExperimentSettings, Record, perform_all, spec
 from bayesmf.paper.presets import MCMC
-from bayesmf.paper.runs import RunSpec, best_rmse
-from bayesmf.paper.studies import Study
+from bayesmf.paper.trials import TrialSpec, best_rmse
 from bayesmf.storage.atomic import replacing
 
 REGULARIZATIONS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -29,26 +29,26 @@ DECAYING = {"mini_batches": 48.0, "decay": 1.0, "kappa": 20.0}
 SAMPLERS = ((64.0, 6.0), (64.0, 12.0), (256.0, 6.0), (256.0, 12.0), (256.0, 24.0))
 SEARCH_EPOCHS = 40.0  # of the samplers; SGD has as many as it will have
 Options = dict[str, float]
-Found = dict[str, dict[str, Options]]  # by algorithm and number of factors
+Searched = dict[str, dict[str, Options]]  # by algorithm and number of factors
 Best = tuple[Options, Record]
 
 
-def search(settings: Settings, study: Study) -> tuple[Found, list[Record]]:
-    """Settings by algorithm, and the runs that they come from."""
+def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, list[Record]]:
+    """Settings by algorithm, and the trials that they come from."""
     trials: list[Record] = []
     plain = replace(settings, settings="tuned", tuned={})
 
     def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
         """Those of the options that give the lowest error, and their run."""
-        specs = [_trial(plain, study, name, d, one, epochs) for one in options]
-        records = perform_all(specs, settings, study, f"search for {name}, D = {d}")
+        specs = [_trial(plain, dataset, name, d, one, epochs) for one in options]
+        records = perform_all(specs, settings, dataset, f"search for {name}, D = {d}")
         found = [records[one.key] for one in specs]
         trials.extend(found)
         errors = [_error(record) for record in found]
         best = errors.index(min(errors))
         return options[best], found[best]
 
-    found: Found = {}
+    found: Searched = {}
     fewest, *more = settings.dimensions
     for name in ("SGD", "DSGD"):
         best = _search_optimiser(partial(best_of, name, fewest))
@@ -65,17 +65,17 @@ def search(settings: Settings, study: Study) -> tuple[Found, list[Record]]:
     return found, trials
 
 
-def first_trials(settings: Settings, study: Study) -> list[RunSpec]:
+def first_trials(settings: ExperimentSettings, dataset: Dataset) -> list[TrialSpec]:
     """Most of the runs that a search makes: which others, follows from what these find."""
     fewest, *more = settings.dimensions
     grid = [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
     plain = replace(settings, settings="tuned", tuned={})
-    out = [_trial(plain, study, name, fewest, one) for name in ("SGD", "DSGD") for one in grid]
+    out = [_trial(plain, dataset, name, fewest, one) for name in ("SGD", "DSGD") for one in grid]
     for name in MCMC:
         for n, pace in SAMPLERS:
             options = {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4}
-            out.append(_trial(plain, study, name, fewest, options, SEARCH_EPOCHS))
-    return out + [_trial(plain, study, "SGD", d, grid[0]) for d in more]
+            out.append(_trial(plain, dataset, name, fewest, options, SEARCH_EPOCHS))
+    return out + [_trial(plain, dataset, "SGD", d, grid[0]) for d in more]
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
@@ -97,15 +97,15 @@ def _search_near(known: Options, best_of: Callable[[list[Options]], Best]) -> Op
 
 
 def _trial(
-    settings: Settings,
-    study: Study,
+    settings: ExperimentSettings,
+    dataset: Dataset,
     name: str,
     d: int,
     changes: Options,
     epochs: float | None = None,
-) -> RunSpec:
+) -> TrialSpec:
     tuned = {name: {str(d): changes}}
-    one = spec(replace(settings, tuned=tuned), study, name, n_factors=d, epochs=epochs)
+    one = spec(replace(settings, tuned=tuned), dataset, name, n_factors=d, epochs=epochs)
     return replace(one, validating=True)
 
 
@@ -121,7 +121,7 @@ def _best_epoch(record: Record) -> float:
     return float(record["trace"]["epoch"][min(range(len(rmse)), key=rmse.__getitem__)])
 
 
-def keep(found: Found, settings: Settings) -> None:
+def keep(found: Searched, settings: ExperimentSettings) -> None:
     """Write tuned.json."""
     with replacing(settings.out / "tuned.json") as file:
         file.write((json.dumps(found, indent=1) + "\n").encode())

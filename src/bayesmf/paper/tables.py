@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmf.paper.runs import shown
+from bayesmf.paper.trials import shown
 from bayesmf.storage.atomic import replacing
 
 Record = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Between the user's ratings and a run: units, row numbers, and the report afterwards."""
+"""From a user's ratings to those of a run: units, and row numbers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.chain import Settings
-from bayesmf.chains.monitor import Pairs, Validation, among
+from bayesmf.chains.pairs import Validation, WatchedPairs, rated_pairs
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
 from bayesmf.model.draws import allocate
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.samplers.registry import settings_dict
-from bayesmf.server.run import RunReport
 
 CHUNK = 1 << 22  # ratings scaled at a time
 # No scale of ratings begins with times since 1970, in seconds.
@@ -182,32 +179,5 @@ def prepare_validation(known: Ratings, made: Prepared) -> Validation:
         )
     value = ((known.rating - center) / scale).astype(np.float32)
     bounds = (made.low - center) / scale, (made.high - center) / scale
-    return Validation(Pairs(user, item, among(user, item, made.data)), value, *bounds)
-
-
-def make_report(
-    data: TrainingData, settings: Settings, done: RunReport, compile_seconds: float
-) -> dict[str, Any]:
-    """What a fit did, in plain values."""
-    prior = type(settings.prior).__name__.removesuffix("Prior").lower()
-    full_bias = prior == "wishart" and settings.prior.bias
-    return {
-        "ratings": len(data),
-        "users": data.n_users,
-        "items": data.n_items,
-        "factors": settings.n_factors,
-        "prior": "wishart-bias" if full_bias else prior,
-        "sampler": settings_dict(settings.sampler),
-        "target": settings.target,
-        "max_seconds": settings.max_seconds,
-        "seed": settings.seed,
-        "seconds": done.seconds,
-        "compile_seconds": compile_seconds,
-        "epochs": done.epochs,
-        "draws": len(done.draws),
-        "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
-        "tau": float(done.draws.tau.mean()) / settings.scale**2,
-        "convergence": done.convergence,
-        "repairs": done.repairs,
-        "engine": done.engine,
-    }
+    rated = rated_pairs(user, item, made.data)
+    return Validation(WatchedPairs(user, item, rated), value, *bounds)

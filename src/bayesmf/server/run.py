@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
 from bayesmf.chains.callbacks import Callback, Plan
-from bayesmf.chains.chain import Chain, Settings
+from bayesmf.chains.chain import Chain, RunContext, no_pause
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
-from bayesmf.chains.monitor import Monitor, Validation, probe_pairs
-from bayesmf.chains.retention import FIRST_KEPT
+from bayesmf.chains.monitor import Monitor, RunClock
+from bayesmf.chains.pairs import Validation, probe_pairs
+from bayesmf.chains.retention import FIRST_KEPT, RunLength
+from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData
-from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
-from bayesmf.engines.base import Engine, Handle, Work
+from bayesmf.engines.base import Engine, Handle, Workload
 from bayesmf.errors import InputError
-from bayesmf.model.draws import Draws, DrawStore, LastDraw
+from bayesmf.model.draws import DrawStore, LastDraw
+from bayesmf.samplers.base import DataShape
+from bayesmf.server.report import RunReport, convergence_found
 from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 
-Found = dict[str, Any]
 ChainRun = Generator[list[Task], Sequence[Result], None]
-
-
-@dataclass
-class RunReport:
-    """What a run did.
-
-    `convergence` is what the probe pairs say; `engine` is who did what; `failures` are sentences
-    about callbacks that failed.
-    """
-
-    draws: Draws
-    seconds: float
-    ratings_read: int
-    epochs: float
-    convergence: Found
-    repairs: int
-    engine: dict[str, Any]
-    failures: list[str]
 
 
 def run(
     data: TrainingData,
-    settings: Settings,
+    settings: RunSettings,
     engine: Engine,
     validation: Validation | None = None,
     callbacks: Sequence[Callback] = (),
@@ -62,13 +43,14 @@ def run(
     if sampler.burn_in_rule(data_shape(data)).needs_validation and validation is None:
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     with saving(checkpoint, data, settings, validation) as saved:
-        chains, work = make_chains(data, settings, engine, validation, callbacks)
-        saved.begin(chains, monitor := chains[0].monitor)
-        monitor.begin(make_plan(settings, chains[0], validation is not None))
-        engine.start(replace(work, rehearsal=rehearsal))
+        run = make_context(data, settings, engine, validation, callbacks, saved.round_done)
+        chains = make_chains(run)
+        saved.begin(chains, run)
+        run.monitor.begin(make_plan(run))
+        engine.start(Workload(run.rounds.held, run.rounds.together, run.rounds.recipes, rehearsal))
         try:
             sample = sample_enough if sampler.adaptive else sample_for
-            found, ended = sample(chains, settings, engine, saved.between)
+            found, ended = sample(chains, run, engine, saved.between)
             done = engine.report()
         finally:
             engine.close()
@@ -76,67 +58,80 @@ def run(
         for chain in chains:
             chain.finish()
     read = sum(chain.ratings_read for chain in chains)
-    draws, epochs = chains[0].store.draws(), read / len(data) / sampler.n_chains
+    draws, epochs = run.store.draws(), read / len(data) / sampler.n_chains
     return RunReport(
-        draws,
-        saved.before + done["seconds"],
-        read,
-        epochs,
-        convergence_found(found, settings, ended_by=ended, draws=len(draws), epochs=epochs),
-        sum(chain.state.repairs for chain in chains),
-        done,
-        list(monitor.failures.values()),
+        settings=settings,
+        draws=draws,
+        seconds=run.monitor.clock.before + done["seconds"],
+        ratings_read=read,
+        epochs=epochs,
+        convergence=convergence_found(
+            found, settings, ended_by=ended, draws=len(draws), epochs=epochs
+        ),
+        repairs=sum(chain.state.repairs for chain in chains),
+        engine=done,
+        failures=list(run.monitor.failures.values()),
     )
 
 
-def make_plan(settings: Settings, chain: Chain, validated: bool) -> Plan:
-    """What listeners may know before the first round."""
-    n_rounds = chain.n_rounds
-    if settings.sampler.adaptive:
-        n_rounds = most_rounds(settings, chain)
-    epochs = max(1, round(n_rounds / chain.per_epoch))
-    return Plan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
-
-
-def most_rounds(settings: Settings, chain: Chain) -> int:
-    """Rounds after which a run ends that has not reached its target."""
-    per_epoch = chain.per_epoch * settings.sampler.passes_for_a_sweep
-    return round(target_named(settings.target).most * per_epoch)
-
-
-def make_chains(
+def make_context(
     data: TrainingData,
-    settings: Settings,
+    settings: RunSettings,
     engine: Engine,
-    validation: Validation | None,
-    callbacks: Sequence[Callback],
-) -> tuple[list[Chain], Work]:
-    """All chains before their first round, and what the engine is to hold for them."""
-    sampler = settings.sampler
-    shape = data_shape(data)
+    validation: Validation | None = None,
+    callbacks: Sequence[Callback] = (),
+    round_done: Callable[[Chain], bool] = no_pause,
+) -> RunContext:
+    """What all chains of a run share, before their first round."""
+    sampler, shape = settings.sampler, data_shape(data)
     monitor = Monitor(
         validation,
         callbacks,
         settings.scale,
-        engine.seconds,
+        RunClock(engine.seconds),
         engine.aside,
         growing=sampler.adaptive,
         not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
     )
-    rounds = make_rounds(data, sampler, settings.seed)
     make_store = LastDraw if settings.last_draw_only else DrawStore
-    store = make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains))
-    probe = probe_pairs(data, N_PROBE, settings.seed)
-    chains = [
-        Chain(number, shape, settings, rounds, store, monitor, probe)
-        for number in range(sampler.n_chains)
-    ]
-    return chains, Work(rounds.held, rounds.together, rounds.recipes)
+    return RunContext(
+        settings,
+        shape,
+        run_length(settings, shape),
+        make_rounds(data, sampler, settings.seed),
+        make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains)),
+        monitor,
+        probe_pairs(data, N_PROBE, settings.seed),
+        round_done,
+    )
+
+
+def run_length(settings: RunSettings, shape: DataShape) -> RunLength:
+    """Rounds of each chain: as the sampler says, or at most as many as the target allows."""
+    sampler = settings.sampler
+    per_epoch = sampler.rounds_per_epoch(shape)
+    n_rounds = sampler.rounds(shape)
+    if sampler.adaptive:
+        most = target_named(settings.target).most
+        n_rounds = round(most * (per_epoch * sampler.passes_for_a_sweep))
+    return RunLength(n_rounds, per_epoch, (sampler.thin or 1.0) * per_epoch)
+
+
+def make_chains(run: RunContext) -> list[Chain]:
+    """All chains before their first round."""
+    return [Chain(number, run) for number in range(run.settings.sampler.n_chains)]
+
+
+def make_plan(run: RunContext) -> Plan:
+    """What callbacks may know before the first round."""
+    epochs = max(1, round(run.length.epochs))
+    settings, validated = run.settings, run.monitor.validation is not None
+    return Plan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
 
 
 def sample_for(
     chains: Sequence[Chain],
-    settings: Settings,
+    run: RunContext,
     engine: Engine,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Convergence, str]:
@@ -144,7 +139,7 @@ def sample_for(
 
     Returns what the probe pairs say, and what ended the run.
     """
-    drive([chain.run(chain.n_rounds) for chain in chains], engine)
+    drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
     between()
     ended = _ended_early(chains) if any(chain.stopped for chain in chains) else "epochs"
     return judge(chains), ended
@@ -152,7 +147,7 @@ def sample_for(
 
 def sample_enough(
     chains: Sequence[Chain],
-    settings: Settings,
+    run: RunContext,
     engine: Engine,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Convergence, str]:
@@ -160,13 +155,11 @@ def sample_enough(
 
     `between` is called between stages. Returns as `sample_for` does.
     """
-    target, most = target_named(settings.target), most_rounds(settings, chains[0])
-    per_epoch = chains[0].per_epoch * settings.sampler.passes_for_a_sweep
+    target, length = target_named(run.settings.target), run.length
+    per_sweep = length.per_epoch * run.settings.sampler.passes_for_a_sweep
     found, ended = None, "longest run"
-    for stage, end in enumerate(stages(per_epoch, most), 1):
-        for chain in chains:
-            chain.stage, chain.n_rounds = stage, most
-        drive([chain.run(end) for chain in chains], engine)
+    for stage, end in enumerate(stages(per_sweep, length.n_rounds), 1):
+        drive([chain.advance(end, stage) for chain in chains], engine)
         between()
         if any(chain.t > end for chain in chains):
             continue  # resumed from a later stage: the judgement was to go on
@@ -174,7 +167,7 @@ def sample_enough(
         if all(chain.stopped for chain in chains):
             ended = _ended_early(chains)
             break
-        if end >= target.least * per_epoch and found.enough(target):
+        if end >= target.least * per_sweep and found.enough(target):
             ended = "target"
             break
     assert found is not None
@@ -183,21 +176,6 @@ def sample_enough(
 
 def _ended_early(chains: Sequence[Chain]) -> str:
     return "max_seconds" if any(chain.out_of_time() for chain in chains) else "callback"
-
-
-def convergence_found(found: Convergence, settings: Settings, **run: Any) -> Found:
-    """For the report: what the probe pairs say of a run, and what follows from it."""
-    known: Found = {name: None if math.isnan(x) else x for name, x in found._asdict().items()}
-    if known["rhat"] is not None:  # JSON has no infinity
-        known["rhat"] = min(known["rhat"], LARGEST_RHAT)
-    target = settings.target if settings.sampler.adaptive else None
-    about = {
-        "limit": AGREE if target is None else target_named(target).rhat,
-        "target": target,
-        "rule": type(settings.sampler).__name__,
-        "chains": settings.sampler.n_chains,
-    }
-    return told({**known, **about, **run})
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:

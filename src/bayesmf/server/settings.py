@@ -2,73 +2,93 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from bayesmf.blocks.grid import Grid
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
-from bayesmf.chains.monitor import Pairs, Validation
+from bayesmf.chains.settings import RunSettings
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.data.training import TrainingData
-from bayesmf.engines.local import Rehearsal
+from bayesmf.engines.base import Engine
+from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
-from bayesmf.kernels.csr import MOST_LEVELS
-from bayesmf.kernels.whole_rows import DUAL_SHARE
+from bayesmf.machine import memory_bytes
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
-from bayesmf.samplers.base import BatchRule, DataShape
+from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.clocks import ClockRule
-from bayesmf.samplers.registry import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
-from bayesmf.server.run import run
+from bayesmf.samplers.registry import SAMPLERS, Auto, Gibbs, Sampler, named_sampler
 from bayesmf.server.stopping import target_named
 
+# Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
 FEWEST_DRAWS = 8
-LARGEST_DRAW = 8 << 30
+LARGEST_DRAW = 8 << 30  # bytes
 DEFAULT_TARGET = "balanced"
-# Ratings of the busiest user that kernels are compiled with.
-MOST_IN_REHEARSAL = 200
 
 
-def make_settings(params: Mapping[str, Any], data: TrainingData, scale: float) -> Settings:
-    """Settings of a run from the estimator's parameters; one sentence for what cannot be meant."""
-    shape = data_shape(data)
-    d = params["n_factors"]
-    d = default_factors(shape) if d is None else whole("n_factors", d)
-    tau, seed, max_draws = params["tau"], params["random_state"], params["max_draws"]
-    if not (isinstance(tau, str) and tau == "sample"):
-        tau = positive("tau", tau, "'sample' or a positive number")
-    if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1)[0])
-    target = target_named(params["target"])
-    limit = params["max_seconds"]
-    if limit is not None:
-        limit = positive("max_seconds", limit)
-    sampler = make_sampler(params["sampler"], shape, d, target.n_chains).resolve(shape)
-    prior = make_prior(params["prior"], params["alpha_0"], params["beta_0"], sampler)
-    check_target(params["target"], sampler)
-    per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
-    check_memory(d, per_draw, isinstance(prior, WishartPrior))
-    if max_draws is None:
-        if isinstance(sampler, Gibbs):  # which keeps conditional means as well
-            per_draw *= 2
-        max_draws = int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
-    return Settings(
-        sampler=sampler,
-        prior=prior,
-        n_factors=d,
-        tau=None if tau == "sample" else tau * scale**2,
-        seed=whole("random_state", seed, 0),
-        max_draws=whole("max_draws", max_draws),
-        scale=scale,
-        target=params["target"],
-        max_seconds=limit,
-    )
+@dataclass(frozen=True)
+class FitSettings:
+    """What is asked of a fit, as `BayesianMF` names and documents it: not checked yet.
+
+    `None` and "auto" stand for what follows from the data; `resolve` finds it.
+    """
+
+    n_factors: int | None = None
+    sampler: str | Sampler | Auto = "auto"
+    target: str = DEFAULT_TARGET
+    max_seconds: float | None = None
+    prior: str = "auto"
+    tau: Literal["sample"] | float = "sample"
+    alpha_0: float = 1.0
+    beta_0: float = 1.0
+    max_draws: int | None = None
+    random_state: int | None = None
+    engine: str | Engine | Cluster = "threads"
+    n_workers: int | None = None
+    last_draw_only: bool = False  # for runs of which the errors alone are wanted
+
+    def resolve(self, data: TrainingData, scale: float = 1.0) -> RunSettings:
+        """Check the settings and fill in defaults; `scale` is that of the ratings.
+
+        Raises
+        ------
+        InputError
+            For a setting that cannot be used with the others, or with these data.
+        """
+        shape, tau, seed = data_shape(data), self.tau, self.random_state
+        d = default_factors(shape) if self.n_factors is None else whole("n_factors", self.n_factors)
+        if not (isinstance(tau, str) and tau == "sample"):
+            tau = positive("tau", tau, "'sample' or a positive number")
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        target, limit = target_named(self.target), self.max_seconds
+        sampler = make_sampler(self.sampler, shape, d, target.n_chains).resolve(shape)
+        prior = make_prior(self.prior, self.alpha_0, self.beta_0, sampler)
+        check_target(self.target, sampler)
+        per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
+        check_memory(d, per_draw, isinstance(prior, WishartPrior))
+        max_draws = default_draws(per_draw, sampler) if self.max_draws is None else self.max_draws
+        return RunSettings(
+            sampler=sampler,
+            prior=prior,
+            n_factors=d,
+            tau=None if isinstance(tau, str) else tau * scale**2,
+            seed=whole("random_state", seed, 0),
+            max_draws=whole("max_draws", max_draws),
+            scale=scale,
+            target=self.target,
+            max_seconds=None if limit is None else positive("max_seconds", limit),
+            last_draw_only=self.last_draw_only,
+        )
+
+
+def default_draws(per_draw: int, sampler: Sampler) -> int:
+    """As many draws as take a gigabyte, within bounds; one takes so many bytes."""
+    if isinstance(sampler, Gibbs):  # which keeps conditional means as well
+        per_draw *= 2
+    return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
 
 
 def check_target(target: str, sampler: Sampler) -> None:
@@ -104,14 +124,6 @@ def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n
     return 4 * (n + draws * width * (n_users + n_items))
 
 
-def memory_bytes() -> int | None:
-    """Memory of this machine; None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return None
-
-
 def default_factors(shape: DataShape) -> int:
     """A third of the mean number of ratings per row, between 4 and 32."""
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
@@ -138,53 +150,12 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     one_of("prior", name, ("auto", "gamma", "wishart", "wishart-bias"))
     if name == "auto":
         name = "wishart-bias" if isinstance(sampler, Gibbs) else "gamma"
-    return gamma if name == "gamma" else WishartPrior(bias=name == "wishart-bias")
-
-
-def _few_ratings(settings: Settings, coded: bool) -> TrainingData:
-    """A rating of each of a few users and items, and one user with many.
-
-    Rows with few ratings and rows with many are drawn by different code, and so are ratings that
-    are codes of few values and others.
-    """
-    n = 2 if coded else 2 * MOST_LEVELS
-    few = int(DUAL_SHARE * (settings.n_factors + 1))
-    if isinstance(settings.prior, GammaPrior) and few <= MOST_IN_REHEARSAL:
-        n = max(n, few + 2)
-    same, others = np.arange(n, dtype=np.int32), np.arange(1, n, dtype=np.int32)
-    user, item = np.concatenate([same, 0 * others]), np.concatenate([same, others])
-    value = np.linspace(-1.0, 1.0, len(user))
-    value = np.sign(value + 1e-3) if coded else value
-    return TrainingData.from_triples(user, item, value.astype(np.float32), n, n)
-
-
-def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehearsal]:
-    """Compile (or load from numba's cache) what a fit will need.
-
-    Returns the seconds it took, and the tasks that workers elsewhere can do for the same end.
-    """
-    begin = time.monotonic()
-    data = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
-    pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
-    sampler = replace(settings.sampler, epochs=1)
-    if isinstance(sampler, BatchRule):
-        # Rows of one block of several are copies, and read by other code than all of them.
-        grid = Grid.of(sampler.grid)
-        sampler = replace(
-            sampler,
-            grid=(min(grid.rows, 2), min(grid.cols, 2)),
-            batch_size=len(data),
-            round_length=1,
-            visits="equal",
-        )
-    if isinstance(sampler, SGD | SGLD):
-        sampler = replace(sampler, step_size=1e-6, pace=1.0)
-    if not isinstance(sampler, SGD):
-        sampler = replace(sampler, burn_in=0)
-    tiny = replace(
-        settings, sampler=sampler.resolve(data_shape(data)), max_draws=1, max_seconds=None
-    )
-    pairs = Pairs(pair, pair, np.arange(len(pair)) % 2 == 0)
-    rehearsal = Rehearsal()
-    run(data, tiny, rehearsal, Validation(pairs, value))
-    return time.monotonic() - begin, rehearsal
+    if name == "gamma":
+        return gamma
+    for unused, value in (("alpha_0", alpha_0), ("beta_0", beta_0)):
+        if value != 1.0:
+            raise InputError(
+                f'{unused} does nothing with the prior that is used here: add prior="gamma" '
+                "(--prior gamma), or leave it out"
+            )
+    return WishartPrior(bias=name == "wishart-bias")

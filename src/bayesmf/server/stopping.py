@@ -77,7 +77,7 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
 
 def judge(chains: Sequence[Chain]) -> Convergence:
     """Look at the probe pairs of all chains."""
-    expected, drawn = zip(*(chain.keeping.traces() for chain in chains), strict=True)
+    expected, drawn = zip(*(chain.traces() for chain in chains), strict=True)
     shortest = min(len(trace) for trace in expected)
     if shortest < LEAST_DRAWS:
         return Convergence(np.nan, np.nan, np.nan, shortest)

@@ -1,17 +1,17 @@
-"""Whether a cluster answers at an address, before Ray tries for many minutes."""
+"""Whether a cluster listens at an address: Ray itself would try for many minutes."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-KNOCK = 10.0  # seconds
+TIMEOUT = 10.0  # seconds to connect
 
 
-def knock(address: str, own: str) -> None:
-    """Raise OSError where nobody listens; `own` is this machine's address as Ray reads it."""
+def check_listening(address: str, own: str) -> None:
+    """Raise OSError where nothing listens; `own` is this machine's address as Ray reads it."""
     if address == "auto":
-        address = noted_address()
+        address = current_address()
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
@@ -19,15 +19,15 @@ def knock(address: str, own: str) -> None:
     hosts = [host.strip("[]"), own] if host in ("localhost", "127.0.0.1", "[::1]") else [host]
     for k, one in enumerate(hosts):
         try:
-            socket.create_connection((one.strip("[]"), int(port)), KNOCK).close()
+            socket.create_connection((one.strip("[]"), int(port)), TIMEOUT).close()
             return
         except OSError:
             if k + 1 == len(hosts):
                 raise
 
 
-def noted_address() -> str:
-    """Where Ray would look for this machine's cluster; nothing if it must find out itself."""
+def current_address() -> str:
+    """The address of this machine's cluster, as Ray notes it; empty where it has noted none."""
     if "RAY_ADDRESS" in os.environ:
         return os.environ["RAY_ADDRESS"]
     folder = os.environ.get("RAY_TMPDIR", "/tmp")
@@ -39,13 +39,13 @@ def noted_address() -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The beginning of what an error says."""
+    """The first line of an error's message, shortened."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
 
 
 def wants_token(error: BaseException | None) -> bool:
-    """Whether a cluster was there and refused: Ray tells it in one of the causes, as a text."""
+    """Whether a cluster refused for want of a token: the text of one of the causes says so."""
     while error is not None:
         if any("AuthenticationError" in text for text in (type(error).__name__, str(error))):
             return True

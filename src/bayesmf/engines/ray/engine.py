@@ -1,8 +1,8 @@
-"""Workers on Ray: actors that hold ratings; tasks bring them parameters and take them home.
+"""Workers on Ray: actors that hold ratings, and get parameters with their tasks.
 
-Ray starts processes and moves arrays. When a worker is lost, who takes its place and how often a
-task is tried again is decided here, so that it is bounded, told, and one policy for a process that
-was killed, a node that is gone and a worker that hangs. A task may run twice: it is a function.
+Ray starts processes and moves arrays. When a worker is lost, what replaces it and how often a task
+is tried again is decided here, so that it is bounded, told, and one policy for a process that was
+killed, a node that is gone and a worker that hangs. A task may be done twice: it is a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bayesmf.engines.base import Handle, Work
+from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.ray.cluster import Cluster
@@ -41,10 +41,10 @@ STAND_IN = 15.0  # seconds after which others do a lost worker's work: more than
 
 
 class Worker(Holder):
-    """What runs as an actor."""
+    """The actor."""
 
     def about(self) -> About:
-        """Also the first call that is answered: then it has compiled."""
+        """Where it is; the first call that is answered, when the worker has compiled."""
         context = ray.get_runtime_context()
         return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
 
@@ -61,24 +61,24 @@ class Ray:
 
     # -- start and end --------------------------------------------------------------------------
 
-    def start(self, work: Work) -> None:
-        self._own_ray = connect(self.cluster, store_bytes(work))
+    def start(self, load: Workload) -> None:
+        self._own_ray = connect(self.cluster, store_bytes(load))
         try:
-            self._work = work
-            self._recipes = list(work.recipes) or [None] * len(work.held)
+            self._load = load
+            self._recipes = list(load.recipes) or [None] * len(load.held)
             self.n_workers = self.cluster.n_workers or room(self.cluster)
-            self._homes = spread(work, self.n_workers)
+            self._homes = spread(load, self.n_workers)
             self._ledger = Ledger("ray", self.n_workers)
-            self._rehearsal = ray.put([(contiguous(h), contiguous(t)) for h, t in work.rehearsal])
+            self._rehearsal = ray.put([(contiguous(h), contiguous(t)) for h, t in load.rehearsal])
             self._slots = [Slot(k) for k in range(self.n_workers)]
             for slot in self._slots:
                 self._open(slot)
             self._until(lambda: all(slot.ready or slot.absent for slot in self._slots))
-            self._anyone()
-            for place, home in enumerate(self._homes):
+            self._check_any_worker()
+            for partition, home in enumerate(self._homes):
                 if self._slots[home].ready:
-                    self._give(self._slots[home], place)
-            # Answered after the ratings have come: the run's clock begins with all at their desks.
+                    self._supply(self._slots[home], partition)
+            # Answered after the ratings have come: the run's clock begins when all can work.
             ready = [slot for slot in self._slots if slot.ready]
             ray.wait([slot.actor.about.remote() for slot in ready], num_returns=len(ready),
                      timeout=self.cluster.start_timeout)  # fmt: skip
@@ -92,7 +92,7 @@ class Ray:
 
     def close(self) -> None:
         for slot in self._slots:
-            self._bury(slot)
+            self._end(slot)
         self._slots, self._shared, self._running = [], {}, False
         if self._own_ray:
             self._own_ray = False
@@ -125,7 +125,7 @@ class Ray:
         return done()
 
     def _share(self, task: Task) -> Shared | None:
-        """What tasks of one phase have in common goes into the store once."""
+        """Put what tasks of one phase have in common into the store, once."""
         if not isinstance(task, RowsTask):
             return None
         known = self._shared.get(task.chain)
@@ -136,11 +136,11 @@ class Ray:
         return known
 
     def _send(self, pending: Pending) -> None:
-        """To the worker that holds the ratings, or to one that stands in for it."""
+        """Queue a task for the worker that holds its ratings, or for one that stands in."""
         self._route(pending.task.place).outbox.append(pending)
 
     def _flush(self) -> None:
-        """What goes to one worker for one chain goes in one call: each costs milliseconds."""
+        """Send what is queued: tasks of one chain for one worker in one call, which costs ms."""
         for slot in self._slots:
             while slot.outbox:
                 chain = slot.outbox[0].task.chain
@@ -150,7 +150,7 @@ class Ray:
 
     def _call(self, slot: Slot, together: list[Pending]) -> None:
         for one in together:
-            self._give(slot, one.task.place)
+            self._supply(slot, one.task.place)
         if not slot.running:
             slot.since = time.monotonic()
         tasks, shared = [bare(one.task) for one in together], together[0].shared
@@ -165,19 +165,20 @@ class Ray:
         slot.running.append(Call(together, ref))
         self._ledger.moved(sent=sent)
 
-    def _route(self, place: int) -> Slot:
-        home = self._slots[self._homes[place]]
+    def _route(self, partition: int) -> Slot:
+        """The worker that does tasks on a partition."""
+        home = self._slots[self._homes[partition]]
         if not home.absent:
             return home
         others = [slot for slot in self._slots if slot.ready] or [
             slot for slot in self._slots if not slot.absent
         ]
         if not others:
-            self._anyone()
-        holding = [slot for slot in others if place in slot.holding]
+            self._check_any_worker()
+        holding = [slot for slot in others if partition in slot.holding]
         return min(holding or others, key=lambda slot: (len(slot.tasks()), slot.number))
 
-    def _anyone(self) -> None:
+    def _check_any_worker(self) -> None:
         if all(slot.absent for slot in self._slots):
             raise EngineError(
                 f"no worker came within {self.cluster.start_timeout:g} s: look at the cluster (ray "
@@ -185,18 +186,18 @@ class Ray:
                 "run with a checkpoint can be gone on with (--resume)"
             )
 
-    def _give(self, slot: Slot, place: int) -> None:
-        """See to it that a worker has the ratings of a place before it is asked for them."""
-        if place in slot.holding:
+    def _supply(self, slot: Slot, partition: int) -> None:
+        """Have a worker hold a partition before it is asked for it."""
+        if partition in slot.holding:
             return
-        slot.holding.add(place)
-        recipe = self._recipes[place]
+        slot.holding.add(partition)
+        recipe = self._recipes[partition]
         if recipe is not None:
-            slot.actor.load.remote(place, recipe)
+            slot.actor.load.remote(partition, recipe)
             return
-        held = contiguous(self._work.held[place])
+        held = contiguous(self._load.held[partition])
         self._ledger.ratings_sent += payload(held)
-        slot.actor.hold.remote(place, held)
+        slot.actor.hold.remote(partition, held)
 
     # -- what comes back, and what does not ------------------------------------------------------
 
@@ -206,8 +207,8 @@ class Ray:
             check_servers()
             self._flush()
             refs = {call.ref: (slot, call) for slot in self._slots for call in slot.running}
-            hellos = [slot.hello for slot in self._slots if not slot.ready]
-            watched = [*refs, *hellos]
+            starting = [slot.started for slot in self._slots if not slot.ready]
+            watched = [*refs, *starting]
             ready, _ = ray.wait(watched, num_returns=1, timeout=TICK)
             if ready and len(watched) > 1:
                 ready, _ = ray.wait(watched, num_returns=len(watched), timeout=0)
@@ -235,14 +236,14 @@ class Ray:
                 self._ledger.moved(received=payload(value))
 
     def _failed(self, slot: Slot, call: Call, error: RayTaskError) -> None:
-        """A task itself raised. Ratings that a worker could not load are sent to it."""
+        """Deal with a task that raised: ratings that a worker could not load are sent to it."""
         cause = getattr(error, "cause", None) or error
-        places = [one.task.place for one in call.pending]
-        if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in places):
+        partitions = [one.task.place for one in call.pending]
+        if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in partitions):
             self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
-            for place in places:
-                self._recipes[place] = None
-                slot.holding.discard(place)
+            for partition in partitions:
+                self._recipes[partition] = None
+                slot.holding.discard(partition)
             for one in call.pending:
                 self._send(one)
             return
@@ -250,18 +251,19 @@ class Ray:
             one.error = cause
 
     def _look_after(self) -> None:
-        """Greet workers that have come, replace those that hang."""
+        """Take up workers that have started, replace those that hang."""
         now = time.monotonic()
         for slot in self._slots:
             if not slot.ready:
-                self._greet(slot, now)
+                self._await_start(slot, now)
             elif slot.running and now - slot.since > self.cluster.task_timeout:
                 self._lost(slot, f"did not answer for {self.cluster.task_timeout:g} s", hung=True)
 
-    def _greet(self, slot: Slot, now: float) -> None:
-        if ray.wait([slot.hello], timeout=0)[0]:
+    def _await_start(self, slot: Slot, now: float) -> None:
+        """See whether a worker has started; others do its work where that takes too long."""
+        if ray.wait([slot.started], timeout=0)[0]:
             try:
-                about: About = ray.get(slot.hello, timeout=TICK)
+                about: About = ray.get(slot.started, timeout=TICK)
             except RayError as error:
                 self._start_failed(slot, error)
                 return
@@ -279,7 +281,7 @@ class Ray:
             self._move(slot)
 
     def _patience(self) -> float:
-        """How long a worker is waited for: all the time at the start, then a little."""
+        """Seconds that a worker is waited for: `start_timeout` at first, less while others work."""
         whole = self.cluster.start_timeout
         others = self._running and any(slot.ready for slot in self._slots)
         return min(whole, STAND_IN) if others else whole
@@ -295,17 +297,17 @@ class Ray:
         self._move(slot)
 
     def _take_back(self, slot: Slot) -> None:
-        """A worker that had been missed holds its ratings again; those who stood in forget them."""
+        """Return its partitions to a worker that had been absent; those who stood in drop them."""
         self._ledger.fault(f"{slot} has come, and does its own work again")
-        for place in (p for p, home in enumerate(self._homes) if home == slot.number):
+        for partition in (p for p, home in enumerate(self._homes) if home == slot.number):
             for other in self._slots:
-                busy = any(one.task.place == place for one in other.tasks())
-                if other is not slot and place in other.holding and other.ready and not busy:
-                    other.holding.discard(place)
-                    other.actor.drop.remote(place)
+                busy = any(one.task.place == partition for one in other.tasks())
+                if other is not slot and partition in other.holding and other.ready and not busy:
+                    other.holding.discard(partition)
+                    other.actor.drop.remote(partition)
 
     def _lost(self, slot: Slot, why: str, hung: bool = False) -> None:
-        """A new process for the worker; its tasks are run again, the first of them counted."""
+        """Replace a worker; its tasks are done again, the first of them counted as tried."""
         self._ledger.fault(f"{slot} {why}: replaced, and its tasks are run again")
         for one in slot.running[0].pending if slot.running else ():
             one.tries += 1
@@ -320,8 +322,8 @@ class Ray:
         self._move(slot)
 
     def _move(self, slot: Slot) -> None:
-        """A fresh actor for a slot, its tasks sent anew: to it, or to others while it is absent."""
-        self._bury(slot)
+        """Open a new actor for a slot; its tasks are sent anew, to others while it is absent."""
+        self._end(slot)
         self._open(slot)
         again, slot.running, slot.outbox = slot.tasks(), [], []
         for one in again:
@@ -337,11 +339,11 @@ class Ray:
             scheduling_strategy="SPREAD" if cluster.placement == "spread" else "DEFAULT",
         )
         slot.actor = actor.remote(self._rehearsal)
-        slot.hello = slot.actor.about.remote()
+        slot.started = slot.actor.about.remote()
         slot.about, slot.holding, slot.since = None, set(), time.monotonic()
 
     @staticmethod
-    def _bury(slot: Slot) -> None:
+    def _end(slot: Slot) -> None:
         if slot.actor is not None and ray.is_initialized():
             ray.kill(slot.actor, no_restart=True)
         slot.actor = None

@@ -1,4 +1,4 @@
-"""The handlers of signals stay as they are while Ray comes and goes.
+"""Signal handlers stay as they are while Ray is started and shut down.
 
 Ray sets its own for SIGTERM, which end the process without a word: by way of Python at the start of
 `ray.init`, and below Python, where nobody sees it, at its end. `ray.shutdown` then takes away what
@@ -24,8 +24,8 @@ Handlers = dict[signal.Signals, Any]
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """Handlers that anyone sets meanwhile are not heeded, and ours are set anew at the end."""
+def unchanged() -> Iterator[None]:
+    """Context in which nobody can set a handler; those that were there are set anew at its end."""
     ours, real = _now(), signal.signal
     if not ours:
         yield
@@ -42,11 +42,11 @@ def kept() -> Iterator[None]:
         _set(ours)
 
 
-def kept_during(call: Callable[[], object]) -> None:
-    """The same for a call that takes handlers away, and then lasts a second or two.
+def unchanged_during(call: Callable[[], object]) -> None:
+    """Make a call that takes handlers away and then lasts a second or two, such as `ray.shutdown`.
 
-    It is made in another thread, while this one sets them again and again. What comes meanwhile is
-    handled when the call has ended: half an end would leave processes behind.
+    It is made in another thread, while this one sets the handlers again and again. Signals that
+    come meanwhile are handled when the call has ended: half a shutdown would leave processes.
     """
     ours = _now()
     if not ours:
@@ -69,7 +69,7 @@ def kept_during(call: Callable[[], object]) -> None:
 
 
 def _now() -> Handlers:
-    """Those of Python; none in another thread than the main one, where none can be set."""
+    """Python's handlers; none in another thread than the main one, where none can be set."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     found = {signum: signal.getsignal(signum) for signum in SIGNALS}

@@ -1,33 +1,27 @@
-"""A Ray cluster is joined, or started on this machine, and the handlers of signals stay ours."""
+"""Joining a Ray cluster, or starting one on this machine, while signal handlers stay ours."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
-from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import ray
-from ray._private import ray_constants, services
-from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
-from bayesmf.engines.ray.addresses import first_line, knock, wants_token
+from bayesmf.engines.ray.addresses import check_listening, first_line, wants_token
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.handlers import kept, kept_during
+from bayesmf.engines.ray.handlers import unchanged, unchanged_during
+from bayesmf.engines.ray.private import ended_servers, local_servers
 from bayesmf.errors import EngineError, InputError
 
 QUIET: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
 
 
 def connect(cluster: Cluster, store: int | None = None) -> bool:
-    """Join a cluster, or start one on this machine; whether it is this call that did."""
+    """Join a cluster, or start one on this machine; False where this process is in one already."""
     if ray.is_initialized():
         return False
     try:
-        with kept():
+        with unchanged():
             if cluster.address is None:
                 _start(cluster, store)
             else:
@@ -40,12 +34,12 @@ def connect(cluster: Cluster, store: int | None = None) -> bool:
 
 def disconnect() -> None:
     """Leave a cluster, and end it if it was started here."""
-    kept_during(ray.shutdown)
+    unchanged_during(ray.shutdown)
 
 
 def _join(address: str) -> None:
     try:
-        knock(address, ray.util.get_node_ip_address())
+        check_listening(address, ray.util.get_node_ip_address())
         ray.init(address=address, **QUIET)
     except (OSError, ValueError, RuntimeError, RayError) as error:
         if wants_token(error):
@@ -61,19 +55,10 @@ def _join(address: str) -> None:
 
 
 def _start(cluster: Cluster, store: int | None) -> None:
-    """A cluster of this machine alone."""
+    """Start a cluster of this machine alone."""
     n = cluster.n_workers
-    with contextlib.ExitStack() as stack:
-        # As on systems where Ray's servers listen to their own machine alone: nobody else is to
-        # reach a cluster that was not asked for.
-        stack.enter_context(_instead(ray_constants, "ENABLE_RAY_CLUSTER", False))
-        if sys.platform == "linux":  # elsewhere Ray finds what it has to end by its group
-            # A signal for the group of this process (`timeout` sends one) is no signal for them:
-            # the round that is under way still needs them.
-            real = getattr(services, "ConsolePopen", None)
-            apart = functools.partial(real, start_new_session=True) if real else None
-            stack.enter_context(_instead(services, "ConsolePopen", apart))
-        try:
+    try:
+        with local_servers():
             ray.init(
                 address="local",  # whatever other clusters this machine runs
                 num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
@@ -83,34 +68,19 @@ def _start(cluster: Cluster, store: int | None) -> None:
                 _system_config={} if store is None else {"preallocate_plasma_memory": True},
                 **QUIET,
             )
-        except Exception as error:
-            raise EngineError(
-                f"Ray could not be started on this machine ({first_line(error)}): check that HOME "
-                "and the temporary folder can be written to"
-            ) from None
-
-
-@contextlib.contextmanager
-def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """One of Ray's inner names means something else meanwhile, where Ray has it."""
-    before = getattr(module, name, None)
-    if before is None:
-        yield
-        return
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
+    except Exception as error:
+        raise EngineError(
+            f"Ray could not be started on this machine ({first_line(error)}): check that HOME "
+            "and the temporary folder can be written to"
+        ) from None
 
 
 def check_servers() -> None:
-    """Whether those that were started here are still there.
+    """Raise EngineError where a server of Ray that was started here has ended.
 
     Without them Ray ends whoever asks it for anything, at once or after a minute, without a word.
     """
-    node: Any = getattr(ray_worker, "_global_node", None)
-    ended = {name for name, _ in node.dead_processes()} if node is not None else set()
+    ended = ended_servers()
     if lost := " and ".join(name for name in ("gcs_server", "raylet") if name in ended):
         raise EngineError(
             f"Ray's {lost} on this machine has ended: look at the memory, then go on from the last "
@@ -119,7 +89,7 @@ def check_servers() -> None:
 
 
 def room(cluster: Cluster) -> int:
-    """Workers for which the cluster has room now."""
+    """Number of workers for which the cluster has room now."""
     have = ray.cluster_resources()
     needs = {"CPU": cluster.cpus_per_worker, **cluster.resources}
     n = min(int(have.get(name, 0.0) / need) for name, need in needs.items() if need > 0)

@@ -60,7 +60,7 @@ class Slot:
 
     number: int
     actor: Any = None
-    hello: Any = None
+    started: Any = None  # the call that is answered when it can work
     about: About | None = None
     holding: set[int] = field(default_factory=set)
     outbox: list[Pending] = field(default_factory=list)

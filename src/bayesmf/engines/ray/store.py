@@ -1,28 +1,29 @@
-"""How much memory messages need on their way through Ray's store."""
+"""How much memory Ray's object store needs for messages on their way."""
 
 from __future__ import annotations
 
-import os
 import shutil
 
-from bayesmf.engines.base import Work
+from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
+from bayesmf.machine import memory_bytes
 
 STORE = 512 << 20  # bytes for parameters on their way
 
 
-def store_bytes(work: Work) -> int | None:
-    """Of a store for the ratings while they are sent, and for parameters; None: as Ray thinks fit.
+def store_bytes(load: Workload) -> int | None:
+    """Bytes for the ratings while they are sent, and for parameters; None leaves it to Ray.
 
-    A store of known size can be made at the start: a page that is written for the first time costs
-    as much as copying it several times.
+    That is where memory is short, or its size is unknown. A store of known size can be made at the
+    start: a page that is written for the first time costs as much as copying it several times.
     """
+    memory = memory_bytes()
     try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         free = shutil.disk_usage("/dev/shm").free
-    except (OSError, ValueError):
+    except OSError:
         return None
-    recipes = work.recipes or [None] * len(work.held)
-    sent = [held for held, recipe in zip(work.held, recipes, strict=True) if recipe is None]
+    recipes = load.recipes or [None] * len(load.held)
+    sent = [held for held, recipe in zip(load.held, recipes, strict=True) if recipe is None]
     size = sum(map(payload, sent)) + STORE
-    return size if size < min(0.3 * memory, 0.9 * free) else None
+    # Shares of the machine's memory, and of what is free of the file system in memory.
+    return size if memory is not None and size < min(0.3 * memory, 0.9 * free) else None

@@ -1,4 +1,4 @@
-"""Arrays that come from elsewhere: made this process's own before kernels see them."""
+"""Arrays of tasks and results: packed for a message, and made a process's own after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own(value: T) -> T:
 
 
 def own_task(task: T) -> T:
-    """The same of a task, but for rows that are copied anyway: they are nearly all of it."""
+    """A task whose arrays can be written to, but for rows, which `run_task` copies anyway."""
     parts = {
         f.name: x if f.name in COPIED else own(x)
         for f in fields(task)  # type: ignore[arg-type]
@@ -40,12 +40,12 @@ def own_task(task: T) -> T:
 
 
 def contiguous(value: T) -> T:
-    """The same with arrays in one piece: views of padded rows would be pickled byte by byte."""
+    """A copy with arrays in one piece: views of padded rows would be pickled byte by byte."""
     return cast(T, _map(value, np.ascontiguousarray))
 
 
 def packed(result: Result) -> Result:
-    """A result as it travels: rows as wide as they are padded, where a copy would save little."""
+    """A result as it is sent: rows as wide as they are padded, where a copy would save little."""
     if not isinstance(result, RoundResult):
         return contiguous(result)
     rest = contiguous(replace(result, users=_NOTHING, items=_NOTHING))
@@ -53,7 +53,7 @@ def packed(result: Result) -> Result:
 
 
 def unpacked(result: Result, width: int) -> Result:
-    """The same with rows as wide as they should be."""
+    """A result with rows as wide as they should be, from a packed one."""
     if not isinstance(result, RoundResult):
         return result
     return replace(result, users=result.users[:, :width], items=result.items[:, :width])
@@ -86,7 +86,7 @@ def _map(value: Any, change: Any) -> Any:
 
 
 def _copy(array: np.ndarray) -> np.ndarray:
-    """At the beginning of a cache line: rows that begin with one are read in fewer of them."""
+    """Copy to the beginning of a cache line: rows that begin with one are read in fewer."""
     room = np.empty(array.nbytes + LINE, np.uint8)
     first = -room.ctypes.data % LINE
     out = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""A worker that is a process of its own, as it looks from inside."""
+"""A worker that is a process of its own: what it holds and does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NotHeld(Exception):
 
 
 class Holder:
-    """Holds ratings and does tasks with them, one after the other."""
+    """Holds partitions of the ratings, and does tasks on them one after the other."""
 
     def __init__(self, rehearsal: Sequence[tuple[Held, Task]]) -> None:
         self._held: dict[int, Held] = {}
@@ -39,25 +39,25 @@ class Holder:
         for held, task in rehearsal:
             run_task(own(held), own(task))
 
-    def hold(self, place: int, held: Held) -> None:
-        """Keep ratings that were sent."""
-        self._held[place] = own(held)
+    def hold(self, partition: int, held: Held) -> None:
+        """Hold ratings that were sent."""
+        self._held[partition] = own(held)
 
-    def load(self, place: int, recipe: Recipe) -> None:
+    def load(self, partition: int, recipe: Recipe) -> None:
         """Get ratings from storage. A failure is told to whoever asks for them first."""
         try:
-            self._held[place] = recipe.load()
+            self._held[partition] = recipe.load()
         except Exception as error:
-            self._missing[place] = str(error)
+            self._missing[partition] = str(error)
 
-    def drop(self, place: int) -> None:
+    def drop(self, partition: int) -> None:
         """Forget ratings that another worker holds again."""
-        self._held.pop(place, None)
+        self._held.pop(partition, None)
 
     def run(
         self, tasks: Sequence[Task], number: int, shared: Regressors | None
     ) -> list[tuple[Result, float]]:
-        """Results and seconds; `shared` is the other side of rows, copied once for a number."""
+        """Results and seconds of tasks; `shared`, the other side, is copied once for a number."""
         return [self._run(task, number, shared) for task in tasks]
 
     def _run(self, task: Task, number: int, shared: Regressors | None) -> tuple[Result, float]:
@@ -78,12 +78,12 @@ class Holder:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that bits depend on."""
+    """Versions of the packages that bits depend on."""
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def check_versions(about: About) -> None:
-    """Other versions may draw other bits."""
+    """Refuse a worker with other versions: they may draw other bits."""
     for name, here in versions().items():
         if about.versions[name] != here:
             raise InputError(

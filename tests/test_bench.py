@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from bayesmf import Synthetic, timing
+from bayesmf import Synthetic, bench
+from bayesmf.bench import Case, EpochTimer, Timer, take_turns
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
+from bayesmf.machine import describe_machine, machine_text
 from bayesmf.samplers.registry import Auto, Gibbs
-from bayesmf.timing import Case, EpochTimer, Timer, take_turns
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def ratings() -> Ratings:
 
 @pytest.fixture(scope="module")
 def data(ratings: Ratings) -> TrainingData:
-    return timing.training_data(ratings)
+    return bench.training_data(ratings)
 
 
 class Clockwork:
@@ -77,8 +78,8 @@ def test_timers_take_turns_and_tell_how_far_they_are() -> None:
 
 
 def test_epochs_are_never_countless_nor_too_few() -> None:
-    assert _epochs_of(1e-9) == timing.MOST
-    assert _epochs_of(1e9) == timing.FEWEST
+    assert _epochs_of(1e-9) == bench.MOST
+    assert _epochs_of(1e9) == bench.FEWEST
 
 
 def _epochs_of(seconds: float) -> int | None:
@@ -87,29 +88,29 @@ def _epochs_of(seconds: float) -> int | None:
     return timer.epochs
 
 
-@pytest.mark.parametrize("name", timing.RULES)
+@pytest.mark.parametrize("name", bench.RULES)
 def test_every_rule_is_timed(data: TrainingData, name: str) -> None:
-    timer = EpochTimer(data, Case(timing.RULES[name], 3), epochs=2)
+    timer = EpochTimer(data, Case(bench.RULES[name], 3), epochs=2)
     take_turns([timer], 1)
     assert 0 < timer.seconds < 60
     assert math.isclose(timer.ratings_per_second, len(data) / timer.seconds)
-    assert name in timing.LABELS
+    assert name in bench.LABELS
 
 
 def test_a_case_is_what_a_fit_would_run(data: TrainingData) -> None:
-    one = Case(timing.RULES["sghmc"], 5).settings(data, 4)
+    one = Case(bench.RULES["sghmc"], 5).settings(4).resolve(data)
     assert one.sampler.epochs == 4 and one.sampler.exact_below == 6  # type: ignore[union-attr]
     assert one.prior.bias and type(one.prior).__name__ == "GammaPrior"
-    two = Case(Auto(burn_in=0, n_chains=2), 40, prior="wishart").settings(data, 4)
+    two = Case(Auto(burn_in=0, n_chains=2), 40, prior="wishart").settings(4).resolve(data)
     assert two.sampler == Gibbs(2, 4, burn_in=0, joint=4, thin=1.0)
     assert not two.prior.bias
-    assert timing.default_rule(data, 4) == "gibbs" and timing.default_rule(data, 40) == "gibbs-4"
+    assert bench.default_rule(data, 4) == "gibbs" and bench.default_rule(data, 40) == "gibbs-4"
 
 
 def test_threads_are_compared_with_one(data: TrainingData) -> None:
-    timers = timing.scaling_timers(data, 3, 2, epochs=1)
+    timers = bench.scaling_timers(data, 3, 2, epochs=1)
     take_turns((timer for pair in timers.values() for timer in pair), 1)
-    rows = timing.scaling_rows(timers)
+    rows = bench.scaling_rows(timers)
     assert [row["threads"] for row in rows] == [2] * 4
     for row, (one, two) in zip(rows, timers.values(), strict=True):
         assert (one.case.threads, two.case.threads) == (1, 2)
@@ -121,11 +122,11 @@ def test_threads_are_compared_with_one(data: TrainingData) -> None:
 
 
 def test_answers_are_timed(ratings: Ratings) -> None:
-    model = timing.fitted(ratings, 3)
-    assert len(model.posterior_.draws) == timing.DRAWS
-    timers = timing.answer_timers(model, (1, 2), 500)
+    model = bench.fitted(ratings, 3)
+    assert len(model.posterior_.draws) == bench.DRAWS
+    timers = bench.answer_timers(model, (1, 2), 500)
     take_turns(timers.values(), 1)
-    rows = timing.answer_rows(model, timers, 500)
+    rows = bench.answer_rows(model, timers, 500)
     assert [(row["answer"], row["count"], row["threads"]) for row in rows] == [
         ("predict", 500, 1), ("top-10", 60, 1), ("predict", 500, 2), ("top-10", 60, 2),
     ]  # fmt: skip
@@ -139,10 +140,10 @@ def test_units_are_those_of_a_chain(data: TrainingData) -> None:
 
 
 def test_the_machine_is_described() -> None:
-    about = timing.machine()
+    about = describe_machine()
     assert about["cores"] >= 1 and about["cpu"]
-    told = timing.describe(about)
+    told = machine_text(about)
     assert about["numpy"] in told and f"{about['cores']} core" in told
     bare = {**about, "caches": {}, "memory_gb": None, "cores": 1}
-    assert "caches" not in timing.describe(bare) and "memory" not in timing.describe(bare)
-    assert "1 core," in timing.describe(bare)
+    assert "caches" not in machine_text(bare) and "memory" not in machine_text(bare)
+    assert "1 core," in machine_text(bare)

@@ -1,4 +1,4 @@
-"""How fast this machine runs what we have: epochs, threads, answers. Nothing is printed here.
+"""What `bayesmf bench` measures: the time of epochs, on one thread and several, and of answers.
 
 A time is that of the wall. Where the time of one epoch is wanted, it is the difference of a long
 and a short run, so that laying out the data and starting drop out. What is compared takes turns,
@@ -7,28 +7,21 @@ and of each the best counts: on a machine that others use, the shortest is what 
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import bayesmf
-from bayesmf.chains.chain import Settings
 from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
-from bayesmf.engines.local import Threads
-from bayesmf.engines.registry import make_engine
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.samplers.clocks import SGHMC, RowClock
 from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
-from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels, make_prior, make_sampler
+from bayesmf.server.settings import FitSettings
+from bayesmf.server.start import start_run
 
 # What is timed under which name. Without burn-in, because that is how most epochs are.
 RULES: dict[str, Sampler] = {
@@ -50,72 +43,6 @@ FEWEST, MOST = 2, 200
 # Draws of a model that is asked, and how much it is asked.
 DRAWS = 20
 PAIRS = 1_000_000
-
-
-# -- the machine ----------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """Describe the machine and the versions in use; None is what the system does not tell."""
-    import numba
-
-    return {
-        "cpu": _cpu_model(),
-        "cores": Threads().n_workers,
-        "caches": _caches(Path("/sys/devices/system/cpu/cpu0/cache")),
-        "memory_gb": _memory_gb(),
-        "os": platform.platform(terse=True),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "bayesmf": bayesmf.__version__,
-    }
-
-
-def describe(about: dict[str, Any]) -> str:
-    """What `machine` found, in a sentence."""
-    caches = ", ".join(f"{name} {size}" for name, size in about["caches"].items())
-    memory = about["memory_gb"]
-    parts = [
-        about["cpu"],
-        f"{about['cores']} core{'' if about['cores'] == 1 else 's'}",
-        *([f"caches {caches}"] if caches else []),
-        *([f"{memory:.0f} GB of memory"] if memory else []),
-        about["os"],
-    ]
-    used = (f"{name} {about[name.lower()]}" for name in ("Python", "numpy", "numba", "bayesmf"))
-    return f"{', '.join(parts)}; {', '.join(used)}"
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else platform.processor() or platform.machine()
-
-
-def _caches(folder: Path) -> dict[str, str]:
-    """Sizes by name, such as L1d, of the first core; empty where they cannot be read."""
-    letters = {"Data": "d", "Instruction": "i"}
-    found = {}
-    for index in sorted(folder.glob("index*")):
-        try:
-            level, kind, size = (
-                (index / name).read_text().strip() for name in ("level", "type", "size")
-            )
-        except OSError:
-            continue
-        found[f"L{level}{letters.get(kind, '')}"] = size
-    return found
-
-
-def _memory_gb() -> float | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return None
 
 
 # -- timers that take turns -----------------------------------------------------------------------
@@ -222,12 +149,17 @@ class Case:
         """Chains that run side by side."""
         return self.sampler.n_chains or 1
 
-    def settings(self, data: TrainingData, epochs: int) -> Settings:
-        """What a run of some epochs needs. One draw is kept, whatever their number."""
-        shape = data_shape(data)
-        sampler = replace(make_sampler(self.sampler, shape, self.n_factors), epochs=epochs)
-        prior = make_prior(self.prior, 1.0, 1.0, sampler)
-        return Settings(sampler.resolve(shape), prior, self.n_factors, None, 0, self.n_chains)
+    def settings(self, epochs: int) -> FitSettings:
+        """What a run of some epochs is asked for. One draw is kept, whatever their number."""
+        return FitSettings(
+            n_factors=self.n_factors,
+            sampler=replace(self.sampler, epochs=epochs),
+            prior=self.prior,
+            max_draws=self.n_chains,
+            random_state=0,
+            engine="serial" if self.threads == 1 else "threads",
+            n_workers=self.threads,
+        )
 
 
 class EpochTimer(Timer):
@@ -247,16 +179,11 @@ class EpochTimer(Timer):
         super().__init__(self._epochs, **{"short": 0, **options})
         self.data, self.case = data, case
 
-    def warm_up(self) -> None:
-        compile_kernels(self.case.settings(self.data, 1), self.data)
-        super().warm_up()
-
     def _epochs(self, epochs: int) -> float:
-        """From the end of the first epoch on: layout and start take as long as many epochs."""
-        settings, threads = self.case.settings(self.data, epochs + 1), self.case.threads
-        engine = make_engine("serial" if threads == 1 else "threads", threads)
+        """Seconds from the end of the first epoch on: layout and start take as long as many."""
         ends: list[float] = []
-        run(self.data, settings, engine, callbacks=(lambda _: ends.append(time.perf_counter()),))
+        note = lambda event: ends.append(time.perf_counter())  # noqa: E731
+        start_run(self.data, self.case.settings(epochs + 1), callbacks=(note,))
         return ends[-1] - ends[self.case.n_chains - 1]
 
     @property

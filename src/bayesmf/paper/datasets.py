@@ -71,7 +71,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Study:
+class Dataset:
     """Ratings with row numbers for ids. `floors` are errors that no model can beat, by name."""
 
     source: Source
@@ -102,8 +102,8 @@ class Study:
         return Ratings(*(np.array(x) for x in self.parts["validation" if validating else "test"]))
 
 
-def load_study(source: Source, folder: Path) -> Study:
-    """The study of a source, made once and kept in a folder."""
+def load_dataset(source: Source, folder: Path) -> Dataset:
+    """The dataset of a source, made once and kept in a folder."""
     about = json.dumps({**asdict(source), "planted": PLANTED}, sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:16]
     path = folder / f"study-{name}"
@@ -115,7 +115,7 @@ def load_study(source: Source, folder: Path) -> Study:
         part: tuple(np.array(arrays[f"{part}_{x}"]) for x in ("user", "item", "rating"))
         for part in ("train", "validation", "test")
     }
-    return Study(source, meta["n_users"], meta["n_items"], parts, meta["floors"], name)  # type: ignore[arg-type]
+    return Dataset(source, meta["n_users"], meta["n_items"], parts, meta["floors"], name)  # type: ignore[arg-type]
 
 
 def _cut(source: Source) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

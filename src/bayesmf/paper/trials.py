@@ -1,7 +1,7 @@
-"""One run of an experiment: an algorithm on a study for so long, and what it found out.
+"""A trial of an experiment: an algorithm on a dataset for so long, and what it found out.
 
-A run is kept under a hash of all that its result depends on, so that a figure that is drawn anew
-costs no new run, and an experiment that was cut off goes on where it was.
+A trial is stored under a hash of all that its result depends on, so that a figure that is drawn
+anew costs no new trial, and an experiment that was cut off goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,17 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import DivergenceError, InputError
-from bayesmf.paper.presets import Plan
-from bayesmf.paper.studies import Study
+from bayesmf.paper.datasets import Dataset
+from bayesmf.paper.presets import TrialPlan
 from bayesmf.reading.files import open_regular
 from bayesmf.samplers.registry import Auto, sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server.prepare import prepare, prepare_validation
-from bayesmf.server.run import run
-from bayesmf.server.settings import compile_kernels, make_settings
+from bayesmf.server.settings import FitSettings
+from bayesmf.server.start import start_run
 from bayesmf.storage.atomic import replacing
 
-FORMAT = 2  # of a kept run; another one is run again
+FORMAT = 2  # of a stored trial; one of another format is made again
 COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")
 
 
@@ -55,11 +55,11 @@ class Links:
 
 
 @dataclass(frozen=True)
-class RunSpec:
-    """All that the result of a run depends on, but for the speed of the machine."""
+class TrialSpec:
+    """All that the result of a trial depends on, but for the speed of the machine."""
 
-    study: str
-    plan: Plan
+    study: str  # digest of the dataset, under the name that hashes of kept trials have
+    plan: TrialPlan
     links: Links
     seconds: float
     seed: int
@@ -68,13 +68,13 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """The name under which it is kept."""
+        """The name under which it is stored."""
         about = json.dumps([FORMAT, __version__, asdict(self)], sort_keys=True)
         return hashlib.sha256(about.encode()).hexdigest()[:16]
 
 
-def kept(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
-    """A run that was made before."""
+def stored(spec: TrialSpec, folder: Path) -> dict[str, Any] | None:
+    """The record of a trial that was made before."""
     try:
         with open_regular(folder / f"{spec.key}.json") as file:
             found: dict[str, Any] = json.loads(file.read())
@@ -83,13 +83,13 @@ def kept(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def perform(spec: RunSpec, study: Study, folder: Path) -> dict[str, Any]:
-    """Run it unless it is kept, and keep it."""
-    found = kept(spec, folder)
+def perform(spec: TrialSpec, dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """Make a trial unless it is stored, and store it."""
+    found = stored(spec, folder)
     if found is not None:
         return found
     with _quiet():
-        record = {"key": spec.key, **asdict(spec), **_run(spec, study)}
+        record = {"key": spec.key, **asdict(spec), **_carry_out(spec, dataset)}
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{spec.key}.json") as file:
         file.write(json.dumps(record).encode())
@@ -108,7 +108,7 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def make_links_engine(spec: RunSpec) -> Engine:
+def make_links_engine(spec: TrialSpec) -> Engine:
     """Where the plan's workers are."""
     plan, links = spec.plan, spec.links
     if plan.shared_memory:
@@ -118,22 +118,28 @@ def make_links_engine(spec: RunSpec) -> Engine:
     return Simulated(plan.workers, Network(links.latency, links.bandwidth))
 
 
-def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
+def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     plan = spec.plan
     sampler: Any = Auto(epochs=spec.epochs) if plan.sampler is None else sampler_from(plan.sampler)
-    params = {
-        "n_factors": plan.n_factors, "sampler": sampler, "target": "balanced",
-        "max_seconds": spec.seconds, "prior": plan.prior, "random_state": spec.seed,
-        "tau": "sample" if plan.tau is None else plan.tau, "alpha_0": 1.0, "beta_0": plan.beta_0,
-        "max_draws": 1_000_000,
-    }  # fmt: skip
-    made = prepare(study.train(spec.validating), plan.standardize)
-    settings = replace(make_settings(params, made.data, made.scale), last_draw_only=True)
-    pairs = prepare_validation(study.held_out(spec.validating), made)
-    compiled, rehearsal = compile_kernels(settings, made.data)
+    wanted = FitSettings(
+        n_factors=plan.n_factors,
+        sampler=sampler,
+        max_seconds=spec.seconds,
+        prior=plan.prior,
+        tau="sample" if plan.tau is None else plan.tau,
+        beta_0=plan.beta_0,
+        max_draws=1_000_000,
+        random_state=spec.seed,
+        engine=make_links_engine(spec),
+        last_draw_only=True,
+    )
+    made = prepare(dataset.train(spec.validating), plan.standardize)
+    pairs = prepare_validation(dataset.held_out(spec.validating), made)
     history, begin = History(), time.monotonic()
     try:
-        done = run(made.data, settings, make_links_engine(spec), pairs, (history,), rehearsal.tasks)
+        done = start_run(
+            made.data, wanted, scale=made.scale, validation=pairs, callbacks=(history,)
+        )
     except (DivergenceError, InputError) as error:
         if isinstance(error, InputError) and not _burns_until(sampler):
             raise
@@ -144,11 +150,11 @@ def _run(spec: RunSpec, study: Study) -> dict[str, Any]:
         "failed": None,
         "final": final_rmse(trace),
         "clock_seconds": done.seconds,
-        "real_seconds": time.monotonic() - begin,
-        "compile_seconds": compiled,
+        "real_seconds": time.monotonic() - begin - done.compile_seconds,
+        "compile_seconds": done.compile_seconds,
         "epochs": done.epochs,
         "repairs": done.repairs,
-        "n_draws": sum(trace["draws"][-settings.sampler.n_chains :]),
+        "n_draws": sum(trace["draws"][-done.settings.sampler.n_chains :]),
         "first_step": history.events[0]["step_size"] if history.events else None,
         "engine": {k: done.engine[k] for k in ("workers", "idle", "bytes_sent", "bytes_received")},
     }
