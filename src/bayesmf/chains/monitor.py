@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.callbacks import Callback, Event, Plan
+from bayesmf.chains.callbacks import Callback, Event, RunPlan
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState
 
@@ -122,7 +122,7 @@ class Monitor:
             return 0.0
         return max(0.0, BURN_SHARE * (n + self.not_kept) - self.not_kept) / n
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Tell those who want to know beforehand."""
         for number, callback in enumerate(self.callbacks):
             begin = getattr(callback, "begin", None)

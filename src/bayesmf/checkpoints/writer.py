@@ -17,7 +17,7 @@ from bayesmf.chains.pairs import Validation
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints import snapshots
 from bayesmf.checkpoints.fingerprint import identity
-from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, opened
+from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, opened
 from bayesmf.checkpoints.rules import Expecting
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
@@ -139,7 +139,7 @@ def saving(
     if checkpoint is None:
         yield Unsaved()
         return
-    checkpoint = Checkpoint.of(checkpoint)
+    checkpoint = as_checkpoint(checkpoint)
     with opened(checkpoint, identity(data, settings, validation)) as folders, awaited() as asked:
         made = Saving(checkpoint, folders, asked)
         try:

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, Literal, Self
 
 from bayesmf.chains.callbacks import Callback, Progress, checked_callbacks
-from bayesmf.checkpoints.folder import Checkpoint
+from bayesmf.checkpoints.folder import Checkpoint, as_checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
@@ -176,7 +176,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
             callbacks = tuple(c for c in callbacks if not isinstance(c, Progress))
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
         params = self.get_params(deep=False)
-        checkpoint = None if checkpoint is None else Checkpoint.of(checkpoint)
+        checkpoint = None if checkpoint is None else as_checkpoint(checkpoint)
         try:
             shown.stage("reading ratings")
             train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from bayesmf.chains.callbacks import Callback, Plan
+from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.chain import Chain, RunContext, no_pause
 from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.chains.monitor import Monitor, RunClock
@@ -122,11 +122,11 @@ def make_chains(run: RunContext) -> list[Chain]:
     return [Chain(number, run) for number in range(run.settings.sampler.n_chains)]
 
 
-def make_plan(run: RunContext) -> Plan:
+def make_plan(run: RunContext) -> RunPlan:
     """What callbacks may know before the first round."""
     epochs = max(1, round(run.length.epochs))
     settings, validated = run.settings, run.monitor.validation is not None
-    return Plan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
+    return RunPlan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
 
 
 def sample_for(
