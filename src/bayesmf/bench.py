@@ -98,7 +98,7 @@ class Timer:
 
     @property
     def seconds(self) -> float:
-        """Of an epoch. Best minus best: the least difference would be that of a late short run."""
+        """Seconds of an epoch, best minus best: the least difference has a late short run."""
         assert self.epochs is not None
         return max(float(self._longest - self._shortest), 1e-9) / self.epochs
 
@@ -150,7 +150,7 @@ class Case:
         return self.sampler.n_chains or 1
 
     def settings(self, epochs: int) -> FitSettings:
-        """What a run of some epochs is asked for. One draw is kept, whatever their number."""
+        """Settings of a run of some epochs, which keeps one draw of each chain."""
         return FitSettings(
             n_factors=self.n_factors,
             sampler=replace(self.sampler, epochs=epochs),
@@ -188,7 +188,7 @@ class EpochTimer(Timer):
 
     @property
     def ratings_per_second(self) -> float:
-        """Of all chains together; a Gibbs sweep reads every rating twice and is counted once."""
+        """Ratings a second of all chains; a Gibbs sweep reads each twice and is counted once."""
         return self.case.n_chains * len(self.data) / self.seconds
 
 
@@ -200,7 +200,7 @@ def training_data(made: Ratings) -> TrainingData:
 def in_units(
     user: np.ndarray, item: np.ndarray, rating: np.ndarray, n_users: int, n_items: int
 ) -> TrainingData:
-    """The same from row numbers and ratings."""
+    """Row numbers and ratings in the units of a chain."""
     center, scale = np.mean(rating, dtype=np.float64), np.std(rating, dtype=np.float64)
     value = ((rating - center) / scale).astype(np.float32)
     return TrainingData.of(user, item, value, n_users, n_items)

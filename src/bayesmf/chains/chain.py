@@ -76,7 +76,7 @@ def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: b
 
 
 def no_pause(chain: Chain) -> bool:
-    """What is done after a round where nothing is."""
+    """Called after a round where no checkpoints are written: the chain goes on."""
     return False
 
 

@@ -133,7 +133,7 @@ def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether something in the folder may be of a run: folders are folders, and no links to any."""
+    """Whether something in the folder may be ours: a real file or folder with one of our names."""
     if not _OURS.fullmatch(path.name):
         return False
     return is_real_folder(path) or (path.is_file() and not path.is_symlink())
@@ -141,7 +141,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextlib.contextmanager
 def opened(checkpoint: Checkpoint, here: dict[str, Any]) -> Iterator[list[ChainFolder]]:
-    """The folders of all chains of a run, for this process alone."""
+    """Context with the folders of all chains of a run, locked for this process."""
     folder = as_folder(checkpoint.folder)
     noted_run(checkpoint)  # before anything is made there
     with contextlib.ExitStack() as stack:
@@ -268,18 +268,18 @@ class ChainFolder:
 
     def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
         if meta.get("of", self._of) != self._of:
-            raise InputError(f"The checkpoint {self._round(t)} is of another run or chain; {CURE}.")
+            raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {CURE}")
         if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
-            raise InputError(f"The checkpoint {self._round(t)} is not what its name says; {CURE}.")
+            raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {CURE}")
 
     def _read_batch(self, batch: Batch, expecting: Expecting) -> Draws:
         path = self._path / batch.name
         if not _BATCH.fullmatch(batch.name):
-            raise InputError(f"A checkpoint in {self._path} names no batch of it; {CURE}.")
+            raise InputError(f"a checkpoint in {self._path} names no batch of it: {CURE}")
         found = open_folder(path, BATCH, expecting.batch)
         check_all(found.claims.values())
         if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:
-            raise InputError(f"The batch folder {path} is not the one that was noted; {CURE}.")
+            raise InputError(f"the batch folder {path} is not the one that was noted: {CURE}")
         return Draws.from_arrays(found.arrays)
 
     def _rounds(self) -> list[int]:
@@ -291,7 +291,7 @@ class ChainFolder:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder: from its name at once, so that nobody meets half of it."""
+    """Remove a folder, first from its name, so that no process finds half of it."""
     aside = temporary_name(path)
     with contextlib.suppress(OSError):
         if foreign_name(path, FILES) is not None:

@@ -39,7 +39,7 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
     plain = replace(settings, settings="tuned", tuned={})
 
     def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
-        """Those of the options that give the lowest error, and their run."""
+        """Those of the options that give the lowest error, and the record of their trial."""
         specs = [_trial(plain, dataset, name, d, one, epochs) for one in options]
         records = perform_all(specs, settings, dataset, f"search for {name}, D = {d}")
         found = [records[one.key] for one in specs]
@@ -66,7 +66,7 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
 
 
 def first_trials(settings: ExperimentSettings, dataset: Dataset) -> list[TrialSpec]:
-    """Most of the runs that a search makes: which others, follows from what these find."""
+    """Most of the trials of a search: which others there are follows from what these find."""
     fewest, *more = settings.dimensions
     grid = [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
     plain = replace(settings, settings="tuned", tuned={})
@@ -110,7 +110,7 @@ def _trial(
 
 
 def _error(record: Record) -> float:
-    """Of a sampler at its end; an optimiser may be stopped where it is best."""
+    """The error of a sampler at its end, and of an optimiser where it is best."""
     sampling = record["plan"]["algorithm"] in MCMC
     error = record["final"] if sampling or record["failed"] else best_rmse(record["trace"])
     return float("inf") if error is None else float(error)

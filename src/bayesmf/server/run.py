@@ -151,7 +151,7 @@ def sample_enough(
     engine: Engine,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Convergence, str]:
-    """Run all chains until the target is reached, time is over, or they are as long as may be.
+    """Run all chains until the target is reached, time is over, or their length is.
 
     `between` is called between stages. Returns as `sample_for` does.
     """

@@ -85,7 +85,7 @@ class FitSettings:
 
 
 def default_draws(per_draw: int, sampler: Sampler) -> int:
-    """As many draws as take a gigabyte, within bounds; one takes so many bytes."""
+    """Draws that are kept by default, where one takes so many bytes."""
     if isinstance(sampler, Gibbs):  # which keeps conditional means as well
         per_draw *= 2
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
@@ -118,7 +118,7 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
 
 
 def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n: int) -> int:
-    """What a saved model takes on the disk at least: some draws, and which items were rated."""
+    """Bytes of a saved model on disk, at least: some draws, and which items were rated."""
     shape = DataShape(n, n_users, n_items, busy=0)
     width = default_factors(shape) if n_factors is None else n_factors
     return 4 * (n + draws * width * (n_users + n_items))

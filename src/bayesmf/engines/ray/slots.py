@@ -74,7 +74,7 @@ class Slot:
         return self.about is not None
 
     def tasks(self) -> list[Pending]:
-        """All that it has not answered for."""
+        """All tasks that it has not answered."""
         return [one for call in self.running for one in call.pending] + self.outbox
 
     def __str__(self) -> str:
