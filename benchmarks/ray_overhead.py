@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior

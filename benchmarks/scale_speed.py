@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.data.training import TrainingData
-from bayesmf.samplers.registry import Gibbs
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.system.progress import Counter

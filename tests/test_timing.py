@@ -10,7 +10,8 @@ import pytest
 from bayesmf import Synthetic, timing
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
-from bayesmf.samplers.registry import Auto, Gibbs
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.timing import Case, EpochTimer, Timer, take_turns
 
 

@@ -18,15 +18,20 @@ from typing import Any
 import numpy as np
 
 import bayesmf
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.local import Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.samplers.clocks import SGHMC, RowClock
-from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.row_clock import RowClock
+from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sghmc import SGHMC
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.run import run
 from bayesmf.server.settings import compile_kernels, make_prior, make_sampler
 
@@ -225,7 +230,8 @@ class Case:
     def settings(self, data: TrainingData, epochs: int) -> Settings:
         """What a run of some epochs needs. One draw is kept, whatever their number."""
         shape = data_shape(data)
-        sampler = replace(make_sampler(self.sampler, shape, self.n_factors), epochs=epochs)
+        made: Any = make_sampler(self.sampler, shape, self.n_factors)
+        sampler = replace(made, epochs=epochs)
         prior = make_prior(self.prior, 1.0, 1.0, sampler)
         return Settings(sampler.resolve(shape), prior, self.n_factors, None, 0, self.n_chains)
 

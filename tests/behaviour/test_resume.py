@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
-from bayesmf.chains.block_rounds import BlockRounds
+from bayesmf.chains.block_rounds import BlockRounds, data_shape
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -22,7 +22,7 @@ from bayesmf.kernels.csr import Origin
 from bayesmf.paper.experiments import Settings, spec
 from bayesmf.paper.runs import Links, perform
 from bayesmf.paper.studies import Source, load_study
-from bayesmf.worker.tasks import ErrorsTask
+from bayesmf.worker.block_tasks import ErrorsTask
 from contract import draws_digest
 from problems import planted
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import History
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.chains.rounds import make_rounds
 from bayesmf.engines import simulated
 from bayesmf.engines.base import Work
 from bayesmf.engines.ledger import payload
@@ -19,7 +20,7 @@ from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread, weight
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
-from bayesmf.samplers.clocks import SGHMC
+from bayesmf.samplers.sghmc import SGHMC
 from bayesmf.server.run import drive, run
 from problems import planted, random_data
 

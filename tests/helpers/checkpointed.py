@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import History
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior

@@ -5,12 +5,6 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 
 from bayesmf.engines.base import Work
-from bayesmf.worker.tasks import Held, HeldBlock
-
-
-def weight(held: Held) -> int:
-    """Ratings at a place."""
-    return len(held.block) if isinstance(held, HeldBlock) else len(held)
 
 
 def spread(work: Work, n_workers: int) -> list[int]:
@@ -20,7 +14,7 @@ def spread(work: Work, n_workers: int) -> list[int]:
     number first: a worker with two of them is late however small they are. Among equals the one
     with the fewest ratings gets the place, so that memory and work come out even as well.
     """
-    weights = [weight(held) for held in work.held]
+    weights = [len(held) for held in work.held]
     owner: dict[int, int] = {}
     load = [0] * n_workers
 

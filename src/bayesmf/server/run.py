@@ -7,11 +7,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import Callback, Plan
 from bayesmf.chains.chain import Chain, Settings
-from bayesmf.chains.gradient_rounds import data_shape, make_rounds
 from bayesmf.chains.monitor import Monitor, Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT
+from bayesmf.chains.rounds import make_rounds
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bayesmf.blocks.grid import Grid
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.chain import Settings
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.monitor import Pairs, Validation
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.data.training import TrainingData
@@ -21,9 +21,10 @@ from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
-from bayesmf.samplers.base import BatchRule, DataShape
-from bayesmf.samplers.clocks import ClockRule
-from bayesmf.samplers.registry import SAMPLERS, SGD, SGLD, Auto, Gibbs, Sampler, named_sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import BatchRule, DataShape, GradientRule, Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.registry import as_sampler
 from bayesmf.server.run import run
 from bayesmf.server.stopping import target_named
 
@@ -121,15 +122,7 @@ def make_sampler(
     sampler: str | Sampler | Auto, shape: DataShape, d: int, n_chains: int = 1
 ) -> Sampler:
     """A sampler by its name, or as it is; `n_chains` where "auto" may choose."""
-    rule: Any = named_sampler(sampler) if isinstance(sampler, str) else sampler
-    if isinstance(rule, Auto):
-        rule = rule.choose(shape, d, n_chains)
-    if isinstance(rule, ClockRule):
-        rule = rule.of_width(d)
-    if not isinstance(rule, Sampler):
-        one_of("sampler", sampler, SAMPLERS, " or a sampler object, such as SGLD()")
-    chosen: Sampler = rule
-    return chosen
+    return as_sampler(sampler).choose(shape, d, n_chains)
 
 
 def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:
@@ -166,7 +159,8 @@ def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehe
     begin = time.monotonic()
     data = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
     pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
-    sampler = replace(settings.sampler, epochs=1)
+    sampler: Any = settings.sampler
+    sampler = replace(sampler, epochs=1)
     if isinstance(sampler, BatchRule):
         # Rows of one block of several are copies, and read by other code than all of them.
         grid = Grid.of(sampler.grid)
@@ -177,9 +171,9 @@ def compile_kernels(settings: Settings, data: TrainingData) -> tuple[float, Rehe
             round_length=1,
             visits="equal",
         )
-    if isinstance(sampler, SGD | SGLD):
+    if isinstance(sampler, GradientRule):
         sampler = replace(sampler, step_size=1e-6, pace=1.0)
-    if not isinstance(sampler, SGD):
+    if sampler.keeps_draws:
         sampler = replace(sampler, burn_in=0)
     tiny = replace(
         settings, sampler=sampler.resolve(data_shape(data)), max_draws=1, max_seconds=None

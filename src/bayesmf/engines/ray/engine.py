@@ -33,7 +33,8 @@ from bayesmf.engines.ray.store import store_bytes
 from bayesmf.engines.ray.transport import contiguous, unpacked
 from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
 from bayesmf.errors import EngineError
-from bayesmf.worker.tasks import RowsTask, Task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
 _NO_ROWS = np.empty((0, 0), np.float32)
@@ -137,7 +138,7 @@ class Ray:
 
     def _send(self, pending: Pending) -> None:
         """To the worker that holds the ratings, or to one that stands in for it."""
-        self._route(pending.task.place).outbox.append(pending)
+        self._route(pending.task.partition).outbox.append(pending)
 
     def _flush(self) -> None:
         """What goes to one worker for one chain goes in one call: each costs milliseconds."""
@@ -150,7 +151,7 @@ class Ray:
 
     def _call(self, slot: Slot, together: list[Pending]) -> None:
         for one in together:
-            self._give(slot, one.task.place)
+            self._give(slot, one.task.partition)
         if not slot.running:
             slot.since = time.monotonic()
         tasks, shared = [bare(one.task) for one in together], together[0].shared
@@ -231,13 +232,13 @@ class Ray:
             slot.since = time.monotonic()
             for one, (value, seconds) in zip(call.pending, found, strict=True):
                 one.value = unpacked(value, getattr(one.task, "users", _NO_ROWS).shape[1])
-                self._ledger.done(slot.number, one.task.place, seconds)
+                self._ledger.done(slot.number, one.task.partition, seconds)
                 self._ledger.moved(received=payload(value))
 
     def _failed(self, slot: Slot, call: Call, error: RayTaskError) -> None:
         """A task itself raised. Ratings that a worker could not load are sent to it."""
         cause = getattr(error, "cause", None) or error
-        places = [one.task.place for one in call.pending]
+        places = [one.task.partition for one in call.pending]
         if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in places):
             self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
             for place in places:
@@ -299,7 +300,7 @@ class Ray:
         self._ledger.fault(f"{slot} has come, and does its own work again")
         for place in (p for p, home in enumerate(self._homes) if home == slot.number):
             for other in self._slots:
-                busy = any(one.task.place == place for one in other.tasks())
+                busy = any(one.task.partition == place for one in other.tasks())
                 if other is not slot and place in other.holding and other.ready and not busy:
                     other.holding.discard(place)
                     other.actor.drop.remote(place)
@@ -311,9 +312,9 @@ class Ray:
             one.tries += 1
             if one.tries > self.cluster.retries:
                 raise EngineError(
-                    f"a task of block {one.task.place} was lost with its worker {one.tries} times, "
-                    f"the last time because {slot} {why}: look at the workers' logs and memory, "
-                    "then go on from the last checkpoint (--resume)"
+                    f"a task of block {one.task.partition} was lost with its worker {one.tries} "
+                    f"times, the last time because {slot} {why}: look at the workers' logs and "
+                    "memory, then go on from the last checkpoint (--resume)"
                 )
         if hung and slot.about is not None:
             _end_process(slot.about)
