@@ -14,12 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.samplers.clocks import SGHMC, RowClock
-from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.row_clock import RowClock
+from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sghmc import SGHMC
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run
 
@@ -151,9 +156,10 @@ class Case:
 
     def settings(self, epochs: int) -> FitSettings:
         """Settings of a run of some epochs, which keeps one draw of each chain."""
+        sampler: Any = self.sampler
         return FitSettings(
             n_factors=self.n_factors,
-            sampler=replace(self.sampler, epochs=epochs),
+            sampler=replace(sampler, epochs=epochs),
             prior=self.prior,
             max_draws=self.n_chains,
             random_state=0,

@@ -23,7 +23,6 @@ from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.registry import SGD
 from bayesmf.samplers.schedules import Trace
 from bayesmf.worker.tasks import Result, Task
 
@@ -196,7 +195,7 @@ class Chain:
                 "RMSE in burn_in"
             )
         errors = self.last_errors()
-        if isinstance(self.sampler, SGD) and self.settings.tau is None and errors:
+        if not self.sampler.keeps_draws and self.settings.tau is None and errors:
             tau = 1.0 / max(errors, 1e-12)
             self.state.precisions = replace(self.state.precisions, tau=tau)
         self.keep()

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.worker.tasks import Result, Task
-
 log = logging.getLogger("bayesmf")
 
 # Partitions that a report names: those that took longest.
@@ -101,7 +99,7 @@ class Ledger:
         }
 
 
-def payload(value: Task | Result | Any) -> int:
+def payload(value: Any) -> int:
     """Bytes of the arrays in a task or result: a message, but for some hundred bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes

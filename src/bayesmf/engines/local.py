@@ -32,8 +32,8 @@ class _Local:
 
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
-        result = run_task(self._held[task.place], task)
-        self._ledger.done(worker, task.place, time.perf_counter() - begin)
+        result = run_task(self._held[task.partition], task)
+        self._ledger.done(worker, task.partition, time.perf_counter() - begin)
         return result
 
     def seconds(self) -> float:
@@ -107,5 +107,5 @@ class Rehearsal(Serial):
 
     def submit(self, task: Task) -> Future[Result]:
         if type(task) not in {type(known) for _, known in self.tasks}:
-            self.tasks.append((self._held[task.place], task))
+            self.tasks.append((self._held[task.partition], task))
         return super().submit(task)

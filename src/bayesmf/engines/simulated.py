@@ -21,7 +21,8 @@ from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import spread
 from bayesmf.errors import InputError
-from bayesmf.worker.tasks import Result, RowsTask, Task, run_task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Result, Task, run_task
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class Simulated:
         task that is sent later may be done earlier.
         """
         self._catch_up()
-        worker, size = self._worker[task.place], self._size(task)
+        worker, size = self._worker[task.partition], self._size(task)
         seconds, result = self._run(task)
         arrival = self._out.send(self._now, size)
         back = payload(result)
@@ -202,7 +203,7 @@ class Simulated:
         flight = Flight(finish, back, result)
         self._sent += 1  # among tasks done at the same time, the first sent is the first back
         heappush(self._flying, (finish, self._sent, flight))
-        self._ledger.done(worker, task.place, seconds)
+        self._ledger.done(worker, task.partition, seconds)
         self._ledger.moved(sent=size)
         self._mark = time.thread_time()  # the arithmetic was not the server's
         return flight
@@ -254,7 +255,7 @@ class Simulated:
 
     def _run(self, task: Task) -> tuple[float, Result]:
         begin = time.thread_time()
-        result = run_task(self._held[task.place], task)
+        result = run_task(self._held[task.partition], task)
         measured = time.thread_time() - begin
         return self.contention * (result.count / self.rate if self.rate else measured), result
 
@@ -262,7 +263,7 @@ class Simulated:
         """Bytes of a message. What tasks of a phase have in common is sent once to each worker."""
         size = payload(task)
         if isinstance(task, RowsTask):
-            to = self._worker[task.place], task.chain
+            to = self._worker[task.partition], task.chain
             if self._known.get(to) is task.other:
                 size -= payload(task.other)
             self._known[to] = task.other

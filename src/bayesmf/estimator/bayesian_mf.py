@@ -18,9 +18,9 @@ from bayesmf.estimator.predict import Predicting
 from bayesmf.estimator.recommend import Recommending
 from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.reading.memory import Columns
-from bayesmf.samplers.registry import Auto, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
 
-SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
@@ -81,7 +81,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         self,
         n_factors: int | None = None,
         *,
-        sampler: SamplerName | Sampler | Auto = "auto",
+        sampler: str | Sampler | Auto = "auto",
         target: TargetName = "balanced",
         max_seconds: float | None = None,
         prior: PriorName = "auto",

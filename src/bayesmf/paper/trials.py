@@ -26,7 +26,8 @@ from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.datasets import Dataset
 from bayesmf.paper.presets import TrialPlan
 from bayesmf.reading.files import open_regular
-from bayesmf.samplers.registry import Auto, sampler_from
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server.prepare import prepare, prepare_validation
 from bayesmf.server.settings import FitSettings

@@ -33,7 +33,8 @@ from bayesmf.engines.ray.store import store_bytes
 from bayesmf.engines.ray.transport import contiguous, unpacked
 from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
 from bayesmf.errors import EngineError
-from bayesmf.worker.tasks import RowsTask, Task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
 _NO_ROWS = np.empty((0, 0), np.float32)
@@ -137,7 +138,7 @@ class Ray:
 
     def _send(self, pending: Pending) -> None:
         """Queue a task for the worker that holds its ratings, or for one that stands in."""
-        self._route(pending.task.place).outbox.append(pending)
+        self._route(pending.task.partition).outbox.append(pending)
 
     def _flush(self) -> None:
         """Send what is queued: tasks of one chain for one worker in one call, which costs ms."""
@@ -150,7 +151,7 @@ class Ray:
 
     def _call(self, slot: Slot, together: list[Pending]) -> None:
         for one in together:
-            self._supply(slot, one.task.place)
+            self._supply(slot, one.task.partition)
         if not slot.running:
             slot.since = time.monotonic()
         tasks, shared = [bare(one.task) for one in together], together[0].shared
@@ -232,13 +233,13 @@ class Ray:
             slot.since = time.monotonic()
             for one, (value, seconds) in zip(call.pending, found, strict=True):
                 one.value = unpacked(value, getattr(one.task, "users", _NO_ROWS).shape[1])
-                self._ledger.done(slot.number, one.task.place, seconds)
+                self._ledger.done(slot.number, one.task.partition, seconds)
                 self._ledger.moved(received=payload(value))
 
     def _failed(self, slot: Slot, call: Call, error: RayTaskError) -> None:
         """Deal with a task that raised: ratings that a worker could not load are sent to it."""
         cause = getattr(error, "cause", None) or error
-        partitions = [one.task.place for one in call.pending]
+        partitions = [one.task.partition for one in call.pending]
         if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in partitions):
             self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
             for partition in partitions:
@@ -301,7 +302,7 @@ class Ray:
         self._ledger.fault(f"{slot} has come, and does its own work again")
         for partition in (p for p, home in enumerate(self._homes) if home == slot.number):
             for other in self._slots:
-                busy = any(one.task.place == partition for one in other.tasks())
+                busy = any(one.task.partition == partition for one in other.tasks())
                 if other is not slot and partition in other.holding and other.ready and not busy:
                     other.holding.discard(partition)
                     other.actor.drop.remote(partition)
@@ -313,9 +314,9 @@ class Ray:
             one.tries += 1
             if one.tries > self.cluster.retries:
                 raise EngineError(
-                    f"a task of block {one.task.place} was lost with its worker {one.tries} times, "
-                    f"the last time because {slot} {why}: look at the workers' logs and memory, "
-                    "then go on from the last checkpoint (--resume)"
+                    f"a task of block {one.task.partition} was lost with its worker {one.tries} "
+                    f"times, the last time because {slot} {why}: look at the workers' logs and "
+                    "memory, then go on from the last checkpoint (--resume)"
                 )
         if hung and slot.about is not None:
             _end_process(slot.about)

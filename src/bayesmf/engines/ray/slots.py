@@ -7,7 +7,8 @@ from typing import Any
 
 from bayesmf.engines.ray.worker import About
 from bayesmf.kernels.gather import Regressors
-from bayesmf.worker.tasks import Result, RowsTask, Task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Result, Task
 
 
 @dataclass(eq=False)
