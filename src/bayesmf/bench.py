@@ -25,6 +25,7 @@ from bayesmf.samplers.row_clock import RowClock
 from bayesmf.samplers.sgd import SGD
 from bayesmf.samplers.sghmc import SGHMC
 from bayesmf.samplers.sgld import SGLD
+from bayesmf.server.prepare import prepare
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run
 
@@ -198,18 +199,9 @@ class EpochTimer(Timer):
         return self.case.n_chains * len(self.data) / self.seconds
 
 
-def training_data(made: Ratings) -> TrainingData:
+def training_data(ratings: Ratings) -> TrainingData:
     """Ratings in the units of a chain."""
-    return in_units(made.user, made.item, made.rating, made.n_users, made.n_items)
-
-
-def in_units(
-    user: np.ndarray, item: np.ndarray, rating: np.ndarray, n_users: int, n_items: int
-) -> TrainingData:
-    """Row numbers and ratings in the units of a chain."""
-    center, scale = np.mean(rating, dtype=np.float64), np.std(rating, dtype=np.float64)
-    value = ((rating - center) / scale).astype(np.float32)
-    return TrainingData.of(user, item, value, n_users, n_items)
+    return prepare(ratings, standardize=True).data
 
 
 def default_rule(data: TrainingData, n_factors: int) -> str:

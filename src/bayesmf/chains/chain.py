@@ -74,11 +74,6 @@ def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: b
     state.precisions = Precisions(users, items, tau, version=t + 1)
 
 
-def no_pause(chain: Chain) -> bool:
-    """Called after a round where no checkpoints are written: the chain goes on."""
-    return False
-
-
 @dataclass(frozen=True)
 class RunContext:
     """What all chains of a run share."""
@@ -91,7 +86,7 @@ class RunContext:
     monitor: Monitor
     probe: WatchedPairs
     # Called after every round; True lets the chain pause there.
-    round_done: Callable[[Chain], bool] = no_pause
+    round_done: Callable[[Chain], bool] = lambda chain: False
 
 
 class Chain:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from bayesmf.chains.chain import Chain, RunContext, no_pause
+from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints import snapshots
@@ -37,7 +37,7 @@ class Unsaved:
 
     def round_done(self, chain: Chain) -> bool:
         """Called after every round of a chain; True lets it pause there."""
-        return no_pause(chain)
+        return False
 
     def between(self) -> None:
         """Called while no chain is under way: ends the run if that was asked for."""

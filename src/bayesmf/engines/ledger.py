@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -97,6 +98,24 @@ class Ledger:
             "ratings_bytes_sent": self.ratings_sent,
             "faults": list(self.faults),
         }
+
+
+class WallClock:
+    """What engines share whose clock is that of the wall; they start a ledger with every run."""
+
+    _ledger: Ledger
+
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return self._ledger.clock()
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Nothing: such a clock does not stand still."""
+        return nullcontext()
+
+    def report(self) -> dict[str, Any]:
+        """What the ledger has noted."""
+        return self._ledger.report()
 
 
 def payload(value: Any) -> int:

@@ -57,10 +57,7 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
             best = _search_near(best, partial(best_of, name, d))
             found[name][str(d)] = best
     for name in MCMC:
-        options = [
-            {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4} for n, pace in SAMPLERS
-        ]
-        best, _ = best_of(name, fewest, options, SEARCH_EPOCHS)
+        best, _ = best_of(name, fewest, _sampler_options(), SEARCH_EPOCHS)
         found[name] = {str(fewest): {key: best[key] for key in ("mini_batches", "pace")}}
     return found, trials
 
@@ -68,20 +65,26 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
 def first_trials(settings: ExperimentSettings, dataset: Dataset) -> list[TrialSpec]:
     """Most of the trials of a search: which others there are follows from what these find."""
     fewest, *more = settings.dimensions
-    grid = [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
+    grid = _optimiser_grid()
     plain = replace(settings, settings="tuned", tuned={})
     out = [_trial(plain, dataset, name, fewest, one) for name in ("SGD", "DSGD") for one in grid]
     for name in MCMC:
-        for n, pace in SAMPLERS:
-            options = {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4}
-            out.append(_trial(plain, dataset, name, fewest, options, SEARCH_EPOCHS))
+        for one in _sampler_options():
+            out.append(_trial(plain, dataset, name, fewest, one, SEARCH_EPOCHS))
     return out + [_trial(plain, dataset, "SGD", d, grid[0]) for d in more]
+
+
+def _optimiser_grid() -> list[Options]:
+    return [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
+
+
+def _sampler_options() -> list[Options]:
+    return [{"mini_batches": n, "pace": p, "burn_in": SEARCH_EPOCHS / 4} for n, p in SAMPLERS]
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
     # Together: a short step may end where overfitting begins, and would ask for less.
-    grid = itertools.product(REGULARIZATIONS, PACES)
-    best, _ = best_of([{"regularization": r, "pace": pace} for r, pace in grid])
+    best, _ = best_of(_optimiser_grid())
     strength = best["regularization"]
     best, _ = best_of([best, *({**best, "regularization": strength * k} for k in CLOSER)])
     best, record = best_of([best, {**best, **DECAYING}])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import Callback, RunPlan
-from bayesmf.chains.chain import Chain, RunContext, no_pause
+from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT, RunLength
@@ -81,7 +81,7 @@ def make_context(
     engine: Engine,
     validation: Validation | None = None,
     callbacks: Sequence[Callback] = (),
-    round_done: Callable[[Chain], bool] = no_pause,
+    round_done: Callable[[Chain], bool] = lambda chain: False,
 ) -> RunContext:
     """What all chains of a run share, before their first round."""
     sampler, shape = settings.sampler, data_shape(data)

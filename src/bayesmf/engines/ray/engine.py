@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 # Before Ray reads them: no second environment under `uv run`, and nothing sent to its makers.
@@ -24,7 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bayesmf.engines.base import Handle, Workload
-from bayesmf.engines.ledger import Ledger, payload
+from bayesmf.engines.ledger import Ledger, WallClock, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.joining import check_servers, connect, disconnect, room
@@ -50,7 +49,7 @@ class Worker(Holder):
         return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
 
 
-class Ray:
+class Ray(WallClock):
     """The engine. One driver keeps the parameters; workers keep the ratings."""
 
     def __init__(self, cluster: Cluster | None = None) -> None:
@@ -99,16 +98,10 @@ class Ray:
             self._own_ray = False
             disconnect()
 
-    def seconds(self) -> float:
-        return self._ledger.clock()
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def report(self) -> dict[str, Any]:
         hosts = sorted({slot.about.host for slot in self._slots if slot.about})
         nodes = {slot.about.node for slot in self._slots if slot.about}
-        return {**self._ledger.report(), "nodes": len(nodes), "hosts": hosts}
+        return {**super().report(), "nodes": len(nodes), "hosts": hosts}
 
     # -- tasks ----------------------------------------------------------------------------------
 
