@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bayesmf import SGLD, Auto, BayesianMF, Event, Gibbs, Ratings
-from bayesmf.samplers.clocks import SGHMC, RowClock
+from bayesmf.samplers.row_clock import RowClock
+from bayesmf.samplers.sghmc import SGHMC
 from benchmarks.peers import SWEEPS, Clock
 
 # What is raced: arguments of BayesianMF by name. Another sampler is another line.

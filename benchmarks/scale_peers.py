@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.bench import Timer, in_units
+from bayesmf.bench import Timer
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import BayesMFError
 from bayesmf.synthetic.synthetic import Synthetic
@@ -149,4 +149,5 @@ def shared_data(shape: str, scale: float) -> Iterator[tuple[TrainingData, Path]]
         with np.load(path) as file:
             user, item, rating = (file[f"train_{name}"] for name in ("user", "item", "rating"))
             n_users, n_items = int(file["n_users"]), int(file["n_items"])
-        yield in_units(user, item, rating, n_users, n_items), path
+        value = ((rating - rating.mean()) / rating.std()).astype(np.float32)
+        yield TrainingData.from_triples(user, item, value, n_users, n_items), path

@@ -22,7 +22,7 @@ from bayesmf.bench import (
     training_data,
 )
 from bayesmf.data.training import TrainingData
-from bayesmf.samplers.registry import Gibbs
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.system.progress import Counter

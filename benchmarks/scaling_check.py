@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from bayesmf.bench import Case
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.chain import start_chain
-from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.chains.rounds import make_rounds
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.registry import make_engine
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
-from bayesmf.samplers.registry import SGLD, Auto, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.start import start_run
 from bayesmf.worker.tasks import Held, Task, run_task
 
@@ -121,7 +124,7 @@ def _side_by_side(held: Sequence[Held], tasks: list[Task], at_once: int) -> floa
         first = number * len(tasks) // at_once
         begin = time.thread_time()
         for task in [*tasks[first:], *tasks[:first]] * 2:
-            run_task(held[task.place], task)
+            run_task(held[task.partition], task)
         taken[number] = time.thread_time() - begin
 
     gate = threading.Barrier(at_once)

@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
-from bayesmf.samplers.registry import SGLD
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.run import run
 from bayesmf.server.warmup import warm_up
-from bayesmf.worker.tasks import RoundTask, Task
+from bayesmf.worker.gradient_tasks import GradientTask
+from bayesmf.worker.tasks import Task
 
 WORKERS = (1, 4, 16, 36, 100)
 PASSES = (1, 10)  # over a block, in a round
@@ -58,7 +59,7 @@ class Watched(Simulated):
         self.begins: dict[int, dict[int, float]] = {}
 
     def submit(self, task: Task) -> Flight:
-        assert isinstance(task, RoundTask)
+        assert isinstance(task, GradientTask)
         self.begins.setdefault(task.chain, {}).setdefault(task.first_iteration, self.seconds())
         return super().submit(task)
 

@@ -12,7 +12,8 @@ from bayesmf.bench import Case, EpochTimer, Timer, take_turns
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.machine import describe_machine, machine_text
-from bayesmf.samplers.registry import Auto, Gibbs
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.gibbs import Gibbs
 
 
 @pytest.fixture(scope="module")

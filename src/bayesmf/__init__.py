@@ -29,14 +29,19 @@ if TYPE_CHECKING:
     from bayesmf.packed.pack import pack
     from bayesmf.packed.ratings import PackedRatings
     from bayesmf.posterior.ranking import Recommendations
-    from bayesmf.samplers.clocks import SGHMC, SGNHT, RowClock
-    from bayesmf.samplers.registry import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs
+    from bayesmf.samplers.auto import Auto
+    from bayesmf.samplers.gibbs import Gibbs
+    from bayesmf.samplers.row_clock import RowClock
+    from bayesmf.samplers.sgd import DSGD, SGD
+    from bayesmf.samplers.sghmc import SGHMC
+    from bayesmf.samplers.sgld import DSGLD, SGLD
+    from bayesmf.samplers.sgnht import SGNHT
     from bayesmf.synthetic.synthetic import Synthetic
 
 # Where public names live. They are imported when first used: `bayesmf --help` need not wait for
 # the compiler.
 _HOMES = {
-    "Auto": "samplers.registry",
+    "Auto": "samplers.auto",
     "BayesMFError": "errors",
     "BayesianMF": "estimator.bayesian_mf",
     "CacheWarning": "kernels.jit",
@@ -45,14 +50,14 @@ _HOMES = {
     "Checkpoint": "checkpoints.folder",
     "Cluster": "engines.ray.cluster",
     "ConvergenceWarning": "errors",
-    "DSGD": "samplers.registry",
-    "DSGLD": "samplers.registry",
+    "DSGD": "samplers.sgd",
+    "DSGLD": "samplers.sgld",
     "DataWarning": "errors",
     "DivergenceError": "errors",
     "EarlyStop": "chains.callbacks",
     "EngineError": "errors",
     "Event": "chains.callbacks",
-    "Gibbs": "samplers.registry",
+    "Gibbs": "samplers.gibbs",
     "History": "chains.callbacks",
     "InputError": "errors",
     "Interrupted": "errors",
@@ -64,11 +69,11 @@ _HOMES = {
     "Predictions": "estimator.results",
     "Recommendation": "estimator.results",
     "Recommendations": "posterior.ranking",
-    "RowClock": "samplers.clocks",
-    "SGD": "samplers.registry",
-    "SGHMC": "samplers.clocks",
-    "SGLD": "samplers.registry",
-    "SGNHT": "samplers.clocks",
+    "RowClock": "samplers.row_clock",
+    "SGD": "samplers.sgd",
+    "SGHMC": "samplers.sghmc",
+    "SGLD": "samplers.sgld",
+    "SGNHT": "samplers.sgnht",
     "Scores": "diagnostics.scores",
     "Simulated": "engines.simulated",
     "Synthetic": "synthetic.synthetic",

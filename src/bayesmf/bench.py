@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.samplers.clocks import SGHMC, RowClock
-from bayesmf.samplers.registry import SGD, SGLD, Auto, Gibbs, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.row_clock import RowClock
+from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sghmc import SGHMC
+from bayesmf.samplers.sgld import SGLD
+from bayesmf.server.prepare import prepare
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run
 
@@ -98,7 +104,7 @@ class Timer:
 
     @property
     def seconds(self) -> float:
-        """Of an epoch. Best minus best: the least difference would be that of a late short run."""
+        """Seconds of an epoch, best minus best: the least difference has a late short run."""
         assert self.epochs is not None
         return max(float(self._longest - self._shortest), 1e-9) / self.epochs
 
@@ -150,10 +156,11 @@ class Case:
         return self.sampler.n_chains or 1
 
     def settings(self, epochs: int) -> FitSettings:
-        """What a run of some epochs is asked for. One draw is kept, whatever their number."""
+        """Settings of a run of some epochs, which keeps one draw of each chain."""
+        sampler: Any = self.sampler
         return FitSettings(
             n_factors=self.n_factors,
-            sampler=replace(self.sampler, epochs=epochs),
+            sampler=replace(sampler, epochs=epochs),
             prior=self.prior,
             max_draws=self.n_chains,
             random_state=0,
@@ -188,22 +195,13 @@ class EpochTimer(Timer):
 
     @property
     def ratings_per_second(self) -> float:
-        """Of all chains together; a Gibbs sweep reads every rating twice and is counted once."""
+        """Ratings a second of all chains; a Gibbs sweep reads each twice and is counted once."""
         return self.case.n_chains * len(self.data) / self.seconds
 
 
-def training_data(made: Ratings) -> TrainingData:
+def training_data(ratings: Ratings) -> TrainingData:
     """Ratings in the units of a chain."""
-    return in_units(made.user_rows, made.item_rows, made.rating, made.n_users, made.n_items)
-
-
-def in_units(
-    user: np.ndarray, item: np.ndarray, rating: np.ndarray, n_users: int, n_items: int
-) -> TrainingData:
-    """The same from row numbers and ratings."""
-    center, scale = np.mean(rating, dtype=np.float64), np.std(rating, dtype=np.float64)
-    value = ((rating - center) / scale).astype(np.float32)
-    return TrainingData.from_triples(user, item, value, n_users, n_items)
+    return prepare(ratings, standardize=True).data
 
 
 def default_rule(data: TrainingData, n_factors: int) -> str:

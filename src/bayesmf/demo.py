@@ -21,7 +21,10 @@ from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.estimator.results import Recommendation
 from bayesmf.plots import demo as figures
-from bayesmf.samplers.registry import SGD, SGLD, Gibbs, Sampler
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.storage.paths import check_output
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.truth import Truth

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.chains.gradient_rounds import GradientRounds, data_shape
+from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.gradient_rounds import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.samplers.registry import SGLD
+from bayesmf.samplers.sgld import SGLD
 from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, N_ITEMS, D, TAU = (3, 12, 60), 40, 80, 2, 1.0
@@ -68,7 +69,7 @@ def _chain(sampler, data, items, n_rounds, seed=0):
         round_ = rounds.round(state, t)
         tasks = [replace(task, step_items=0.0) for task in next(round_)]
         with pytest.raises(StopIteration):
-            round_.send([run_task(rounds.held[task.place], task) for task in tasks])
+            round_.send([run_task(rounds.held[task.partition], task) for task in tasks])
         if t > n_rounds // 10:
             total += params.users
             square += params.users.astype(float) ** 2

@@ -24,7 +24,7 @@ from bayesmf.diagnostics.scores import effective_sample_size
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.samplers.registry import Gibbs
+from bayesmf.samplers.gibbs import Gibbs
 from driving import sweep
 from mutants import with_noise
 

@@ -27,6 +27,7 @@ from bayesmf import (
     Synthetic,
     pack,
 )
+from bayesmf.checkpoints.folder import as_checkpoint
 from cli_tools import QUICK, Data, contents, make_data, run
 from problems import planted
 
@@ -264,7 +265,7 @@ FRAME = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]})
         (lambda m: Ratings.from_data(FRAME).take("a"), "take needs positions below 2"),
         (lambda m: Synthetic(10, 10, 50, bias_user="a"), "bias_user must be a finite number"),
         (lambda m: Synthetic(10, 10, 50, stars="no"), "stars must be True or False"),
-        (lambda m: Checkpoint.of(Checkpoint("c", resume="yes")), "resume must be True or False"),
+        (lambda m: as_checkpoint(Checkpoint("c", resume="yes")), "resume must be True or False"),
         (lambda m: BayesianMF(FRAME).fit(FRAME), "n_factors must be .*, not a DataFrame"),
         (lambda m: BayesianMF(alpha_0=3.0).fit(FRAME), 'alpha_0 does nothing .* prior="gamma"'),
         (

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
-from bayesmf.chains.block_rounds import BlockRounds
+from bayesmf.chains.block_rounds import BlockRounds, data_shape
 from bayesmf.chains.callbacks import EarlyStop, History
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads

@@ -9,8 +9,9 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf.chains.block_rounds import MOST_REPAIRS
-from bayesmf.chains.gradient_rounds import ClockRounds, GradientRounds, data_shape
+from bayesmf.chains.block_rounds import MOST_REPAIRS, data_shape
+from bayesmf.chains.clock_rounds import ClockRounds
+from bayesmf.chains.gradient_rounds import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels import row_clock as kernels
@@ -18,16 +19,11 @@ from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.samplers.clocks import (
-    SGHMC,
-    RowClock,
-    RowFacts,
-    clock_steps,
-    kinetic_survival,
-    longest,
-    survival,
-)
-from bayesmf.worker.tasks import _pad_precision
+from bayesmf.samplers.row_clock import RowClock
+from bayesmf.samplers.row_steps import RowFacts, clock_steps, longest
+from bayesmf.samplers.sghmc import SGHMC
+from bayesmf.samplers.survival import kinetic_survival, survival
+from bayesmf.worker.block_tasks import pad_precision
 from clock_problems import Known, batches, by_class
 from driving import sweep
 from problems import planted, random_data
@@ -47,7 +43,7 @@ def _side(rng, n, width, full, gain, stream, dtype):
         pad(rng.normal(size=(n, width)), wide), pad(rng.normal(size=(n, width)), wide),
         rng.normal(size=n), rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n),
         rng.uniform(1, 8, n), eta, keep, share, pad(rng.normal(size=width), wide),
-        _pad_precision(Lambda, wide, float), diagonal, pad(rng.uniform(0.2, 1, width), wide),
+        pad_precision(Lambda, wide, float), diagonal, pad(rng.uniform(0.2, 1, width), wide),
         dtype(gain), stream_word(stream, 4),
     )  # fmt: skip
     return kernels.ClockSide(

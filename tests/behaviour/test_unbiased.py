@@ -12,14 +12,15 @@ import pytest
 
 import naive
 from bayesmf.blocks.blocks import make_blocks
-from bayesmf.blocks.grid import Grid, Rotation
-from bayesmf.chains.gradient_rounds import hold_blocks
+from bayesmf.blocks.grid import Grid
+from bayesmf.blocks.rotation import Rotation
+from bayesmf.chains.block_rounds import hold_blocks
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_work, pad
-from bayesmf.samplers.registry import SGD
-from bayesmf.worker.tasks import _pad_precision
+from bayesmf.samplers.sgd import SGD
+from bayesmf.worker.block_tasks import pad_precision
 from problems import random_data
 
 N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3
@@ -29,7 +30,7 @@ def _side(rows, block_rows, weight, prior):
     wide = padded(rows.shape[1])
     return Side(
         pad(rows[block_rows], wide), block_rows, weight, np.zeros(len(block_rows)),
-        pad(prior[0], wide), _pad_precision(prior[1], wide, float), 2.0, stream_word(0, 0),
+        pad(prior[0], wide), pad_precision(prior[1], wide, float), 2.0, stream_word(0, 0),
     )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def test_expectation_is_the_gradient(shape, slots, minibatch, full):
         visit_rate[group] = rate
     rule = SGD(grid=grid, minibatch=minibatch, batch_size=m)
     blocks = make_blocks(data, grid, n_batches if minibatch == "shuffled" else 1, seed=3)
-    held = hold_blocks(data, blocks, visit_rate, rule, np.float64)
+    held = [one for one, *_ in hold_blocks(data, blocks, visit_rate, rule, np.float64)]
     mean = np.zeros_like(users), np.zeros_like(items)
     for one, v in zip(held, visit_rate, strict=True):
         if not len(one.block):  # no ratings, no mini-batches, no update
@@ -107,7 +108,8 @@ def test_without_the_corrector_it_is_biased():
     users, items = rng.normal(size=(N_USERS, D + 1)), rng.normal(size=(N_ITEMS, D + 1))
     priors = [(np.zeros(D + 1), rng.uniform(1, 3, D + 1)) for _ in range(2)]
     rule = SGD(grid=Grid(), minibatch="replacement", batch_size=2)
-    (held,) = hold_blocks(data, make_blocks(data, Grid(), 1, 3), np.ones(1), rule, np.float64)
+    blocks = make_blocks(data, Grid(), 1, 3)
+    ((held, *_),) = hold_blocks(data, blocks, np.ones(1), rule, np.float64)
     bare = replace(held, prior_weight_user=np.ones(N_USERS), prior_weight_item=np.ones(N_ITEMS))
     parts = [_estimate(bare, b, users, items, priors)[0] for b in _batches(held, "replacement", 2)]
     ratings = list(zip(*data.triples(), strict=True))

@@ -36,11 +36,11 @@ def test_blocks_hold_every_rating_once(shape, n_batches):
         assert block.n_batches == n_batches
         sizes = np.diff(block.rating_starts)
         assert sizes.max() - sizes.min() <= 1
-        assert np.all(np.diff(block.segment_starts) > 0)
+        assert np.all(np.diff(block.batches.segment_starts) > 0)
         for lo, hi in itertools.pairwise(block.rating_starts):
             assert np.all(np.diff(user[lo:hi].astype(int) * 1000 + item[lo:hi]) > 0)
-        for lo, hi in itertools.pairwise(block.starts):
-            assert np.all(np.diff(block.segment_user[lo:hi]) > 0)
+        for lo, hi in itertools.pairwise(block.batches.starts):
+            assert np.all(np.diff(block.batches.segment_user[lo:hi]) > 0)
     for group in grid.groups():
         rows = [set(blocks[b].user_rows) for b in group]
         assert sum(map(len, rows)) == len(set().union(*rows))
@@ -51,8 +51,8 @@ def test_batches_are_dealt_at_random():
     first = make_blocks(data, Grid(), 4, seed=1)[0]
     again = make_blocks(data, Grid(), 4, seed=1)[0]
     other = make_blocks(data, Grid(), 4, seed=2)[0]
-    assert np.array_equal(first.item, again.item)
-    assert not np.array_equal(first.item, other.item)
+    assert np.array_equal(first.batches.item, again.batches.item)
+    assert not np.array_equal(first.batches.item, other.batches.item)
 
 
 def test_all_ways_of_dealing_are_equally_likely():
@@ -90,7 +90,12 @@ def test_a_coded_rating_takes_few_bytes():
         replace(data.by_user, value=np.zeros(6000, np.uint8)), 90, np.zeros(1, np.float32)
     )
     (block,) = make_blocks(coded, Grid(), 1, seed=0)
-    held = (block.segment_user, block.segment_starts, block.item, block.value)
+    held = (
+        block.batches.segment_user,
+        block.batches.segment_starts,
+        block.batches.item,
+        block.batches.value,
+    )
     assert sum(a.nbytes for a in held) < 5.5 * 6000
 
 
@@ -133,13 +138,13 @@ def test_counted_h():
     h_user, h_item = block_h(block, None)
     for i in range(12):
         hits = [
-            i in block.user_rows[block.segment_user[lo:hi]]
-            for lo, hi in itertools.pairwise(block.starts)
+            i in block.user_rows[block.batches.segment_user[lo:hi]]
+            for lo, hi in itertools.pairwise(block.batches.starts)
         ]
         assert h_user[list(block.user_rows).index(i)] == np.mean(hits)
     for j in range(9):
         hits = [
-            j in block.item_rows[block.item[lo:hi]]
+            j in block.item_rows[block.batches.item[lo:hi]]
             for lo, hi in itertools.pairwise(block.rating_starts)
         ]
         assert h_item[list(block.item_rows).index(j)] == np.mean(hits)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from bayesmf.blocks.grid import Grid, Rotation, stripes, visit_slots
+from bayesmf.blocks.blocks import stripes
+from bayesmf.blocks.grid import Grid
+from bayesmf.blocks.rotation import Rotation, visit_turns
 from bayesmf.errors import InputError
 
 GRIDS = [(1, 1), (2, 2), (3, 3), (4, 1), (1, 4), (2, 3), (3, 2), (4, 2), (5, 3)]
@@ -39,21 +41,21 @@ def test_figure_2():
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("slots", [[1, 1], [1] * 5, [2, 1, 1, 1, 1], [3, 2, 4, 3], [2, 2, 3]])
-def test_chains_move_every_round_and_never_meet(slots, shuffle):
-    n_chains = sum(slots) // max(slots)
-    rotation = Rotation(slots, n_chains, shuffle=shuffle, seed=3)
+@pytest.mark.parametrize("turns", [[1, 1], [1] * 5, [2, 1, 1, 1, 1], [3, 2, 4, 3], [2, 2, 3]])
+def test_chains_move_every_round_and_never_meet(turns, shuffle):
+    n_chains = sum(turns) // max(turns)
+    rotation = Rotation(turns, n_chains, shuffle=shuffle, seed=3)
     n = len(rotation)
     for t in range(4 * n):
         here = [rotation.group(c, t) for c in range(n_chains)]
         assert len(set(here)) == n_chains
-        if not shuffle and len(slots) > 1:
+        if not shuffle and len(turns) > 1:
             assert all(rotation.group(c, t + 1) != g for c, g in enumerate(here))
     for c in range(n_chains):
         for cycle in range(4):
             seen = [rotation.group(c, cycle * n + t) for t in range(n)]
-            assert np.allclose(np.bincount(seen) / n, np.array(slots) / sum(slots))
-    assert np.allclose(rotation.rates, np.array(slots) / sum(slots))
+            assert np.allclose(np.bincount(seen) / n, np.array(turns) / sum(turns))
+    assert np.allclose(rotation.rates, np.array(turns) / sum(turns))
 
 
 def test_more_chains_than_groups_share_blocks():
@@ -76,11 +78,11 @@ def test_stripes_are_balanced_in_ratings():
     assert np.array_equal(stripe, stripes(counts, 4, seed=0))
 
 
-def test_visit_slots():
+def test_visit_turns():
     sizes = np.array([30, 10, 20])
-    assert visit_slots("equal", sizes) == [1, 1, 1]
-    assert visit_slots("size", sizes) == [3, 1, 2]
-    assert visit_slots([2, 1, 1], sizes) == [2, 1, 1]
+    assert visit_turns("equal", sizes) == [1, 1, 1]
+    assert visit_turns("size", sizes) == [3, 1, 2]
+    assert visit_turns([2, 1, 1], sizes) == [2, 1, 1]
     for bad in ("often", [1, 2], [1, 0, 1], [1, np.nan, 1]):
         with pytest.raises(InputError, match="visits"):
-            visit_slots(bad, sizes)
+            visit_turns(bad, sizes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
-from bayesmf.chains.callbacks import EarlyStop, Event, History, Plan, Progress
+from bayesmf.chains.callbacks import EarlyStop, Event, History, Progress, RunPlan
 from problems import planted
 from waiting import until
 
@@ -65,7 +65,7 @@ def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("bayesmf.chains.callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
     progress = Progress(show=False)
-    progress.begin(Plan(n_chains=1, epochs=40, max_seconds=None, validated=True))
+    progress.begin(RunPlan(n_chains=1, epochs=40, max_seconds=None, validated=True))
     for epoch in range(1, 11):
         progress(replace(EVENT, epoch=epoch, seconds=0.001 * epoch))
         now[0] += 3.0
@@ -73,7 +73,7 @@ def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     left = [piece for piece in progress._pieces(replace(EVENT, epoch=10), 10) if "left" in piece]
     assert left == ["01:30 left"]
     # Where the clock ends the run sooner, that is what is left.
-    progress._plan = Plan(1, 40, max_seconds=10.0, validated=True)
+    progress._plan = RunPlan(1, 40, max_seconds=10.0, validated=True)
     assert "00:06 left" in progress._pieces(replace(EVENT, epoch=10, seconds=4.0), 10)
 
 
@@ -98,7 +98,10 @@ def test_progress_waits_and_starts_anew(monkeypatch):
     ("given", "says"),
     [
         ([Progress], "the class Progress: make one of it, Progress()"),
-        (Progress(), "callbacks is a list of callables: write callbacks=[...] around Progress"),
+        (
+            Progress(),
+            "callbacks must be a list of callables: write callbacks=[...] around Progress",
+        ),
         (print, "around print"),
         ([3], "callbacks holds 3, which cannot be called"),
         ([EarlyStop()], "EarlyStop looks at the validation RMSE, and there is no validation set"),
@@ -158,7 +161,7 @@ def test_a_callback_may_know_the_plan():
 
     planner = Planner()
     BayesianMF(2, callbacks=[planner], max_seconds=60, random_state=0).fit(planted(30, 20, 300))
-    assert planner.plan == Plan(n_chains=2, epochs=120, max_seconds=60.0, validated=False)
+    assert planner.plan == RunPlan(n_chains=2, epochs=120, max_seconds=60.0, validated=False)
 
 
 # -- EarlyStop and History ------------------------------------------------------------------------

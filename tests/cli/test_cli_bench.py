@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bayesmf import timing
-from bayesmf.cli import bench
+from bayesmf import bench
+from bayesmf.cli import bench as command
 from cli_tools import contents, run
 
 TINY = ("--shape", "ml-100k", "--scale", "0.01", "--factors", "3", "--repeats", "1")
@@ -16,16 +16,16 @@ TINY = ("--shape", "ml-100k", "--scale", "0.01", "--factors", "3", "--repeats", 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "MOST", 2)
-    monkeypatch.setattr(timing.answer_timers, "__defaults__", (1000,))
-    monkeypatch.setattr(timing.answer_rows, "__defaults__", (1000,))
+    monkeypatch.setattr(bench, "MOST", 2)
+    monkeypatch.setattr(bench.answer_timers, "__defaults__", (1000,))
+    monkeypatch.setattr(bench.answer_rows, "__defaults__", (1000,))
 
 
 def test_bench_tells_programs(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     told = run("bench", *TINY, "--json", "--out", out).json
     assert told == json.loads(out.read_text())
-    assert [row["rule"] for row in told["rules"]] == list(timing.RULES) == list(bench.RULES)
+    assert [row["rule"] for row in told["rules"]] == list(bench.RULES) == list(command.RULES)
     assert [row["rule"] for row in told["rules"] if row["default"]] == ["gibbs"]
     for row in told["rules"]:
         rate = row["ratings_per_second"] * row["seconds_per_epoch"]

@@ -18,7 +18,9 @@ from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked
 from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
-from bayesmf.worker.tasks import RoundResult, RoundTask, run_task
+from bayesmf.worker.clock_tasks import ClockResult
+from bayesmf.worker.gradient_tasks import GradientTask
+from bayesmf.worker.tasks import run_task
 from problems import planted
 
 
@@ -92,9 +94,9 @@ def test_own_of_nothing(shape):
 
 
 def test_payload_is_what_is_pickled(watched):
-    task = next(t for t in watched.tasks if isinstance(t, RoundTask))
+    task = next(t for t in watched.tasks if isinstance(t, GradientTask))
     many = np.zeros((20_000, 9), np.float32)
-    large = RoundTask(**{**vars(task), "users": many, "items": many.copy()})
+    large = GradientTask(**{**vars(task), "users": many, "items": many.copy()})
     assert payload(large) == pytest.approx(len(pickle.dumps(large, protocol=5)), rel=0.01)
     held = watched.work.held[0]
     assert payload(held) <= len(pickle.dumps(held, protocol=5)) <= payload(held) + 3000
@@ -109,12 +111,12 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     for task, (result, seconds) in zip(tasks, found, strict=True):
         width = getattr(task, "users", np.empty((0, 0))).shape[1]
         made = contiguous(unpacked(pickle.loads(pickle.dumps(result)), width))
-        expected = contiguous(run_task(watched.work.held[task.place], task))
+        expected = contiguous(run_task(watched.work.held[task.partition], task))
         assert pickle.dumps(made) == pickle.dumps(expected)
         assert seconds > 0
     holder.drop(0)
     with pytest.raises(NotHeld, match="never sent"):
-        holder.run([next(t for t in watched.tasks if t.place == 0)], 0, None)
+        holder.run([next(t for t in watched.tasks if t.partition == 0)], 0, None)
 
 
 @pytest.mark.parametrize(("width", "wide"), [(31, 32), (7, 8), (32, 32), (33, 40)])
@@ -122,7 +124,7 @@ def test_rows_travel_padded_where_that_is_hardly_more(width, wide):
     rng = np.random.default_rng(0)
     whole = rng.random((5, wide)).astype(np.float32)
     rows, momenta = whole[:, :width], rng.random((5, width + 1)).astype(np.float32)
-    result = RoundResult(rows, rows.copy(), 1.0, 2, (momenta, momenta))
+    result = ClockResult(rows, rows.copy(), 1.0, 2, momenta=(momenta, momenta))
     sent = packed(result)
     assert sent.users.flags.c_contiguous
     assert (sent.users is whole) == (wide <= 1.04 * width)

@@ -22,7 +22,7 @@ from bayesmf.kernels.csr import Origin
 from bayesmf.paper.datasets import Source, load_dataset
 from bayesmf.paper.experiments import ExperimentSettings, spec
 from bayesmf.paper.trials import Links, perform
-from bayesmf.worker.tasks import ErrorsTask
+from bayesmf.worker.block_tasks import ErrorsTask
 from contract import draws_digest
 from problems import planted
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial

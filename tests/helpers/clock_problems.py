@@ -11,12 +11,15 @@ import numpy as np
 
 import naive
 from bayesmf import BayesianMF, Ratings
-from bayesmf.chains.gradient_rounds import ClockRounds, data_shape
+from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.clock_rounds import ClockRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.worker.tasks import RoundTask, RowsResult, run_task
+from bayesmf.worker.clock_tasks import ClockTask
+from bayesmf.worker.row_tasks import RowsResult
+from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0
 
@@ -65,7 +68,7 @@ class Known:
         Rows are looked at when all blocks have been visited, as a fit does when it keeps draws.
         """
         shape = data_shape(self.data)
-        rule = replace(rule.of_width(self.d).resolve(shape), burn_in=0.0)
+        rule = replace(rule.choose(shape, self.d, 1).resolve(shape), burn_in=0.0)
         rounds = ClockRounds(self.data, rule, seed)
         params = Params(self.start(np.random.default_rng(seed)), self.items.copy(), self.d)
         state = ChainState(0, make_key(seed), params, Precisions(self.prior, self.prior, TAU))
@@ -89,12 +92,13 @@ def run_round(rounds, state, t):
             tasks = next(phases) if results is None else phases.send(results)
         except StopIteration:
             return
-        results = [_work(rounds.held[task.place], task) for task in tasks]
+        results = [_work(rounds.held[task.partition], task) for task in tasks]
 
 
 def _work(held, task):
-    if isinstance(task, RoundTask):
-        return run_task(held, replace(task, step_items=0.0))
+    if isinstance(task, ClockTask):
+        still = replace(task.item_clocks, eta=np.zeros_like(task.item_clocks.eta))
+        return run_task(held, replace(task, item_clocks=still))
     if task.stream == STREAM_ITEMS:
         return RowsResult(task.rows, task.rows, 0.0, 1)
     return run_task(held, task)

@@ -10,7 +10,7 @@ def sweep(rounds, state, t):
     round_ = rounds.round(state, t)
     tasks = next(round_)
     while tasks:
-        results = [run_task(rounds.held[task.place], task) for task in tasks]
+        results = [run_task(rounds.held[task.partition], task) for task in tasks]
         try:
             tasks = round_.send(results)
         except StopIteration:

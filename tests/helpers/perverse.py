@@ -41,7 +41,7 @@ class Perverse:
         handle = ready[self.rng.integers(len(ready))]
         self.open.remove(handle)
         self.finished.append(handle.task)
-        handle.value = run_task(self.held[handle.task.place], handle.task)
+        handle.value = run_task(self.held[handle.task.partition], handle.task)
         return {handle}
 
     def close(self):

@@ -17,7 +17,7 @@ from bayesmf.kernels.minibatch import (
     sum_squared_errors,
 )
 from bayesmf.kernels.predict import predict_components
-from bayesmf.worker.tasks import _pad_precision
+from bayesmf.worker.block_tasks import pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3
 
@@ -55,7 +55,7 @@ def _side(rng, rows, full, step, stream, dtype):
     wide = padded(width)
     side = kernels.Side(
         pad(rows, wide), numbers, weight.astype(dtype), noise.astype(dtype), pad(mu, wide, dtype),
-        _pad_precision(stored, wide, dtype), dtype(step), stream_word(stream, 4),
+        pad_precision(stored, wide, dtype), dtype(step), stream_word(stream, 4),
     )  # fmt: skip
     return side, (step, weight, noise, mu, Lambda)
 

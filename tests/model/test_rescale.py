@@ -18,7 +18,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.model.rescale import draw_scales, rescale
-from bayesmf.samplers.registry import Gibbs
+from bayesmf.samplers.gibbs import Gibbs
 
 N_USERS, N_ITEMS, LEVEL = 9, 4, 1e-4
 PRIORS = {

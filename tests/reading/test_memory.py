@@ -318,5 +318,5 @@ def test_columns_of_what_has_none_are_refused():
     with pytest.raises(InputError, match="columns does nothing for users and items"):
         model.predict(1, 3, columns=roles)
     other = frame.rename({"who": "x1", "what": "x2"})
-    with pytest.raises(InputError, match="The validation set: The table has the columns x1, x2"):
+    with pytest.raises(InputError, match="the validation set: The table has the columns x1, x2"):
         BayesianMF(2, sampler=sampler).fit(frame, columns=roles, validation=other)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import EarlyStop, History
-from bayesmf.chains.gradient_rounds import data_shape
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
@@ -16,7 +16,7 @@ from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior
 from bayesmf.server.run import run
-from bayesmf.worker.tasks import RoundTask
+from bayesmf.worker.gradient_tasks import GradientTask
 from perverse import Perverse
 from problems import planted, random_data
 
@@ -48,7 +48,7 @@ def test_the_order_of_completion_does_not_matter(sampler):
 def test_chains_do_not_wait_for_a_stalled_one():
     engine = Perverse(0, stall=True)
     run(DATA, _settings(SGLD(n_chains=3, epochs=5)), engine)
-    rounds = [task.chain for task in engine.finished if isinstance(task, RoundTask)]
+    rounds = [task.chain for task in engine.finished if isinstance(task, GradientTask)]
     assert sorted(rounds) == [0] * 5 + [1] * 5 + [2] * 5
     assert rounds[-5:] == [0] * 5
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.monitor import SEGMENTS, RunningMean
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import WishartPrior
-from bayesmf.samplers.registry import Auto
+from bayesmf.samplers.auto import Auto
 from bayesmf.server.run import run
 from bayesmf.server.stopping import TARGETS, Convergence, Target, judge, stages
 from contract import draws_digest

@@ -8,7 +8,8 @@ import pytest
 from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
 from bayesmf.blocks.blocks import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
-from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds import make_rounds
 from bayesmf.server.prepare import prepare
 from problems import random_data
 
@@ -17,6 +18,9 @@ def _same(one, other):
     if isinstance(one, np.ndarray):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+    elif isinstance(one, tuple):
+        for mine, theirs in zip(one, other, strict=True):
+            _same(mine, theirs)
     elif hasattr(one, "__dataclass_fields__"):
         for field in fields(one):
             _same(getattr(one, field.name), getattr(other, field.name))
@@ -51,7 +55,7 @@ def test_a_block_made_alone_is_the_block_made_with_all(grid, batches):
 )  # fmt: skip
 def test_recipes_give_what_is_held(packed, rule):
     data = prepare(packed[0], standardize=True).data
-    rule = rule.of_width(4) if isinstance(rule, SGHMC) else rule
+    rule = rule.choose(data_shape(data), 4, 1)
     rounds = make_rounds(data, rule.resolve(data_shape(data)), 3)
     assert len(rounds.recipes) == len(rounds.held)
     blocks = len(getattr(rounds, "blocks", ())) or len(rounds.held)

@@ -1,7 +1,7 @@
 """A block's ratings, laid out as the mini-batches in which they will be read.
 
 Ratings are dealt into mini-batches once. Inside a mini-batch they stand by user, then item, so that
-an update streams through memory and meets each user in one run. Mini-batches are then
+an update streams through memory and meets each user in one segment. Mini-batches are then
 visited in an order drawn anew for each pass (random reshuffling).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.blocks.grid import Grid, stripes
+from bayesmf.blocks.grid import Grid
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.deal import (
@@ -24,7 +24,8 @@ from bayesmf.kernels.deal import (
     deal,
     take_block,
 )
-from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, generator
+from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, STREAM_STRIPES, generator
+from bayesmf.kernels.minibatch import Batches
 from bayesmf.system.forks import once
 
 
@@ -33,45 +34,41 @@ class Block:
     """The ratings X^(s) where some users and some items meet, as segments of one user's ratings.
 
     `user_rows` and `item_rows` are the rows of the chain's parameters that belong to the block;
-    `segment_user` and `item` are positions in these. Segment k has the ratings from
+    in `batches`, `segment_user` and `item` are positions in these. Segment k has the ratings from
     segment_starts[k] to segment_starts[k + 1], mini-batch b the segments from starts[b] to
-    starts[b + 1], users ascending.
-    `value` are ratings or their codes.
+    starts[b + 1], users ascending. `value` are ratings or their codes.
     """
 
     number: int
     user_rows: NDArray[np.int32]
     item_rows: NDArray[np.int32]
-    segment_user: NDArray[np.int32]
-    segment_starts: NDArray[np.int64]
-    item: NDArray[np.int32]
-    value: NDArray[Any]
-    levels: NDArray[np.float32]
-    starts: NDArray[np.int64]
+    batches: Batches
 
     def __len__(self) -> int:
-        return len(self.item)
+        return len(self.batches.item)
 
     @property
     def n_batches(self) -> int:
-        return len(self.starts) - 1
+        return len(self.batches.starts) - 1
 
     @property
     def rating_starts(self) -> NDArray[np.int64]:
         """Where mini-batches begin among the ratings."""
-        return self.segment_starts[self.starts]
+        return self.batches.segment_starts[self.batches.starts]
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
         """Positions of user and item, and the rating, of all ratings: for small data alone."""
-        value = self.levels[self.value] if self.value.dtype == np.uint8 else self.value
-        return np.repeat(self.segment_user, np.diff(self.segment_starts)), self.item, value
+        own = self.batches
+        value = own.levels[own.value] if own.value.dtype == np.uint8 else own.value
+        return np.repeat(own.segment_user, np.diff(own.segment_starts)), own.item, value
 
     @once
     def _found(self) -> NDArray[np.int64]:
         sizes = len(self.user_rows), len(self.item_rows)
         out = np.zeros((2, sum(sizes)), np.int64)
-        count_users(self.segment_user, self.segment_starts, out[0, : sizes[0]], out[1, : sizes[0]])
-        count_items(self.item, self.rating_starts, out[0, sizes[0] :], out[1, sizes[0] :])
+        own, users, items = self.batches, out[:, : sizes[0]], out[:, sizes[0] :]
+        count_users(own.segment_user, own.segment_starts, users[0], users[1])
+        count_items(own.item, self.rating_starts, items[0], items[1])
         return out
 
     def visits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -106,25 +103,27 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
         _positions(items, data.n_items), grid.cols, sizes, n_batches, seeds, segments, segment_user,
         segment_starts, item, value,
     )  # fmt: skip
-    blocks, at, run = [], 0, 0
+    blocks, at, first = [], 0, 0
     for number, size in enumerate(sizes):
         starts = np.zeros(n_batches + 1, np.int64)
         np.cumsum(segments[number * n_batches : (number + 1) * n_batches], out=starts[1:])
-        own, end = slice(at, at + size), run + starts[-1]
+        own, end = slice(at, at + size), first + starts[-1]
         blocks.append(
             Block(
                 number,
                 users[number // grid.cols],
                 items[number % grid.cols],
-                segment_user[run:end],
-                segment_starts[run + number : end + number + 1],
-                item[own],
-                value[own],
-                data.levels,
-                starts,
+                Batches(
+                    segment_user[first:end],
+                    segment_starts[first + number : end + number + 1],
+                    item[own],
+                    value[own],
+                    data.levels,
+                    starts,
+                ),
             )
         )
-        at, run = at + size, end
+        at, first = at + size, end
     return blocks
 
 
@@ -172,15 +171,29 @@ def _deal_alone(
     )  # fmt: skip
     starts = np.zeros(n_batches + 1, np.int64)
     np.cumsum(segments, out=starts[1:])
-    return Block(
-        number, users, items, segment_user, segment_starts, item, value, data.levels, starts
-    )
+    batches = Batches(segment_user, segment_starts, item, value, data.levels, starts)
+    return Block(number, users, items, batches)
 
 
 def _cut(data: TrainingData, grid: Grid, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The block row of each user, the block column of each item."""
     users = stripes(data.user_counts(), grid.rows, 2 * seed).astype(np.int32)
     return users, stripes(data.item_counts(), grid.cols, 2 * seed + 1).astype(np.int32)
+
+
+def stripes(counts: NDArray[np.int64], n_stripes: int, seed: int) -> NDArray[np.int32]:
+    """The stripe of each row, so that stripes hold near-equal numbers of ratings.
+
+    Rows are dealt in order of their counts, forth and back like cards to a table, ties in random
+    order. Random order also spreads what hangs together, so that blocks come out even.
+    """
+    tie = generator(np.zeros(2, np.uint32), seed, STREAM_STRIPES).random(len(counts))
+    order = np.lexsort((tie, -counts))
+    deal = np.arange(len(counts)) % (2 * n_stripes)
+    snake = np.where(deal < n_stripes, deal, 2 * n_stripes - 1 - deal)
+    out = np.empty(len(counts), dtype=np.int32)
+    out[order] = snake
+    return out
 
 
 def _block_seeds(grid: Grid, seed: int) -> NDArray[np.uint64]:

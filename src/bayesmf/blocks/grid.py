@@ -1,8 +1,7 @@
-"""Blocks of the rating matrix, orthogonal groups, and the rotation that visits them.
+"""The grid of blocks that the rating matrix is cut into, and its orthogonal groups.
 
-Figure 1 and Figure 2 of the paper: the matrix is cut into rows x cols blocks; blocks that share
-neither users nor items form an orthogonal group; in every round each chain works on one
-group, and a cyclic shift moves all chains to the next.
+Figure 1 of the paper: the matrix is cut into rows x cols blocks; blocks that share neither users
+nor items form an orthogonal group.
 """
 
 from __future__ import annotations
@@ -10,14 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bayesmf.checks import whole
 from bayesmf.errors import InputError
-from bayesmf.kernels.keys import STREAM_ROTATION, STREAM_STRIPES, generator
 
 
 @dataclass(frozen=True)
@@ -61,97 +55,3 @@ class Grid:
         if rows <= cols:
             return [[r * cols + (r + k) % cols for r in range(rows)] for k in range(cols)]
         return [[(c + k) % rows * cols + c for c in range(cols)] for k in range(rows)]
-
-
-def stripes(counts: NDArray[np.int64], n_stripes: int, seed: int) -> NDArray[np.int32]:
-    """The stripe of each row, so that stripes hold near-equal numbers of ratings.
-
-    Rows are dealt in order of their counts, forth and back like cards to a table, ties in random
-    order. Random order also spreads what hangs together, so that blocks come out even.
-    """
-    tie = generator(np.zeros(2, np.uint32), seed, STREAM_STRIPES).random(len(counts))
-    order = np.lexsort((tie, -counts))
-    deal = np.arange(len(counts)) % (2 * n_stripes)
-    snake = np.where(deal < n_stripes, deal, 2 * n_stripes - 1 - deal)
-    out = np.empty(len(counts), dtype=np.int32)
-    out[order] = snake
-    return out
-
-
-class Rotation:
-    """GET_ORTHO_BLOCK_GROUP(c, t): which group chain c works on in round t.
-
-    The cycle has `slots[g]` places for group g; chain c stands `offset(c)` places further than
-    chain 0, and all move by the same stride. So two chains never meet while no group has more
-    than n_places / n_chains places and there are at least as many groups as chains; the
-    ratings are only read, so where they must meet, they may. With `shuffle` the order of
-    places is drawn anew for each cycle, one order for all chains: they still do not meet.
-    """
-
-    def __init__(
-        self,
-        slots: Sequence[int],
-        n_chains: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> None:
-        repeat, self._stride = _stride(sum(slots), max(slots))
-        self.slots = repeat * np.asarray(slots, dtype=np.int64)
-        self._places = np.repeat(np.arange(len(self.slots)), self.slots)
-        n = len(self._places)
-        self._offsets = [c * n // n_chains % n for c in range(n_chains)]
-        self._shuffle, self._seed = shuffle, seed
-
-    def __len__(self) -> int:
-        """Rounds in a cycle, in which every group has been visited at its rate."""
-        return len(self._places)
-
-    @property
-    def rates(self) -> NDArray[np.float64]:
-        """Share of the rounds that each group is active in."""
-        return np.asarray(self.slots / self.slots.sum())
-
-    def group(self, chain: int, round_: int) -> int:
-        """The group of a chain in a round."""
-        n = len(self._places)
-        cycle, t = divmod(round_, n)
-        if self._shuffle:
-            key = np.zeros(2, np.uint32)
-            t = int(generator(key, cycle, STREAM_ROTATION, self._seed & 0xFFFFFF).permutation(n)[t])
-        return int(self._places[(t * self._stride + self._offsets[chain]) % n])
-
-
-def _stride(n: int, longest: int) -> tuple[int, int]:
-    """(repeat, stride): a step over repeat * n places that visits them all and leaves a group's
-    run of places at once. None exists for 2, 1, 1, 1, 1 places; repeated twice there is one.
-    """
-    for repeat in range(1, 9):
-        for stride in range(repeat * longest, repeat * (n - longest) + 1):
-            if gcd(stride, repeat * n) == 1:
-                return repeat, stride
-    return 1, 1
-
-
-def visit_slots(
-    visits: str | Sequence[float] | None, sizes: NDArray[np.int64], per_group: int = 8
-) -> list[int]:
-    """Places of each group in the cycle: one each, or in proportion to sizes or given weights."""
-    if visits is None or (isinstance(visits, str) and visits == "equal"):
-        return [1] * len(sizes)
-    if isinstance(visits, str):
-        if visits != "size":
-            raise InputError(f"visits {visits!r} is none of 'equal', 'size' or a list of weights")
-        weights = np.maximum(sizes, 1).astype(np.float64)
-    else:
-        try:
-            weights = np.asarray(visits, dtype=np.float64).reshape(-1)
-        except (TypeError, ValueError):
-            weights = np.zeros(0)
-    if len(weights) != len(sizes) or not np.all(np.isfinite(weights)) or np.any(weights <= 0):
-        raise InputError(
-            f"visits must be {len(sizes)} positive weights, one for each orthogonal group; "
-            f"got {visits!r}"
-        )
-    places = np.maximum(1, np.round(weights / weights.sum() * per_group * len(sizes)))
-    return [int(p) for p in places.astype(np.int64) // np.gcd.reduce(places.astype(np.int64))]

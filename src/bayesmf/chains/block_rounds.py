@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bayesmf.blocks.blocks import Block, make_blocks
 from bayesmf.blocks.correctors import h_bar
-from bayesmf.blocks.grid import Rotation, visit_slots
+from bayesmf.blocks.rotation import Rotation, visit_turns
 from bayesmf.chains.state import ChainState, Phases, Safe
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import Array, BatchRule, DataShape
-from bayesmf.worker.tasks import (
-    ErrorsTask,
-    Held,
-    HeldBlock,
-    Recipe,
-    Result,
-    RoundResult,
-    RoundTask,
-    Task,
-)
+from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult
+from bayesmf.worker.recipes import block_recipes
+from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 log = logging.getLogger("bayesmf")
 
@@ -36,7 +29,7 @@ MOST_REPAIRS = 30
 class BlockRounds(ABC):
     """What mini-batch rules share: one phase, the blocks of the chain's orthogonal group.
 
-    A round that diverges is run again with steps half as long, and nothing of it is put back,
+    A round that diverges is done again with steps half as long, and nothing of it is put back,
     unless the user has set the step.
     """
 
@@ -46,20 +39,22 @@ class BlockRounds(ABC):
         self.groups = rule.grid.groups()
         # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
         dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(self._shape)
-        self._blocks = make_blocks(data, rule.grid, dealt, seed)
-        sizes = np.array([sum(len(self._blocks[b]) for b in group) for group in self.groups])
+        blocks = make_blocks(data, rule.grid, dealt, seed)
+        sizes = np.array([sum(len(blocks[b]) for b in group) for group in self.groups])
         self.rotation = Rotation(
-            visit_slots(rule.visits, sizes), n_chains, shuffle=rule.shuffle_groups, seed=seed
+            visit_turns(rule.visits, sizes), n_chains, shuffle=rule.shuffle_groups, seed=seed
         )
-        self.visit_rate = self._visit_rate(len(self._blocks))
+        self.visit_rate = self._visit_rate(len(blocks))
         self._variance = max(1.0, data.mean_square())
         self.length = rule.round_length
         # Rounds between copies of the state to fall back on: about an epoch.
         self._every = max(1, round(rule.rounds_per_epoch(self._shape)))
         self._may_repair = True
-        self.blocks: Sequence[HeldBlock] = ()
-        self.held: Sequence[Held] = ()
-        self.recipes: Sequence[Recipe | None] = ()
+        self.blocks = [
+            self.hold(one, *hbar) for one, *hbar in hold_blocks(data, blocks, self.visit_rate, rule)
+        ]
+        self.held: Sequence[Held] = self.blocks
+        self.recipes: Sequence[Recipe | None] = block_recipes(data, self.blocks, rule.grid, seed)
         self.together: Sequence[Sequence[int]] = self.groups
 
     def _visit_rate(self, n_blocks: int) -> Array:
@@ -69,16 +64,36 @@ class BlockRounds(ABC):
         return out
 
     @abstractmethod
+    def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> HeldBlock:
+        """The block with what this kind of rounds needs besides, given its rows' visit rates."""
+
+    @abstractmethod
     def step(self, state: ChainState, t: int) -> float:
         """The step size of round t, as it is told to those who listen."""
 
     @abstractmethod
-    def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:
+    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> Task:
         """What a worker is to do with a block in round t."""
 
-    def put_back(self, state: ChainState, place: int, result: RoundResult) -> None:
+    def common(self, state: ChainState, t: int, partition: int, first_batch: int) -> dict[str, Any]:
+        """Arguments that tasks of all kinds of rounds have."""
+        block, params = self.blocks[partition].block, state.params
+        return {
+            "chain": state.chain,
+            "partition": partition,
+            "users": params.users.take(block.user_rows, axis=0),
+            "items": params.items.take(block.item_rows, axis=0),
+            "n_factors": params.n_factors,
+            "precisions": state.precisions,
+            "first_iteration": t * self.length,
+            "first_batch": first_batch,
+            "length": self.length,
+            "key": state.key,
+        }
+
+    def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
         """Line 7 of Algorithm 2."""
-        block = self.blocks[place].block
+        block = self.blocks[partition].block
         state.params.users[block.user_rows] = result.users
         state.params.items[block.item_rows] = result.items
 
@@ -90,8 +105,7 @@ class BlockRounds(ABC):
         if self._may_repair and state.safe is None:
             state.safe = _copy(state)  # a start is small, whatever follows
         while True:
-            tasks: list[Task] = [self.task(state, t, p, visit * self.length) for p in group]
-            results = yield tasks
+            results = yield [self.task(state, t, p, visit * self.length) for p in group]
             if all(self._sound(result) for result in results):
                 break
             self._repair(state, t)
@@ -99,9 +113,9 @@ class BlockRounds(ABC):
             self._note(state, results)
         state.visits[number] = visit + 1
         state.sse, state.count = 0.0, 0
-        for place, result in zip(group, results, strict=True):
+        for partition, result in zip(group, results, strict=True):
             assert isinstance(result, RoundResult)
-            self.put_back(state, place, result)
+            self.put_back(state, partition, result)
             state.sse += result.sse
             state.count += result.count
 
@@ -117,12 +131,12 @@ class BlockRounds(ABC):
         results = yield [
             ErrorsTask(
                 state.chain,
-                place,
+                partition,
                 params.users.take(one.block.user_rows, axis=0),
                 params.items.take(one.block.item_rows, axis=0),
                 params.n_factors,
             )
-            for place, one in enumerate(self.blocks)
+            for partition, one in enumerate(self.blocks)
         ]
         state.sse = sum(result.sse for result in results)
         state.count = sum(result.count for result in results)
@@ -165,26 +179,15 @@ def hold_blocks(
     visit_rate: Array,
     rule: BatchRule,
     dtype: type[np.floating[Any]] = np.float32,
-) -> list[HeldBlock]:
-    """Blocks with the weights of their rows: 1/hbar for the prior, the rule's noise."""
+) -> Iterator[tuple[HeldBlock, Array, Array]]:
+    """Blocks with the prior's weights, 1/hbar, and hbar itself of their users and items."""
     size = rule.batch_size if rule.minibatch == "replacement" else None
     hbar_user, hbar_item = h_bar(blocks, visit_rate, data.n_users, data.n_items, size)
-    out = []
     for block, v in zip(blocks, visit_rate, strict=True):
         user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
         batches = block.n_batches if size is None else len(block) / size
-        out.append(
-            HeldBlock(
-                block,
-                scale=batches / v,
-                prior_weight_user=(1.0 / user).astype(dtype),
-                prior_weight_item=(1.0 / item).astype(dtype),
-                noise_user=rule.noise_variance(user).astype(dtype),
-                noise_item=rule.noise_variance(item).astype(dtype),
-                replacement_size=size,
-            )
-        )
-    return out
+        weights = (1.0 / user).astype(dtype), (1.0 / item).astype(dtype)
+        yield HeldBlock(block, batches / v, *weights, size), user, item
 
 
 def data_shape(data: TrainingData) -> DataShape:

@@ -1,4 +1,4 @@
-"""What a fit tells while it runs, and who listens."""
+"""What a fit reports while it runs: events, and the callbacks that are told."""
 
 from __future__ import annotations
 
@@ -16,15 +16,53 @@ from bayesmf.system.progress import Line, clock_text
 
 @dataclass(frozen=True)
 class Event:
-    """The end of an epoch of one chain.
+    """What is known of a chain at the end of one of its epochs.
 
-    `rmse` is that of the chain's averaged predictions on the validation set once it keeps draws, of
-    its current state before; None without a validation set. `rmse_all_chains` averages the
-    draws that all chains have so far: it alone depends on how fast the others were. RMSEs are
-    in the user's units.
+    Callbacks are called with one; `history_` of a fitted model has them all, as dictionaries.
+    RMSEs are in units of the ratings.
 
-    `epochs` are the most there can be. A run whose length follows from convergence has stages,
-    counted from 1, and may end after each; `stage` is 0 where the length is known.
+    Parameters
+    ----------
+    chain : int
+        Number of the chain, from 0.
+    epoch : int
+        Epochs that the chain has done.
+    epochs : int
+        Epochs that it will do, at the most.
+    stage : int
+        A run whose length follows from convergence has stages, counted from 1, and may end after
+        each. 0 where the length is known.
+    seconds : float
+        Since the first round of the run, by the engine's clock.
+    burning : bool
+        Whether the chain is in burn-in: it keeps no draws yet.
+    draws : int
+        Draws that it keeps so far.
+    rmse : float or None
+        RMSE on the validation set: of the average over the chain's draws once it keeps any, of its
+        current state before. None without a validation set.
+    rmse_all_chains : float or None
+        RMSE of the average over the draws that all chains have so far. It alone depends on how
+        fast the other chains were.
+    train_rmse : float
+        RMSE on the ratings to learn from, as the epoch met them.
+    tau : float
+        Precision of the noise.
+    step_size : float or None
+        Step of the last round; None for rules that have none.
+    ratings_per_second : float
+        Ratings that all chains have read, over `seconds`.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Event, Gibbs, Synthetic
+    >>> def tell(event: Event) -> None:
+    ...     if event.chain == 0 and event.epoch in (1, 20):
+    ...         print(event.epoch, event.epochs, event.burning, event.draws)
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20, burn_in=5), callbacks=[tell], random_state=0)
+    >>> _ = model.fit(Synthetic(40, 30, 600).ratings())
+    1 20 True 0
+    20 20 False 15
     """
 
     chain: int
@@ -42,8 +80,8 @@ class Event:
     ratings_per_second: float
 
 
-class Plan(NamedTuple):
-    """What is known of a run before it begins. `epochs` are the most that a chain may take."""
+class RunPlan(NamedTuple):
+    """What is known of a run before it begins; `epochs` are the most that a chain may take."""
 
     n_chains: int
     epochs: int
@@ -59,27 +97,68 @@ class Callback(Protocol):
 
     One that remembers something may have two more methods, so that a run that goes on from a
     checkpoint finds it as it was: `state(chain)`, what it knows of a chain, in plain JSON; and
-    `restore(chain, state)`, which puts that in the place of what it knows now.
+    `restore(chain, state)`, which replaces what it knows of the chain by that.
     """
 
     def __call__(self, event: Event) -> bool | None: ...
 
 
 class History:
-    """Keeps every event, as dictionaries."""
+    """A callback that collects all events. `BayesianMF` has one by itself: `history_`.
+
+    Attributes
+    ----------
+    events : list of dict
+        One for each epoch of each chain, with the fields of `Event`.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs, History, Synthetic
+    >>> history = History()
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=8), callbacks=[history], random_state=0)
+    >>> _ = model.fit(Synthetic(40, 30, 600).ratings())
+    >>> [event["epoch"] for event in history.events]
+    [1, 2, 3, 4, 5, 6, 7, 8]
+    """
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
 
     def __call__(self, event: Event) -> None:
+        """Add an event.
+
+        Parameters
+        ----------
+        event : Event
+            The end of an epoch.
+        """
         self.events.append(asdict(event))
 
     def state(self, chain: int) -> list[dict[str, Any]]:
-        """The events of a chain."""
+        """Events of a chain, for a checkpoint.
+
+        Parameters
+        ----------
+        chain : int
+            Number of the chain.
+
+        Returns
+        -------
+        list of dict
+            Those of `events` that are the chain's.
+        """
         return [event for event in self.events if event["chain"] == chain]
 
     def restore(self, chain: int, state: list[dict[str, Any]]) -> None:
-        """All events, in the order of time, those of a chain replaced."""
+        """Replace the events of a chain by those of a checkpoint, in the order of time.
+
+        Parameters
+        ----------
+        chain : int
+            Number of the chain.
+        state : list of dict
+            What `state` gave.
+        """
         others = [event for event in self.events if event["chain"] != chain]
         # Events of earlier versions have no stage.
         state = [{"stage": 0, **event} for event in state]
@@ -87,17 +166,18 @@ class History:
 
 
 class Progress:
-    """A line that tells how far a fit is; nothing where there is neither terminal nor notebook.
+    """A callback that shows how far a fit is, in one line of a terminal or a notebook.
 
-    It shows the stage, passes done and the most there can be, RMSE, speed, and the time left
+    The line has the stage, passes done and the most there can be, RMSE, speed, and the time left
     where that can be known. `BayesianMF` has one by default (`progress=False` for none).
 
     Parameters
     ----------
     after_seconds : float, optional
-        Seconds until it is shown (2).
+        Seconds until the line is shown; 2 by default.
     show : bool, optional
-        False never shows it, True everywhere.
+        False never shows it, True wherever stderr goes. By default it is shown at a terminal and
+        in a notebook.
 
     Examples
     --------
@@ -109,7 +189,7 @@ class Progress:
     def __init__(self, after_seconds: float | None = None, show: bool | None = None) -> None:
         self._after, self._show = after_seconds, show
         self._line: Line | None = None
-        self._plan: Plan | None = None
+        self._plan: RunPlan | None = None
         self._restart()
 
     def _restart(self) -> None:
@@ -117,19 +197,37 @@ class Progress:
         self._first: tuple[float, float] | None = None
 
     def stage(self, what: str) -> None:
-        """Something without a known end is under way: reading, compiling."""
+        """Show what is under way where its end is not known: reading, compiling.
+
+        Parameters
+        ----------
+        what : str
+            A word or two.
+        """
         if self._line is None:
             self._line = Line(self._after, self._show)
         self._line.say(what)
 
-    def begin(self, plan: Plan) -> None:
-        """The chains are about to begin."""
+    def begin(self, plan: RunPlan) -> None:
+        """Start anew: the chains are about to begin.
+
+        Parameters
+        ----------
+        plan : RunPlan
+            Number of chains, their epochs at the most, and the time allowed.
+        """
         self._restart()
         self._plan = plan
         self.stage("starting")
 
     def __call__(self, event: Event) -> None:
-        """An epoch of a chain has ended."""
+        """Show where the chains are.
+
+        Parameters
+        ----------
+        event : Event
+            The end of an epoch.
+        """
         if event.epoch <= self._epochs.get(event.chain, 0):  # another fit
             self._restart()
         self._epochs[event.chain] = event.epoch
@@ -139,7 +237,7 @@ class Progress:
         self._line.measure(_stage(event), done, event.epochs, self._pieces(event, done))
 
     def _pieces(self, event: Event, done: float) -> list[str]:
-        """What is told behind the bar, what matters most first."""
+        """Texts behind the bar, what matters most first."""
         most = "at most " if event.stage else ""
         pieces = [f"pass {done:.0f} of {most}{event.epochs}"]
         if event.rmse_all_chains is None:
@@ -152,7 +250,7 @@ class Progress:
         return [*pieces, f"{event.ratings_per_second / 1e6:.1f}M ratings/s"]
 
     def _seconds_left(self, event: Event, done: float) -> float | None:
-        """By the wall's clock; None where the end is not known, or the pace not yet."""
+        """Seconds left by the wall clock; None where the end is not known, or the pace not yet."""
         now = time.monotonic()
         if self._first is None:
             self._first = now, done
@@ -164,7 +262,7 @@ class Progress:
         return left if limit is None else min(left, max(limit - event.seconds, 0.0))
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -177,7 +275,7 @@ def _stage(event: Event) -> str:
 
 
 class EarlyStop:
-    """Ends a chain whose validation RMSE has not improved by `least` for `patience` epochs.
+    """A callback that ends a chain whose validation RMSE does not improve any more.
 
     It is of use for SGD, which may overfit. A sampler's average is looked at after burn-in only.
 
@@ -191,7 +289,7 @@ class EarlyStop:
     Raises
     ------
     InputError
-        For numbers that mean nothing here; from `fit`, where it has no validation set.
+        For numbers below 0; from `fit`, where it has no validation set.
 
     Examples
     --------
@@ -210,6 +308,18 @@ class EarlyStop:
         self._best: dict[int, tuple[float, int]] = {}
 
     def __call__(self, event: Event) -> bool:
+        """Look at an event.
+
+        Parameters
+        ----------
+        event : Event
+            The end of an epoch.
+
+        Returns
+        -------
+        bool
+            Whether the chain is to end.
+        """
         if event.rmse is None or event.burning:
             return False
         best, since = self._best.get(event.chain, (math.inf, 0))
@@ -219,23 +329,44 @@ class EarlyStop:
         return event.epoch - since >= self.patience
 
     def state(self, chain: int) -> tuple[float, int] | None:
-        """The best of a chain, and when that was."""
+        """What is known of a chain, for a checkpoint.
+
+        Parameters
+        ----------
+        chain : int
+            Number of the chain.
+
+        Returns
+        -------
+        tuple of float and int, or None
+            The lowest RMSE, and the epoch of it.
+        """
         return self._best.get(chain)
 
     def restore(self, chain: int, state: tuple[float, int] | None) -> None:
-        """Compare with an earlier best from now on."""
+        """Compare with the lowest RMSE of a checkpoint from now on.
+
+        Parameters
+        ----------
+        chain : int
+            Number of the chain.
+        state : tuple of float and int, or None
+            What `state` gave.
+        """
         self._best.pop(chain, None)
         if state is not None:
             self._best[chain] = (state[0], state[1])
 
 
 def checked_callbacks(callbacks: Any, validated: bool) -> tuple[Callback, ...]:
-    """Those that were given, once it is sure that each can be called and has what it needs."""
+    """Check that callbacks can be called and have what they need; returns them as a tuple."""
     if callbacks is None:
         return ()
     if callable(callbacks) or not isinstance(callbacks, Sequence):
         name = getattr(callbacks, "__name__", type(callbacks).__name__)
-        raise InputError(f"callbacks is a list of callables: write callbacks=[...] around {name}")
+        raise InputError(
+            f"callbacks must be a list of callables: write callbacks=[...] around {name}"
+        )
     for callback in callbacks:
         if inspect.isclass(callback):
             name = callback.__name__

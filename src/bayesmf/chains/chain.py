@@ -23,7 +23,6 @@ from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.registry import SGD
 from bayesmf.samplers.schedules import Trace
 from bayesmf.worker.tasks import Result, Task
 
@@ -75,11 +74,6 @@ def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: b
     state.precisions = Precisions(users, items, tau, version=t + 1)
 
 
-def no_pause(chain: Chain) -> bool:
-    """What is done after a round where nothing is."""
-    return False
-
-
 @dataclass(frozen=True)
 class RunContext:
     """What all chains of a run share."""
@@ -92,7 +86,7 @@ class RunContext:
     monitor: Monitor
     probe: WatchedPairs
     # Called after every round; True lets the chain pause there.
-    round_done: Callable[[Chain], bool] = no_pause
+    round_done: Callable[[Chain], bool] = lambda chain: False
 
 
 class Chain:
@@ -196,7 +190,7 @@ class Chain:
                 "RMSE in burn_in"
             )
         errors = self.last_errors()
-        if isinstance(self.sampler, SGD) and self.settings.tau is None and errors:
+        if not self.sampler.keeps_draws and self.settings.tau is None and errors:
             tau = 1.0 / max(errors, 1e-12)
             self.state.precisions = replace(self.state.precisions, tau=tau)
         self.keep()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
-from bayesmf.chains.block_rounds import BlockRounds, hold_blocks
+from bayesmf.chains.block_rounds import BlockRounds
 from bayesmf.chains.state import ChainState, ColumnSquares, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.samplers.base import Array
-from bayesmf.samplers.clocks import ClockRule, Limits, RowFacts, Steps, clock_steps, stable_steps
-from bayesmf.worker.recipes import block_recipes
-from bayesmf.worker.tasks import Clocks, RoundResult, RoundTask, RowsResult, RowsTask
+from bayesmf.samplers.clocks import ClockRule, Limits
+from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps
+from bayesmf.worker.block_tasks import HeldBlock, RoundResult
+from bayesmf.worker.clock_tasks import ClockBlock, ClockResult, Clocks, ClockTask
+from bayesmf.worker.row_tasks import RowsResult, RowsTask
 
 RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
 
@@ -24,20 +24,15 @@ RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
 class ClockRounds(BlockRounds):
     """Rules with a clock for each row; rows with few ratings are drawn exactly, once an epoch.
 
-    Each part leaves the posterior in place, so all together do: mini-batch updates of the other
+    Each part leaves the posterior invariant, so all together do: mini-batch updates of the other
     rows with the rare ones as they are, then the rare users given all items, the rare items given
     all users, the precisions given all rows.
     """
 
     def __init__(self, data: TrainingData, rule: ClockRule, seed: int) -> None:
-        super().__init__(data, rule, rule.n_chains, seed)
         self._rule, self._total = rule, len(data)
         self._counts = data.user_counts(), data.item_counts()
-        n_user, n_item = (counts.astype(np.float32) for counts in self._counts)
-        self.blocks = [
-            replace(h, n_user=n_user[h.block.user_rows], n_item=n_item[h.block.item_rows])
-            for h in hold_blocks(data, self._blocks, self.visit_rate, rule)
-        ]
+        super().__init__(data, rule, rule.n_chains, seed)
         most = rule.exact_below or 0
         self._moving = tuple(counts > most for counts in self._counts)
         rare = (
@@ -45,14 +40,20 @@ class ClockRounds(BlockRounds):
             some_stripes(data.by_item, data.levels, ~self._moving[1], RARE_STRIPES),
         )
         self.held = [*self.blocks, *rare[0], *rare[1]]
-        of_blocks = block_recipes(data, self.blocks, rule.grid, seed)
-        self.recipes = [*of_blocks, *[None] * (len(self.held) - len(of_blocks))]
+        self.recipes = [*self.recipes, *[None] * (len(self.held) - len(self.blocks))]
         first, second = len(self.blocks), len(self.blocks) + len(rare[0])
-        self._places = range(first, second), range(second, len(self.held))
-        self.together = [*self.groups, *self._places]
+        self._partitions = range(first, second), range(second, len(self.held))
+        self.together = [*self.groups, *self._partitions]
         self.facts = tuple(self._row_facts(side) for side in range(2))
         self._stable: dict[int, list[Array]] = {}
         self._steps: dict[tuple[int, float, float], list[Steps]] = {}
+
+    def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> ClockBlock:
+        rows = block.block.user_rows, block.block.item_rows
+        n_user, n_item = (
+            counts[own].astype(np.float32) for counts, own in zip(self._counts, rows, strict=True)
+        )
+        return ClockBlock(**vars(block), n_user=n_user, n_item=n_item)
 
     def _row_facts(self, side: int) -> RowFacts:
         """What the clocks of one side depend on; see `RowFacts`.
@@ -117,8 +118,8 @@ class ClockRounds(BlockRounds):
             state.moments = ColumnSquares(users, items, version)
         return state.moments
 
-    def task(self, state: ChainState, t: int, place: int, first_batch: int) -> RoundTask:
-        block, params, rule = self.blocks[place].block, state.params, self._rule
+    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> ClockTask:
+        block, params, rule = self.blocks[partition].block, state.params, self._rule
         if state.momenta is None:
             extra = int(rule.gain > 0)
             users, items = (
@@ -142,27 +143,13 @@ class ClockRounds(BlockRounds):
                 strict=True,
             )
         ]
-        return RoundTask(
-            chain=state.chain,
-            place=place,
-            users=params.users.take(block.user_rows, axis=0),
-            items=params.items.take(block.item_rows, axis=0),
-            n_factors=params.n_factors,
-            precisions=state.precisions,
-            step_users=1.0,
-            step_items=1.0,
-            first_iteration=t * self.length,
-            first_batch=first_batch,
-            length=self.length,
-            key=state.key,
-            user_clocks=clocks[0],
-            item_clocks=clocks[1],
-        )
+        common = self.common(state, t, partition, first_batch)
+        return ClockTask(**common, user_clocks=clocks[0], item_clocks=clocks[1])
 
-    def put_back(self, state: ChainState, place: int, result: RoundResult) -> None:
-        super().put_back(state, place, result)
-        assert state.momenta is not None and result.momenta is not None
-        block = self.blocks[place].block
+    def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
+        super().put_back(state, partition, result)
+        assert state.momenta is not None and isinstance(result, ClockResult)
+        block = self.blocks[partition].block
         state.momenta[0][block.user_rows] = result.momenta[0]
         state.momenta[1][block.item_rows] = result.momenta[1]
 
@@ -172,7 +159,7 @@ class ClockRounds(BlockRounds):
         assert self._rule.precision_every is not None
         if (t + 1) % self._rule.precision_every == 0:
             for side in range(2):
-                if self._places[side]:
+                if self._partitions[side]:
                     yield from self._draw_rare(state, t, side)
 
     def _repair(self, state: ChainState, t: int) -> None:
@@ -189,11 +176,11 @@ class ClockRounds(BlockRounds):
         )[side]
         # A copy also because a task that runs late must not see the next phase's rows.
         given = regressors(other, params.n_factors)
-        numbers = [self._stripe(place).rows for place in self._places[side]]
+        numbers = [self._stripe(partition).rows for partition in self._partitions[side]]
         results = yield [
             RowsTask(
                 chain=state.chain,
-                place=place,
+                partition=partition,
                 stream=(STREAM_USERS, STREAM_ITEMS)[side],
                 rows=rows[own],
                 relax=0.0,
@@ -205,7 +192,7 @@ class ClockRounds(BlockRounds):
                 round=t,
                 key=state.key,
             )
-            for place, own in zip(self._places[side], numbers, strict=True)
+            for partition, own in zip(self._partitions[side], numbers, strict=True)
         ]
         for own, result in zip(numbers, results, strict=True):
             assert isinstance(result, RowsResult)
@@ -216,7 +203,7 @@ class ClockRounds(BlockRounds):
                 )
             rows[own] = result.rows
 
-    def _stripe(self, place: int) -> Stripe:
-        stripe = self.held[place]
+    def _stripe(self, partition: int) -> Stripe:
+        stripe = self.held[partition]
         assert isinstance(stripe, Stripe)
         return stripe

@@ -13,9 +13,10 @@ from bayesmf.errors import DivergenceError
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.model.params import Params
-from bayesmf.samplers.registry import Gibbs
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
-from bayesmf.worker.tasks import Recipe, RowsResult, RowsTask
+from bayesmf.worker.row_tasks import RowsResult, RowsTask
+from bayesmf.worker.tasks import Recipe
 
 # Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
 # a chain that begins far off would take tens of sweeps to warm up.
@@ -29,17 +30,17 @@ class GibbsRounds:
     items given the new users. Predictions from them have the same expectation as from the rows.
     """
 
-    def __init__(self, data: TrainingData, rule: Gibbs) -> None:
+    def __init__(self, data: TrainingData, rule: Gibbs, seed: int) -> None:
         users = make_stripes(data.by_user, data.levels, rule.n_stripes)
         items = make_stripes(data.by_item, data.levels, rule.n_stripes)
         self._rule = rule
         self.held: Sequence[Stripe] = users + items
-        self._places = (range(len(users)), range(len(users), len(self.held)))
+        self._partitions = (range(len(users)), range(len(users), len(self.held)))
         self.recipes: Sequence[Recipe | None] = [
             *stripe_recipes(data, users, by_user=True),
             *stripe_recipes(data, items, by_user=False),
         ]
-        self.together: Sequence[Sequence[int]] = self._places
+        self.together: Sequence[Sequence[int]] = self._partitions
 
     def step(self, state: ChainState, t: int) -> None:
         return None
@@ -60,17 +61,17 @@ class GibbsRounds:
             np.empty_like(params.users), np.empty_like(params.items), params.n_factors
         )
         means = (state.means.users, state.means.items)
-        for places, (stream, rows, other, prior), mean in zip(
-            self._places, sides, means, strict=True
+        for partitions, (stream, rows, other, prior), mean in zip(
+            self._partitions, sides, means, strict=True
         ):
             # A copy also because a task that runs late must not see the next phase's rows.
             given = regressors(other, params.n_factors)
             results = yield [
                 RowsTask(
                     state.chain,
-                    place,
+                    partition,
                     stream,
-                    rows[self.held[place].span].copy(),
+                    rows[self.held[partition].span].copy(),
                     relax,
                     self._rule.joint,
                     given,
@@ -80,16 +81,16 @@ class GibbsRounds:
                     t,
                     state.key,
                 )
-                for place in places
+                for partition in partitions
             ]
-            for place, result in zip(places, results, strict=True):
+            for partition, result in zip(partitions, results, strict=True):
                 if not np.isfinite(result.sse):
                     raise DivergenceError(
                         f"chain {state.chain} met a precision matrix that is not positive in "
                         f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
                     )
                 assert isinstance(result, RowsResult)
-                rows[self.held[place].span] = result.rows
-                mean[self.held[place].span] = result.means
+                rows[self.held[partition].span] = result.rows
+                mean[self.held[partition].span] = result.means
             state.sse = sum(result.sse for result in results)
             state.count = sum(result.count for result in results)

@@ -26,7 +26,7 @@ def history_array(events: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
 
 
 def history_events(columns: Sequence[str], array: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """Events again. A folder of another version may have other columns."""
+    """Events from an array. A folder of another version may have other columns."""
     if array.ndim != 2 or array.shape[1] != len(columns):
         raise InputError("the history does not fit its columns: fit again")
     readers = [_READERS.get(_TYPES.get(name, ""), _number) for name in columns]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.callbacks import Callback, Event, Plan
+from bayesmf.chains.callbacks import Callback, Event, RunPlan
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState
 
@@ -122,8 +122,8 @@ class Monitor:
             return 0.0
         return max(0.0, BURN_SHARE * (n + self.not_kept) - self.not_kept) / n
 
-    def begin(self, plan: Plan) -> None:
-        """Tell those who want to know beforehand."""
+    def begin(self, plan: RunPlan) -> None:
+        """Tell callbacks that have a method `begin` what is known of the run."""
         for number, callback in enumerate(self.callbacks):
             begin = getattr(callback, "begin", None)
             if callable(begin):
@@ -133,20 +133,21 @@ class Monitor:
                     self._failed(number, "before the first epoch", error)
 
     def tell(self, event: Event) -> bool:
-        """Whether anyone who listens wants the chain to end. A listener that fails is left alone.
+        """Call the callbacks; True where one of them asks for the chain to end.
 
-        What it raised must not cost the draws; `failures` are for a warning at the end.
+        One that raises is not called again: what it raised must not cost the draws, and `failures`
+        are for a warning at the end.
         """
-        wish = False
+        end = False
         with self.aside():
             for number, callback in enumerate(self.callbacks):
                 if number in self.failures:
                     continue
                 try:
-                    wish = bool(callback(event)) or wish  # all are to hear it
+                    end = bool(callback(event)) or end  # all are to be called
                 except Exception as error:
                     self._failed(number, f"after epoch {event.epoch}", error)
-        return wish
+        return end
 
     def _failed(self, number: int, when: str, error: Exception) -> None:
         self.failures[number] = (
@@ -154,8 +155,8 @@ class Monitor:
             f"the fit went on: {type(error).__name__}: {error}"
         )
 
-    def forgets(self, callback: Callback, error: Exception) -> None:
-        """What a listener remembers could not be written down."""
+    def note_forgotten(self, callback: Callback, error: Exception) -> None:
+        """Note that what a callback remembers could not be written down or taken up again."""
         self.failures.setdefault(
             -1 - list(self.callbacks).index(callback),
             f"what the callback {_name(callback)} remembers could not be written down or taken up "

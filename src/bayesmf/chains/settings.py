@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bayesmf.model.priors import Prior
-from bayesmf.samplers.registry import Sampler
+from bayesmf.samplers.base import Sampler
 
 
 @dataclass(frozen=True)

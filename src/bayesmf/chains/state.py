@@ -1,7 +1,7 @@
-"""Where a chain is, and what a round of an update rule is to the server.
+"""The state of a chain, and what a round of an update rule is to the server.
 
 `round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
-their results. `held` is what the engine's workers keep.
+their results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ColumnSquares(NamedTuple):
 
 @dataclass
 class ChainState:
-    """Where a chain is. `sse` and `count` are the squared errors that its last round met.
+    """The state of a chain. `sse` and `count` are the squared errors that its last round met.
 
     `pace` is halved whenever a round diverges and is run again, `repairs` counts how often. Rules
     with a clock for each row also carry momenta, (users, items), and the mean squares of both
@@ -69,18 +69,18 @@ class Rounds(Protocol):
 
     @property
     def held(self) -> Sequence[Held]:
-        """What the engine's workers keep, by place."""
+        """The partitions of the ratings, which workers hold."""
 
     @property
     def recipes(self) -> Sequence[Recipe | None]:
-        """How workers can get these by themselves, where they can."""
+        """How workers can get the partitions by themselves, where they can."""
 
     @property
     def together(self) -> Sequence[Sequence[int]]:
-        """Places whose tasks run at the same time."""
+        """Lists of partitions whose tasks come at the same time."""
 
     def round(self, state: ChainState, t: int) -> Phases:
-        """Run round t of a chain."""
+        """Do round t of a chain."""
 
     def exact_errors(self, state: ChainState) -> Phases:
         """Make `state.sse` the squared errors of all ratings at the state as it is."""

@@ -1,4 +1,4 @@
-"""Which run it is: all that its bits depend on, so that no other goes on from its checkpoint."""
+"""The fingerprint of a run: all that its bits depend on, so that no other resumes from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CHUNK = 1 << 24  # elements hashed at a time
 def identity(
     data: TrainingData, settings: RunSettings, validation: Validation | None
 ) -> dict[str, Any]:
-    """In plain JSON. Engine, threads and the time allowed are no part of it.
+    """The fingerprint of a run, in plain JSON. Engine, threads and the time allowed are no part.
 
-    What other things follow from comes first: that is what a difference is told by.
+    Causes come before what follows from them: the first difference is the one that is told.
     """
     lists = data.by_user
     ratings = {
@@ -85,7 +85,7 @@ def _told(value: Any) -> str:
 
 
 def _digest(*arrays: NDArray[Any]) -> str:
-    """Of types, shapes and bytes; arrays on disk need not fit in memory."""
+    """SHA-256 of types, shapes and bytes; arrays on disk need not fit in memory."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())

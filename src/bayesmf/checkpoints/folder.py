@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: where they are, how they are written, verified, counted and found.
+"""Checkpoints on disk: where they are, how they are written, verified, counted and found.
 
     FOLDER/lock              held by the one process that writes here
     FOLDER/run/              which run it is (fingerprint.py)
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 from bayesmf.checkpoints.fingerprint import difference
 from bayesmf.checkpoints.rules import Expecting
 from bayesmf.checkpoints.snapshots import Arrays, Plain
-from bayesmf.checks import whole, yes_or_no
+from bayesmf.checks import not_negative, whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.model.draws import Draws, DrawStore
 from bayesmf.storage.exchange import FILES, HIDDEN
@@ -61,6 +60,8 @@ _OURS = re.compile(r"lock|run|chain-\d+|\.bayesmf-.*")
 class Checkpoint:
     """Where and how often a run is written down, so that it can go on after it was stopped.
 
+    It is given to `BayesianMF.fit`, which checks its values.
+
     Parameters
     ----------
     folder : path-like
@@ -69,10 +70,26 @@ class Checkpoint:
         Seconds between checkpoints of a chain, longer where writing them would take more than
         about a tenth of the time; 0 for one after every round.
     keep : int
-        Checkpoints of a chain that are kept: should the newest be damaged, the one before serves.
+        Checkpoints of a chain that stay: should the newest be damaged, the one before serves.
     resume : bool
         Go on from the newest checkpoint in the folder, to the same bits as if the run had never
         been stopped; from the beginning if there is none.
+
+    Examples
+    --------
+    A run that was cut short by its time goes on with more of it:
+
+    >>> import tempfile
+    >>> from bayesmf import BayesianMF, Checkpoint, Gibbs, Synthetic
+    >>> ratings = Synthetic(40, 30, 600).ratings()
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = model.set_params(max_seconds=1e-9).fit(ratings, checkpoint=Checkpoint(folder))
+    ...     short = model.report_["epochs"]
+    ...     again = Checkpoint(folder, resume=True)
+    ...     _ = model.set_params(max_seconds=None).fit(ratings, checkpoint=again)
+    >>> short, model.report_["epochs"]
+    (1.0, 20.0)
     """
 
     folder: PathLike
@@ -80,23 +97,20 @@ class Checkpoint:
     keep: int = 2
     resume: bool = False
 
-    @classmethod
-    def of(cls, given: PathLike | Checkpoint) -> Checkpoint:
-        """From a folder alone; one sentence for what cannot be meant."""
-        made = given if isinstance(given, Checkpoint) else cls(given)
-        if not isinstance(made.folder, str | os.PathLike):
-            raise InputError(f"checkpoint must be a folder or a Checkpoint; got {given!r}")
-        every: Any = made.every
-        good = isinstance(every, int | float) and not isinstance(every, bool)
-        if not (good and math.isfinite(every) and every >= 0):
-            raise InputError(f"checkpoint every must be seconds, 0 or more; got {every!r}")
-        whole("checkpoint keep", made.keep)
-        yes_or_no("checkpoint resume", made.resume)
-        return made
+
+def as_checkpoint(given: PathLike | Checkpoint) -> Checkpoint:
+    """A checkpoint from a folder or as it is; raises InputError for values that cannot be used."""
+    made = given if isinstance(given, Checkpoint) else Checkpoint(given)
+    if not isinstance(made.folder, str | os.PathLike):
+        raise InputError(f"checkpoint must be a folder or a Checkpoint, not {given!r}")
+    not_negative("checkpoint every", made.every)
+    whole("checkpoint keep", made.keep)
+    yes_or_no("checkpoint resume", made.resume)
+    return made
 
 
 def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The run in the folder, None if there is none yet; refuse now what could not be used later."""
+    """The run in the folder, None if there is none yet; refuses what could not be used later."""
     folder = as_folder(checkpoint.folder)
     with as_input_error(folder):
         present = sorted(os.listdir(folder)) if folder.exists() else []
@@ -121,7 +135,7 @@ def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether something in the folder may be of a run: folders are folders, and no links to any."""
+    """Whether something in the folder may be ours: a real file or folder with one of our names."""
     if not _OURS.fullmatch(path.name):
         return False
     return is_real_folder(path) or (path.is_file() and not path.is_symlink())
@@ -129,7 +143,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextlib.contextmanager
 def opened(checkpoint: Checkpoint, here: dict[str, Any]) -> Iterator[list[ChainFolder]]:
-    """The folders of all chains of a run, for this process alone."""
+    """Context with the folders of all chains of a run, locked for this process."""
     folder = as_folder(checkpoint.folder)
     noted_run(checkpoint)  # before anything is made there
     with contextlib.ExitStack() as stack:
@@ -155,7 +169,7 @@ def opened(checkpoint: Checkpoint, here: dict[str, Any]) -> Iterator[list[ChainF
 
 
 class Batch(NamedTuple):
-    """Draws of a chain that are on the disk."""
+    """Some draws of a chain, on disk."""
 
     name: str
     digest: str
@@ -205,7 +219,7 @@ class ChainFolder:
             self._remove_old()
 
     def _write_draws(self, store: DrawStore, chain: int) -> None:
-        """Write the draws that no batch has; all of them once some were forgotten."""
+        """Write the draws that are in no batch; all of them once some were forgotten."""
         if store.selections(chain) != self._selections:
             self._batches, self._selections = [], store.selections(chain)
         first, n = sum(batch.n for batch in self._batches), store.count(chain)
@@ -256,18 +270,18 @@ class ChainFolder:
 
     def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
         if meta.get("of", self._of) != self._of:
-            raise InputError(f"The checkpoint {self._round(t)} is of another run or chain; {CURE}.")
+            raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {CURE}")
         if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
-            raise InputError(f"The checkpoint {self._round(t)} is not what its name says; {CURE}.")
+            raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {CURE}")
 
     def _read_batch(self, batch: Batch, expecting: Expecting) -> Draws:
         path = self._path / batch.name
         if not _BATCH.fullmatch(batch.name):
-            raise InputError(f"A checkpoint in {self._path} names no batch of it; {CURE}.")
+            raise InputError(f"a checkpoint in {self._path} names no batch of it: {CURE}")
         found = open_folder(path, BATCH, expecting.batch)
         check_all(found.claims.values())
         if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:
-            raise InputError(f"The batch folder {path} is not the one that was noted; {CURE}.")
+            raise InputError(f"the batch folder {path} is not the one that was noted: {CURE}")
         return Draws.from_arrays(found.arrays)
 
     def _rounds(self) -> list[int]:
@@ -279,7 +293,7 @@ class ChainFolder:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder: from its name at once, so that nobody meets half of it."""
+    """Remove a folder, first from its name, so that no process finds half of it."""
     aside = temporary_name(path)
     with contextlib.suppress(OSError):
         if foreign_name(path, FILES) is not None:

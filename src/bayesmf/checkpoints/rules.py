@@ -84,7 +84,7 @@ class Expecting:
     def chain(
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]
     ) -> Mapping[str, Expected]:
-        """Of a checkpoint."""
+        """Rules for the arrays of a checkpoint."""
         check_snapshot(meta, self._most_room)
         expected: dict[str, Expected] = {}
         for prefix in ("", "safe_", "means_"):
@@ -108,7 +108,7 @@ class Expecting:
         return expected | self._traces(arrays)
 
     def _traces(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Expected]:
-        """What was noted of predictions: as long as it is, but of one length each."""
+        """Rules for traces of errors and predictions: any length, the same for all of a kind."""
         expected = {
             name: Expected("f8", (arrays[name].size,), ANY)
             for name in ("train_rmse", "validation_rmse")
@@ -127,7 +127,7 @@ class Expecting:
     def batch(
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]
     ) -> Mapping[str, Expected]:
-        """Of a batch of draws."""
+        """Rules for the arrays of a batch of draws."""
         return draws_expected(
             arrays, self._users.shape[0], self._items.shape[0], self._width, self._lambda.shape
         )

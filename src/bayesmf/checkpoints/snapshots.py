@@ -1,6 +1,6 @@
 """A chain between two rounds as arrays and plain values, and back, to the bit.
 
-Its draws are not part of it: they are many, and most of them are on the disk already.
+Its draws are not part of it: they are many, and most of them are on disk already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Plain = dict[str, Any]
 
 
 def take(chain: Chain) -> tuple[Arrays, Plain]:
-    """All that the rest of a chain depends on besides settings, data and draws."""
+    """A snapshot: all that the rest of a chain depends on besides settings, data and draws."""
     arrays, plain = _take_state(chain.state)
     kept, how = chain.retention.export()
     arrays |= {f"keeping_{name}": a for name, a in (kept | chain.probe.export()).items()}
@@ -45,12 +45,12 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "ratings_read": int(chain.ratings_read),
         "told_to_stop": bool(chain.told_to_stop),
         "seconds": _exact(chain.monitor.clock.seconds()),
-        "listeners": _listeners(chain),
+        "listeners": _remembered(chain),
     }
 
 
 def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
-    """Let a chain that has not begun be where another was. Of the time, see `seconds`."""
+    """Bring a chain that has not begun to a snapshot; its time is left to `seconds`."""
     _put_back_state(chain.state, arrays, plain["state"])
     prefix = "keeping_"
     kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -69,16 +69,16 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
     chain.ratings_read = plain["ratings_read"]
     chain.monitor.ratings_read += chain.ratings_read
     chain.stopped = chain.told_to_stop = plain["told_to_stop"]
-    for name, listener in _remembering(chain.monitor.callbacks):
+    for name, callback in _remembering(chain.monitor.callbacks):
         if name in plain["listeners"]:
             try:
-                listener.restore(chain.number, json.loads(plain["listeners"][name]))
+                callback.restore(chain.number, json.loads(plain["listeners"][name]))
             except Exception as error:
-                chain.monitor.forgets(listener, error)
+                chain.monitor.note_forgotten(callback, error)
 
 
 def seconds(plain: Plain) -> float:
-    """How long the run had taken."""
+    """Seconds that the run had taken at a snapshot."""
     return float.fromhex(plain["seconds"])
 
 
@@ -163,25 +163,25 @@ def _exact(value: float | None) -> str | None:
     return None if value is None else float(value).hex()
 
 
-def _listeners(chain: Chain) -> dict[str, str]:
-    """What listeners remember, as JSON in text, because that of a manifest has no NaN.
+def _remembered(chain: Chain) -> dict[str, str]:
+    """What callbacks remember, as JSON in text, because that of a manifest has no NaN.
 
     One that fails, or gives what is no JSON, is not in the checkpoint: the run goes on.
     """
     out = {}
-    for name, listener in _remembering(chain.monitor.callbacks):
+    for name, callback in _remembering(chain.monitor.callbacks):
         try:
-            out[name] = json.dumps(listener.state(chain.number))
+            out[name] = json.dumps(callback.state(chain.number))
         except Exception as error:
-            chain.monitor.forgets(listener, error)
+            chain.monitor.note_forgotten(callback, error)
     return out
 
 
-def _remembering(listeners: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
-    """Listeners that have something to remember, by names that are the same in another process."""
-    seen: dict[str, int] = {}
-    for listener in listeners:
-        if all(callable(getattr(listener, name, None)) for name in ("state", "restore")):
-            name = type(listener).__name__
-            seen[name] = seen.get(name, -1) + 1
-            yield f"{name} {seen[name]}", listener
+def _remembering(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
+    """Callbacks that have something to remember, by names that are the same in another process."""
+    counts: dict[str, int] = {}
+    for callback in callbacks:
+        if all(callable(getattr(callback, name, None)) for name in ("state", "restore")):
+            name = type(callback).__name__
+            counts[name] = counts.get(name, -1) + 1
+            yield f"{name} {counts[name]}", callback

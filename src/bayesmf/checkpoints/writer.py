@@ -1,4 +1,4 @@
-"""When chains are written down, and how they go on from there.
+"""When checkpoints of chains are written, and how chains go on from them.
 
 Chains do not wait for each other, so each has checkpoints of its own, at the end of its own
 rounds: together they are the checkpoint of the run. Nothing that a chain computes depends on where
@@ -12,12 +12,12 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from bayesmf.chains.chain import Chain, RunContext, no_pause
+from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints import snapshots
 from bayesmf.checkpoints.fingerprint import identity
-from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, opened
+from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, opened
 from bayesmf.checkpoints.rules import Expecting
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
@@ -25,19 +25,19 @@ from bayesmf.system.signals import Interruption, awaited
 
 log = logging.getLogger("bayesmf")
 
-# Times as long as writing took, until it is done again.
+# After a checkpoint that took s seconds to write, the next is REST * s seconds away or more.
 REST = 10
 
 
 class Unsaved:
-    """A run that is not written down."""
+    """A run without checkpoints."""
 
     def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
         """Called before the first round."""
 
     def round_done(self, chain: Chain) -> bool:
         """Called after every round of a chain; True lets it pause there."""
-        return no_pause(chain)
+        return False
 
     def between(self) -> None:
         """Called while no chain is under way: ends the run if that was asked for."""
@@ -83,7 +83,7 @@ class Saving(Unsaved):
         return asked
 
     def _write(self, chain: Chain) -> None:
-        """A disk that fails ends no run: there will be another try."""
+        """Write a checkpoint. A disk that fails ends no run: it is tried again later."""
         begin, folder = time.monotonic(), self._folders[chain.number]
         per_epoch = self._run.length.per_epoch
         arrays, plain = snapshots.take(chain)
@@ -119,7 +119,7 @@ class Saving(Unsaved):
         )
 
     def finish(self) -> None:
-        # Those that have gone on since their last checkpoint.
+        """Write chains that have gone on since their last checkpoint."""
         for chain, folder in zip(self._chains, self._folders, strict=True):
             if chain.t > folder.newest:
                 self._write(chain)
@@ -132,14 +132,14 @@ def saving(
     settings: RunSettings,
     validation: Validation | None,
 ) -> Iterator[Unsaved]:
-    """The checkpoints of a run, if anyone asked for them.
+    """Context in which checkpoints of a run are written, where they were asked for.
 
     Meanwhile SIGINT and SIGTERM let chains end at their next round; `between` then ends the run.
     """
     if checkpoint is None:
         yield Unsaved()
         return
-    checkpoint = Checkpoint.of(checkpoint)
+    checkpoint = as_checkpoint(checkpoint)
     with opened(checkpoint, identity(data, settings, validation)) as folders, awaited() as asked:
         made = Saving(checkpoint, folders, asked)
         try:

@@ -59,8 +59,7 @@ def parser() -> options.Parser:
     )
     options.add_json(out)
     fit_options.add_model_options(out.add_argument_group("model"))
-    fit_options.add_sampler_options(out.add_argument_group("sampler settings"))
-    fit_options.add_gradient_options(out.add_argument_group("settings of mini-batch samplers"))
+    fit_options.add_sampler_options(out)
     run = out.add_argument_group("run")
     engine_options.add_engine_options(run)
     run.add_argument(

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bayesmf.cli import options
 from bayesmf.errors import InputError
-
-if TYPE_CHECKING:
-    from bayesmf.samplers.registry import Auto, Sampler
-
-# Settings of samplers, by the name that samplers/registry.py gives them.
-SETTINGS = {
-    "grid": "--grid",
-    "n_chains": "--chains",
-    "epochs": "--epochs",
-    "burn_in": "--burn-in",
-    "thin": "--thin",
-    "batch_size": "--batch-size",
-    "round_length": "--round-length",
-    "step_size": "--step-size",
-    "kappa": "--kappa",
-    "pace": "--pace",
-    "decay": "--decay",
-    "noise": "--noise",
-    "minibatch": "--minibatch",
-    "precision_every": "--precision-every",
-    "precisions_from": "--precisions-from",
-    "visits": "--visits",
-    "shuffle_groups": "--shuffle-groups",
-    "regularization": "--regularization",
-    "initial_precision": "--initial-precision",
-    "overrelax": "--overrelax",
-    "joint": "--joint",
-    "delta_max": "--delta-max",
-    "rho": "--rho",
-    "exact_below": "--exact-below",
-    "friction": "--friction",
-    "gain": "--gain",
-}
-SAMPLERS = ("auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd")
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import BatchRule, Sampler, check_settings
+from bayesmf.samplers.registry import REGISTRY
+from bayesmf.samplers.settings import (
+    BurnInSetting,
+    Flag,
+    GridSetting,
+    OneOf,
+    Positive,
+    Setting,
+    Unit,
+    Visits,
+    Whole,
+    settings_of,
+)
 
 
 def add_model_options(group: argparse._ArgumentGroup) -> None:
-    """Of the model itself, and which sampler, until when."""
+    """Options of the model itself, and which sampler, until when."""
     add, positive = group.add_argument, options.positive
     add("--factors", type=options.whole(1), metavar="D", help="latent features (by the data)")
     add(
@@ -70,7 +50,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--sampler",
-        choices=SAMPLERS,
+        choices=tuple(REGISTRY),
         default="auto",
         help="auto (default): gibbs, whole rows of few factors, four columns at a time beyond",
     )
@@ -81,83 +61,84 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     add("--max-seconds", type=positive, metavar="S", help="stop sampling after this long")
 
 
-def add_sampler_options(group: argparse._ArgumentGroup) -> None:
-    """Settings that samplers have, each with those it belongs to."""
-    add, whole, positive = group.add_argument, options.whole, options.positive
-    add("--epochs", type=positive, metavar="E", help="passes over the ratings")
-    add("--chains", type=whole(1), dest="n_chains", metavar="C", help="all but sgd: chains")
-    add(
-        "--burn-in", type=options.burn_in, metavar="B",
-        help="all but sgd: epochs dropped, or rmse:0.85 (by --validation), or stationary",
-    )  # fmt: skip
-    add("--thin", type=positive, metavar="K", help="all but sgd: epochs between kept draws")
-    add("--initial-precision", type=positive, metavar="P", help="before the first draw (2)")
-    add(
-        "--overrelax",
-        type=options.unit,
-        metavar="A",
-        help="auto, gibbs: from 0, plain draws, to below 1 (0.9)",
-    )
-    add(
-        "--joint", type=int, choices=(4, 1),
-        help="gibbs: columns drawn together (all of a row); 1 is coordinate Gibbs",
-    )  # fmt: skip
-    add("--delta-max", type=positive, metavar="D", help="rowclock, sghmc, sgnht: longest step")
-    add("--rho", type=positive, metavar="R", help="the same: largest share of mini-batch noise")
-    add("--exact-below", type=whole(0), metavar="N", help="the same: rarer rows are drawn exactly")
-    add("--friction", type=positive, metavar="F", help="sghmc, sgnht: loss of momentum")
-    add("--gain", type=positive, metavar="G", help="sgnht: how fast the thermostat reacts")
-    add("--regularization", type=positive, metavar="R", help="sgd: precision of all columns")
-    add("--noise", choices=("matched", "paper"), help="sgld: variance of the noise (matched)")
-    add(
-        "--precision-every", type=whole(1), metavar="K",
-        help="mini-batch samplers: rounds between their draws",
-    )  # fmt: skip
-    add(
-        "--precisions-from", choices=("start", "burn-in"),
-        help="sgld: when precisions are drawn (start)",
-    )  # fmt: skip
+def add_sampler_options(parser: argparse.ArgumentParser) -> None:
+    """All settings that samplers have, each with those it belongs to."""
+    own = parser.add_argument_group("sampler settings")
+    batches = parser.add_argument_group("settings of mini-batch samplers")
+    for name, (how, default, having) in _settings().items():
+        whose = _whose(having)
+        group = batches if whose == MINI_BATCH else own
+        text = how.help if whose in ("", MINI_BATCH) else f"{whose}: {how.help}"
+        if default is not None and not isinstance(how, Flag):
+            text += f" ({_shown(default)})"
+        group.add_argument(how.flag(name), dest=name, help=text, **_argument(how))
 
 
-def add_gradient_options(group: argparse._ArgumentGroup) -> None:
-    """Of those that go by mini-batches."""
-    add, whole, positive = group.add_argument, options.whole, options.positive
-    add("--grid", type=options.grid, metavar="RxC", help="blocks of the rating matrix (1x1)")
-    add("--batch-size", type=whole(1), metavar="m", help="ratings in a mini-batch")
-    add("--round-length", type=whole(1), metavar="g", help="mini-batch updates in a round")
-    add("--step-size", type=positive, metavar="e", help="e (1 + t/k)^-y is the step of round t")
-    add("--pace", type=positive, metavar="p", help="times the step chosen without --step-size (1)")
-    add("--kappa", type=positive, metavar="k", help="rounds before the step begins to fall (all)")
-    add("--decay", type=options.unit, metavar="y", help="how fast it falls, from 0 to 1 (0.51)")
-    add("--minibatch", choices=("shuffled", "replacement"), help="how mini-batches are made")
-    add(
-        "--visits", type=options.visits, metavar="equal|size|w1,w2,..",
-        help="how often each orthogonal group is visited",
-    )  # fmt: skip
-    add(
-        "--shuffle-groups",
-        action="store_true",
-        default=None,
-        help="draw the order of groups anew each cycle",
-    )
+def _shown(default: Any) -> str:
+    """A default as it is written on the command line."""
+    if isinstance(default, tuple):  # a grid
+        return "x".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _settings() -> dict[str, tuple[Setting, Any, list[str]]]:
+    """Every setting that is offered, its default if samplers agree on one, and who has it."""
+    found: dict[str, tuple[Setting, Any, list[str]]] = {}
+    for sampler, rule in REGISTRY.items():
+        for name, how in settings_of(rule).items():
+            default = getattr(rule, name)  # that of a field
+            if name not in found:
+                found[name] = how, default, [sampler]
+                continue
+            first, known, having = found[name]
+            agreed = known if known == default else None
+            found[name] = (first if first.help else how), agreed, [*having, sampler]
+    offered = {name: entry for name, entry in found.items() if entry[0].help}
+    # What most samplers have comes first.
+    return dict(sorted(offered.items(), key=lambda entry: -len(entry[1][2])))
+
+
+MINI_BATCH = "mini-batch samplers"
+
+
+def _whose(having: list[str]) -> str:
+    """Names of the samplers that have a setting, in few words; none where all do."""
+    others = [name for name in REGISTRY if name not in having]
+    batches = [name for name, rule in REGISTRY.items() if issubclass(rule, BatchRule)]
+    if having == batches:
+        return MINI_BATCH
+    if len(others) <= 2:
+        return f"all but {', '.join(others)}" if others else ""
+    return ", ".join(having)
+
+
+def _argument(how: Setting) -> dict[str, Any]:
+    """What argparse needs to read a setting."""
+    if isinstance(how, OneOf):
+        return {"choices": how.choices, "type": type(how.choices[0])}
+    if isinstance(how, Flag):
+        return {"action": "store_true", "default": None}
+    if isinstance(how, Whole):
+        return {"type": options.whole(how.least), "metavar": how.metavar}
+    read = {
+        Positive: options.positive, Unit: options.unit, GridSetting: options.grid,
+        Visits: options.visits, BurnInSetting: options.burn_in,
+    }  # fmt: skip
+    return {"type": read[type(how)], "metavar": how.metavar}
 
 
 def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
     """The sampler of the options; one sentence for those that it does not have."""
-    from bayesmf.samplers.base import check_settings
-    from bayesmf.samplers.registry import SAMPLERS as RULES
-
-    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    rules = RULES
-    known = {name: {field.name for field in fields(rule)} for name, rule in rules.items()}
-    for setting in given:
-        if setting not in known[args.sampler]:
-            having = " or ".join(f"--sampler {name}" for name in rules if setting in known[name])
-            raise InputError(f"{SETTINGS[setting]} does nothing in {args.sampler}: use {having}")
-    for setting in ("visits", "shuffle_groups"):
-        if setting in given and args.grid in (None, "1x1"):
-            raise InputError(f"{SETTINGS[setting]} does nothing with one block: add --grid RxC")
-    sampler: Sampler | Auto = rules[args.sampler](**given)
+    known = _settings()
+    given = {name: getattr(args, name) for name in known if getattr(args, name) is not None}
+    for name in given:
+        how, _, having = known[name]
+        if args.sampler not in having:
+            others = " or ".join(f"--sampler {one}" for one in having)
+            raise InputError(f"{how.flag(name)} does nothing in {args.sampler}: use {others}")
+        if name in ("visits", "shuffle_groups") and args.grid in (None, "1x1"):
+            raise InputError(f"{how.flag(name)} does nothing with one block: add --grid RxC")
+    sampler: Sampler | Auto = REGISTRY[args.sampler](**given)
     # Now, because reading the ratings may take minutes.
     check_settings(sampler)
     if args.target is not None and not getattr(sampler, "adaptive", args.epochs is None):

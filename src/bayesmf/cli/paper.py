@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 from bayesmf.reading.files import open_regular, reading
 from bayesmf.storage.paths import check_output
+from bayesmf.system.threads import cores
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 
     scale = args.scale or (0.02 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # one sentence now for what is no square
-    jobs = args.jobs or len(os.sched_getaffinity(0))
+    jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
         for name in ("latency", "bandwidth"):

@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-
-from bayesmf.worker.tasks import Result, Task
 
 log = logging.getLogger("bayesmf")
 
@@ -101,7 +100,25 @@ class Ledger:
         }
 
 
-def payload(value: Task | Result | Any) -> int:
+class WallClock:
+    """What engines share whose clock is that of the wall; they start a ledger with every run."""
+
+    _ledger: Ledger
+
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return self._ledger.clock()
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Nothing: such a clock does not stand still."""
+        return nullcontext()
+
+    def report(self) -> dict[str, Any]:
+        """What the ledger has noted."""
+        return self._ledger.report()
+
+
+def payload(value: Any) -> int:
     """Bytes of the arrays in a task or result: a message, but for some hundred bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes

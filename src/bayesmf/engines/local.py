@@ -10,21 +10,19 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bayesmf.engines.base import Handle, Workload
-from bayesmf.engines.ledger import Ledger
+from bayesmf.engines.ledger import Ledger, WallClock
 from bayesmf.system.threads import cores
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 
 
-class _Local:
+class _Local(WallClock):
     """What engines of one machine share: ratings stay where they are, and nothing is sent."""
 
     n_workers: int
     _held: Sequence[Held]
-    _ledger: Ledger
 
     def _begin(self, load: Workload) -> None:
         self._held = load.held
@@ -32,18 +30,9 @@ class _Local:
 
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
-        result = run_task(self._held[task.place], task)
-        self._ledger.done(worker, task.place, time.perf_counter() - begin)
+        result = run_task(self._held[task.partition], task)
+        self._ledger.done(worker, task.partition, time.perf_counter() - begin)
         return result
-
-    def seconds(self) -> float:
-        return self._ledger.clock()
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def report(self) -> dict[str, Any]:
-        return self._ledger.report()
 
 
 class Serial(_Local):
@@ -107,5 +96,5 @@ class Rehearsal(Serial):
 
     def submit(self, task: Task) -> Future[Result]:
         if type(task) not in {type(known) for _, known in self.tasks}:
-            self.tasks.append((self._held[task.place], task))
+            self.tasks.append((self._held[task.partition], task))
         return super().submit(task)

@@ -5,12 +5,6 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 
 from bayesmf.engines.base import Workload
-from bayesmf.worker.tasks import Held, HeldBlock
-
-
-def weight(held: Held) -> int:
-    """Ratings in a partition."""
-    return len(held.block) if isinstance(held, HeldBlock) else len(held)
 
 
 def spread(load: Workload, n_workers: int) -> list[int]:
@@ -20,7 +14,7 @@ def spread(load: Workload, n_workers: int) -> list[int]:
     out by number first: a worker with two of them is late however small they are. Among equals the
     one with the fewest ratings gets the partition, so that memory and work come out even as well.
     """
-    weights = [weight(held) for held in load.held]
+    weights = [len(held) for held in load.held]
     owner: dict[int, int] = {}
     ratings = [0] * n_workers
 

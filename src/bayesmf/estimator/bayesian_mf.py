@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, Literal, Self
 
 from bayesmf.chains.callbacks import Callback, Progress, checked_callbacks
-from bayesmf.checkpoints.folder import Checkpoint
+from bayesmf.checkpoints.folder import Checkpoint, as_checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
@@ -18,9 +18,9 @@ from bayesmf.estimator.predict import Predicting
 from bayesmf.estimator.recommend import Recommending
 from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.reading.memory import Columns
-from bayesmf.samplers.registry import Auto, Sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
 
-SamplerName = Literal["auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"]
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
@@ -81,7 +81,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         self,
         n_factors: int | None = None,
         *,
-        sampler: SamplerName | Sampler | Auto = "auto",
+        sampler: str | Sampler | Auto = "auto",
         target: TargetName = "balanced",
         max_seconds: float | None = None,
         prior: PriorName = "auto",
@@ -176,7 +176,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
             callbacks = tuple(c for c in callbacks if not isinstance(c, Progress))
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
         params = self.get_params(deep=False)
-        checkpoint = None if checkpoint is None else Checkpoint.of(checkpoint)
+        checkpoint = None if checkpoint is None else as_checkpoint(checkpoint)
         try:
             shown.stage("reading ratings")
             train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)

@@ -29,13 +29,13 @@ Told = list[tuple[str, type[Warning]]]
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a fit found, and sentences that should not go unsaid, with their categories."""
+    """What a fit found, and its warnings with their categories."""
 
     found: Found
     warnings: Told
 
     def warn(self) -> None:
-        """Say what should not go unsaid; each once, at the caller of `fit`."""
+        """Issue the warnings, each once, at the caller of `fit`."""
         for sentence, category in self.warnings:
             warn(sentence, category)
 
@@ -89,7 +89,7 @@ def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | No
     try:
         return Ratings.from_data(validation, columns=columns if has_names else None)
     except InputError as error:
-        raise InputError(f"The validation set: {error}") from None
+        raise InputError(f"the validation set: {error}") from None
 
 
 def learn(
@@ -107,11 +107,11 @@ def learn(
     params : mapping
         The estimator's parameters.
     train, known : Ratings
-        To learn from, and to follow.
+        Ratings to learn from, and to validate with.
     checkpoint : Checkpoint, optional
         Where the run is written down.
     callbacks : sequence of callables
-        Those who listen.
+        Called after every epoch of every chain.
     progress : Progress
         Is told what goes on before and after the chains; it may be one of the callbacks.
     """
@@ -153,7 +153,7 @@ def learn(
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
-    """As `evaluate` would find it: of the kept draws, with ids nobody has seen."""
+    """RMSE on the validation set as `evaluate` finds it: unknown ids are part of it."""
     user = made.user_ids.lookup(known.user_ids)[known.user_rows]
     item = made.item_ids.lookup(known.item_ids)[known.item_rows]
     squares = 0.0

@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesmf.checks import did_you_mean
 from bayesmf.errors import InputError, NotFittedError
-from bayesmf.samplers.registry import named_sampler
+from bayesmf.samplers.registry import as_sampler
 
 SAMPLER = "sampler__"
 
@@ -81,7 +81,7 @@ class EstimatorHabits:
         # The sampler first: its own settings may come with it.
         for name in sorted(params, key=lambda name: name.startswith(SAMPLER)):
             if name.startswith(SAMPLER) and isinstance(self.sampler, str):
-                self.sampler = named_sampler(self.sampler)
+                self.sampler = as_sampler(self.sampler)
             known = self.get_params()
             if name not in known:
                 raise InputError(

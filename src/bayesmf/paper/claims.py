@@ -1,4 +1,4 @@
-"""What the paper claims, and what these runs say of it."""
+"""What the paper claims, and what these trials say of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge(
     dimension: Sequence[Record],
     cost: Sequence[Record],
 ) -> list[Verdict]:
-    """A verdict on each claim for which there are runs."""
+    """A verdict on each claim for which there are trials."""
     out = []
     if convergence:
         out += [accuracy(model, convergence), sooner_than_gibbs(convergence)]

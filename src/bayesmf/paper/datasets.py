@@ -1,4 +1,4 @@
-"""What an experiment learns from: ratings cut once into train, validation and test, and kept."""
+"""Datasets of experiments: ratings split once into train, validation and test, and stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Source:
 
     @property
     def title(self) -> str:
-        """For figures."""
+        """Title for figures."""
         part = "" if self.scale == 1 else f", {100 * self.scale:g}% of it"
         names = {"netflix": "Netflix", "yahoo": "Yahoo! Music"}
         if self.kind == "synthetic":
@@ -86,7 +86,7 @@ class Dataset:
 
     @property
     def share(self) -> float:
-        """Of the paper's training ratings."""
+        """Share of the paper's number of training ratings."""
         return min(1.0, len(self) / PAPER_RATINGS[self.source.model])
 
     def train(self, validating: bool) -> Ratings:
@@ -98,12 +98,12 @@ class Dataset:
         return Ratings(user, item, rating)
 
     def held_out(self, validating: bool) -> Ratings:
-        """What errors are told on."""
+        """The ratings that errors are measured on."""
         return Ratings(*(np.array(x) for x in self.parts["validation" if validating else "test"]))
 
 
 def load_dataset(source: Source, folder: Path) -> Dataset:
-    """The dataset of a source, made once and kept in a folder."""
+    """The dataset of a source, made once and stored in a folder."""
     about = json.dumps({**asdict(source), "planted": PLANTED}, sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:16]
     path = folder / f"study-{name}"

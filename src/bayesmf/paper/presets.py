@@ -14,7 +14,10 @@ from math import isqrt
 from typing import Any
 
 from bayesmf.errors import InputError
-from bayesmf.samplers.registry import SGD, SGLD, Gibbs, settings_dict
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.registry import settings_dict
+from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sgld import SGLD
 
 ALGORITHMS = (
     "SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "Gibbs", "coordinate Gibbs", "bayesmf",

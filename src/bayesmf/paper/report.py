@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """The runs of each experiment that was made, in order."""
+    """Records of the trials of each experiment that was made, in order."""
 
     convergence: Sequence[Record] = ()
     chains: Sequence[Record] = ()
@@ -27,13 +27,13 @@ class Results:
     cost: Sequence[Record] = ()
 
     def all(self) -> list[Record]:
-        """Every run once."""
+        """Every trial once."""
         named = (*self.convergence, *self.chains, *self.dimension, *self.cost)
         return list({record["key"]: record for record in named}.values())
 
 
 def write_all(found: Results, settings: ExperimentSettings, dataset: Dataset) -> Path:
-    """Everything; returns the report."""
+    """Write tables, figures and report; returns the path of the report."""
     out, clock, title = settings.out, settings.links.clock, settings.source.title
     tables.write_csv(out / "runs.csv", [tables.run_row(record) for record in found.all()])
     tables.write_csv(out / "settings.csv", settings_rows(settings, dataset))
@@ -66,7 +66,7 @@ def write_all(found: Results, settings: ExperimentSettings, dataset: Dataset) ->
 
 
 def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables.Row]:
-    """What was asked for, what it was asked of, and where."""
+    """Rows of settings.csv: what was asked for, on which data, and on which machine."""
     links = settings.links
     values: dict[str, Any] = {
         "data": f"{settings.source.kind}:{Path(settings.source.what).name}",
@@ -273,7 +273,7 @@ def _method(records: Sequence[Record], settings: ExperimentSettings) -> str:
 
 
 def _settings_of_runs(records: Sequence[Record], d: int) -> str:
-    """Of the samplers by mini-batches with the fewest features: what a reader would set."""
+    """Settings of the mini-batch samplers with the fewest features, as a reader would set them."""
     lines = [
         f"Settings at D = {d}; a pace is times the default step: [runs.csv](runs.csv).",
         "",

@@ -39,7 +39,7 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
     plain = replace(settings, settings="tuned", tuned={})
 
     def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
-        """Those of the options that give the lowest error, and their run."""
+        """Those of the options that give the lowest error, and the record of their trial."""
         specs = [_trial(plain, dataset, name, d, one, epochs) for one in options]
         records = perform_all(specs, settings, dataset, f"search for {name}, D = {d}")
         found = [records[one.key] for one in specs]
@@ -57,31 +57,34 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
             best = _search_near(best, partial(best_of, name, d))
             found[name][str(d)] = best
     for name in MCMC:
-        options = [
-            {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4} for n, pace in SAMPLERS
-        ]
-        best, _ = best_of(name, fewest, options, SEARCH_EPOCHS)
+        best, _ = best_of(name, fewest, _sampler_options(), SEARCH_EPOCHS)
         found[name] = {str(fewest): {key: best[key] for key in ("mini_batches", "pace")}}
     return found, trials
 
 
 def first_trials(settings: ExperimentSettings, dataset: Dataset) -> list[TrialSpec]:
-    """Most of the runs that a search makes: which others, follows from what these find."""
+    """Most of the trials of a search: which others there are follows from what these find."""
     fewest, *more = settings.dimensions
-    grid = [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
+    grid = _optimiser_grid()
     plain = replace(settings, settings="tuned", tuned={})
     out = [_trial(plain, dataset, name, fewest, one) for name in ("SGD", "DSGD") for one in grid]
     for name in MCMC:
-        for n, pace in SAMPLERS:
-            options = {"mini_batches": n, "pace": pace, "burn_in": SEARCH_EPOCHS / 4}
-            out.append(_trial(plain, dataset, name, fewest, options, SEARCH_EPOCHS))
+        for one in _sampler_options():
+            out.append(_trial(plain, dataset, name, fewest, one, SEARCH_EPOCHS))
     return out + [_trial(plain, dataset, "SGD", d, grid[0]) for d in more]
+
+
+def _optimiser_grid() -> list[Options]:
+    return [{"regularization": r, "pace": p} for r, p in itertools.product(REGULARIZATIONS, PACES)]
+
+
+def _sampler_options() -> list[Options]:
+    return [{"mini_batches": n, "pace": p, "burn_in": SEARCH_EPOCHS / 4} for n, p in SAMPLERS]
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:
     # Together: a short step may end where overfitting begins, and would ask for less.
-    grid = itertools.product(REGULARIZATIONS, PACES)
-    best, _ = best_of([{"regularization": r, "pace": pace} for r, pace in grid])
+    best, _ = best_of(_optimiser_grid())
     strength = best["regularization"]
     best, _ = best_of([best, *({**best, "regularization": strength * k} for k in CLOSER)])
     best, record = best_of([best, {**best, **DECAYING}])
@@ -110,7 +113,7 @@ def _trial(
 
 
 def _error(record: Record) -> float:
-    """Of a sampler at its end; an optimiser may be stopped where it is best."""
+    """The error of a sampler at its end, and of an optimiser where it is best."""
     sampling = record["plan"]["algorithm"] in MCMC
     error = record["final"] if sampling or record["failed"] else best_rmse(record["trace"])
     return float("inf") if error is None else float(error)

@@ -17,7 +17,7 @@ DISTRIBUTED = ("DSGLD-S", "DSGLD-C")
 
 
 def run_row(record: Record) -> Row:
-    """What is to know of one run."""
+    """The row of a trial in runs.csv."""
     plan = record["plan"]
     sampler = plan["sampler"] or {}
     idle = record.get("engine", {}).get("idle") or [None]
@@ -117,7 +117,7 @@ def cost_rows(records: Sequence[Record]) -> list[Row]:
 
 
 def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | None:
-    """The run of an algorithm with these values in its plan."""
+    """The record of an algorithm's trial with these values in its plan."""
     for record in records:
         plan = record["plan"]
         if plan["algorithm"] == algorithm and all(plan[k] == v for k, v in of_plan.items()):
@@ -126,7 +126,7 @@ def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | 
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """All of it or nothing."""
+    """Write rows to a CSV file, all of them or none."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["nothing"], lineterminator="\n")
     writer.writeheader()
@@ -135,6 +135,6 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write a text file, all of it or nothing."""
     with replacing(path) as file:
         file.write(text.encode())

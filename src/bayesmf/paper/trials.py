@@ -26,7 +26,8 @@ from bayesmf.errors import DivergenceError, InputError
 from bayesmf.paper.datasets import Dataset
 from bayesmf.paper.presets import TrialPlan
 from bayesmf.reading.files import open_regular
-from bayesmf.samplers.registry import Auto, sampler_from
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server.prepare import prepare, prepare_validation
 from bayesmf.server.settings import FitSettings
@@ -39,7 +40,7 @@ COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "t
 
 @dataclass(frozen=True)
 class Links:
-    """Between the server and the workers of a simulated cluster, or the address of a real one."""
+    """Links between the server and the workers of a simulated cluster, or a real one's address."""
 
     latency: float = 0.5e-3
     bandwidth: float = 1.25e9
@@ -98,7 +99,7 @@ def perform(spec: TrialSpec, dataset: Dataset, folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A step that is too long is rolled back and told; here that is what steps are tried for."""
+    """Context without warnings of steps that are rolled back: here steps are tried for that."""
     log = logging.getLogger("bayesmf")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -109,7 +110,7 @@ def _quiet() -> Iterator[None]:
 
 
 def make_links_engine(spec: TrialSpec) -> Engine:
-    """Where the plan's workers are."""
+    """The engine that has the plan's workers."""
     plan, links = spec.plan, spec.links
     if plan.shared_memory:
         return Simulated(plan.workers, SHARED_MEMORY)

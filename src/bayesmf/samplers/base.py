@@ -1,24 +1,40 @@
-"""What update rules share: the size of the data they adapt to, grid and mini-batches, checks."""
+"""What update rules share: what the server asks of them, grid and mini-batches, step sizes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.grid import Grid
-from bayesmf.checks import positive, whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.samplers.schedules import FixedBurnIn, burn_in_rule
+from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers.settings import (
+    EPOCHS,
+    Flag,
+    GridSetting,
+    OneOf,
+    Positive,
+    Unit,
+    Visits,
+    Whole,
+    check_types,
+    setting,
+)
 
 Array = NDArray[np.float64]
 
 # Mini-batches in a block: few enough that noise costs little, many enough to make progress.
 BATCHES = 8
-LARGEST_BATCH = 1_000_000
+LARGEST_BATCH = 1_000_000  # ratings
+
+SHUFFLE_GROUPS = Flag(
+    "Draw the order of groups anew for each cycle.", help="draw the order of groups anew each cycle"
+)
 
 
 class DataShape(NamedTuple):
@@ -31,39 +47,121 @@ class DataShape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BatchRule:
-    """What mini-batch rules share: grid, mini-batches, rounds.
+class Sampler(ABC):
+    """An update rule: what users set, and what the server asks of it.
 
-    Parameters
-    ----------
-    grid : (rows, cols) or "RxC"
-        Blocks of the rating matrix. Orthogonal blocks are updated in parallel.
-    epochs : float, optional
-        Passes over the ratings.
-    batch_size : int, optional
-        Ratings in a mini-batch. The default is an eighth of a block, a quarter for rules with a
-        clock for each row; with SGLD's `noise="paper"` the whole block.
-    round_length : int, optional
-        Mini-batch updates in a round. The default is one pass over the block.
-    minibatch : {"shuffled", "replacement"}, optional
-        Ratings dealt into mini-batches once, or drawn with replacement each time.
-    visits : "equal", "size" or sequence of float
-        How often each orthogonal group is visited. Weights are rounded to places in a cycle of
-        about eight for each group; the estimator knows the rounded rates.
-    shuffle_groups : bool
-        Draw the order of groups anew for each cycle.
+    Samplers are frozen dataclasses. A setting that is None is filled in by `resolve` from the size
+    of the data. An algorithm of the paper is one of these with a grid and a number of chains; see
+    docs/design.md.
     """
 
-    grid: Any = (1, 1)
-    epochs: float | None = None
-    batch_size: int | None = None
-    round_length: int | None = None
-    minibatch: str | None = None
-    visits: str | Sequence[float] = "equal"
-    shuffle_groups: bool = False
+    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds.py
+    keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
+    rescales: ClassVar[bool] = False  # whether the scale move is made with draws of precisions
+    passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
+
+    # Settings, or constants of the class.
+    @property
+    @abstractmethod
+    def n_chains(self) -> int:
+        """Independent chains."""
+
+    @property
+    @abstractmethod
+    def thin(self) -> float | None:
+        """Epochs between kept draws."""
+
+    @property
+    @abstractmethod
+    def precision_every(self) -> int | None:
+        """Rounds between draws of the precisions; None where they are never drawn."""
+
+    @property
+    @abstractmethod
+    def initial_precision(self) -> float:
+        """Precisions of all columns at the start."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the length of the run follows from convergence."""
+        return False
+
+    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> Sampler:
+        """The rule for data of this size; `n_chains` where it was not said."""
+        return self
+
+    @abstractmethod
+    def resolve(self, shape: DataShape) -> Self:
+        """A copy with every default filled in from the size of the data."""
+
+    @abstractmethod
+    def rounds_per_epoch(self, shape: DataShape) -> float:
+        """Rounds in which as many ratings are read as there are."""
+
+    @abstractmethod
+    def rounds(self, shape: DataShape) -> int:
+        """Rounds of a whole run."""
+
+    @abstractmethod
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        """When burn-in is over."""
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        """Whether precisions of the rows are drawn, during burn-in or after it."""
+        return True
+
+
+@dataclass(frozen=True)
+class BatchRule(Sampler):
+    """What mini-batch rules share: grid, mini-batches, rounds."""
+
+    grid: Any = setting(
+        (1, 1),
+        GridSetting(
+            "Blocks of the rating matrix, rows x columns. Orthogonal blocks are updated in "
+            "parallel.",
+            help="blocks of the rating matrix",
+            metavar="RxC",
+        ),
+    )
+    epochs: float | None = setting(None, EPOCHS)
+    batch_size: int | None = setting(
+        None,
+        Whole(
+            "Ratings in a mini-batch. The default is an eighth of a block, a quarter for rules "
+            'with a clock for each row; with `noise="paper"` the whole block.',
+            help="ratings in a mini-batch",
+            metavar="m",
+        ),
+    )
+    round_length: int | None = setting(
+        None,
+        Whole(
+            "Mini-batch updates in a round. The default is one pass over the block.",
+            help="mini-batch updates in a round",
+            metavar="g",
+        ),
+    )
+    minibatch: str | None = setting(
+        None,
+        OneOf(
+            "Ratings dealt into mini-batches once, or drawn with replacement each time.",
+            help="how mini-batches are made",
+            choices=("shuffled", "replacement"),
+        ),
+    )
+    visits: str | Sequence[float] = setting(
+        "equal",
+        Visits(
+            "How often each orthogonal group is visited. Weights are rounded to turns in a cycle "
+            "of about eight for each group; the estimator knows the rounded rates.",
+            help="how often each orthogonal group is visited",
+            metavar="equal|size|w1,w2,..",
+        ),
+    )
+    shuffle_groups: bool = setting(False, SHUFFLE_GROUPS)
 
     def resolve(self, shape: DataShape) -> Self:
-        """The same with every default filled in from the size of the data."""
         rule = check_settings(self)
         grid = Grid.of(rule.grid)
         if grid.rows > shape.n_users or grid.cols > shape.n_items:
@@ -79,13 +177,16 @@ class BatchRule:
         return replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
 
     def default_batches(self) -> int:
+        """Mini-batches that a block is dealt into by default."""
         return BATCHES
 
     def default_minibatch(self) -> str:
+        """How mini-batches are made by default."""
         return "shuffled"
 
+    @abstractmethod
     def default_epochs(self, shape: DataShape) -> float:
-        raise TypeError("an update rule has default epochs")
+        """Passes over the ratings by default."""
 
     def n_batches(self, shape: DataShape) -> int:
         """Mini-batches that each block is dealt into."""
@@ -93,123 +194,112 @@ class BatchRule:
         return max(1, round(shape.n_ratings / len(self.grid) / self.batch_size))
 
     def n_groups(self) -> int:
+        """Orthogonal groups of the grid."""
         return int(max(self.grid.rows, self.grid.cols))
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
-        """Rounds in which as many ratings are read as there are."""
         assert self.round_length is not None
         return self.n_groups() * self.n_batches(shape) / self.round_length
 
     def rounds(self, shape: DataShape) -> int:
-        """Rounds of a whole run."""
-        assert self.epochs is not None
-        return max(1, round(self.epochs * self.rounds_per_epoch(shape)))
+        epochs = self.default_epochs(shape) if self.epochs is None else self.epochs
+        return max(1, round(epochs * self.rounds_per_epoch(shape)))
 
     def inclusion(self, shape: DataShape) -> float:
         """Probability that a rating is in the mini-batch of an iteration."""
         return 1.0 / (self.n_groups() * self.n_batches(shape))
-
-    def noise_variance(self, hbar: Array) -> Array:
-        """Variance of the noise added on a visit, in units of the step, where all rows have one."""
-        return np.zeros_like(hbar)
 
 
 @dataclass(frozen=True)
 class GradientRule(BatchRule):
     """A mini-batch rule with one step size for all rows.
 
-    Parameters beyond those of `BatchRule`
-    ----------
-    step_size, kappa, decay : float, optional
-        epsilon_t = step_size (1 + t/kappa)^-decay, t counting rounds. Without a step_size it is
-        chosen from the numbers of ratings per row, follows tau as that is drawn, and is halved
-        where a round diverges.
-    pace : float
-        Times the step that is chosen so.
+    Its rounds are of the kind "gradient", which are SGLD's updates in compiled code; or of the
+    kind "update", in which `update` is called, so that a rule may have one of its own.
     """
 
-    step_size: float | None = None
-    kappa: float | None = None
-    decay: float = 0.51
-    pace: float = 1.0
+    step_size: float | None = setting(
+        None,
+        Positive(
+            "The first step: that of round t is step_size (1 + t / kappa)^-decay. Without it the "
+            "step is chosen from the numbers of ratings per row, follows tau as that is drawn, and "
+            "is halved where a round diverges.",
+            help="e (1 + t/k)^-y is the step of round t",
+            metavar="e",
+        ),
+    )
+    kappa: float | None = setting(
+        None,
+        Positive(
+            "Rounds before the step begins to fall. The default is all of them.",
+            help="rounds before the step begins to fall (all)",
+            metavar="k",
+        ),
+    )
+    decay: float = setting(
+        0.51,
+        Unit(
+            "How fast the step falls after that, from 0 to 1.",
+            help="how fast it falls, from 0 to 1",
+            metavar="y",
+        ),
+    )
+    pace: float = setting(
+        1.0,
+        Positive(
+            "What the step that is chosen without a step_size is multiplied by.",
+            help="times the step chosen without --step-size",
+            metavar="p",
+        ),
+    )
+
+    kind_of_rounds = "gradient"
 
     def resolve(self, shape: DataShape) -> Self:
-        """The same with every default filled in from the size of the data."""
         rule = super().resolve(shape)
         return replace(rule, kappa=self.kappa or rule.default_kappa(shape))
 
+    @abstractmethod
     def default_step(self, shape: DataShape, stiffest: float) -> float:
         """Default step times tau, where `stiffest` over-estimates any row's curvature over tau.
 
-        The step may follow tau without harm: given tau each update leaves the same law in place.
+        A step of 4 / stiffest is the largest stable one: it moves a row by half of the step times
+        its gradient. The step may follow tau without harm: given tau each update leaves the
+        posterior invariant.
         """
-        raise TypeError("an update rule has a default step")
 
     def first_step(self, shape: DataShape, stiffest: float, tau: float, pull: float) -> float:
         """epsilon_0 given tau and the strongest pull of the prior on a visit, max lambda / hbar.
 
-        A default step is stable against both: it is below 4 over either curvature.
+        A default step is stable against both: below 4 / stiffest, and a quarter of 4 / pull.
         """
         if self.step_size is not None:
             return self.step_size
         return self.pace * min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
 
     def default_kappa(self, shape: DataShape) -> float:
+        """Rounds before the step begins to fall by default."""
         return max(1.0, float(self.rounds(shape)))
+
+    @abstractmethod
+    def noise_variance(self, hbar: Array) -> Array:
+        """Variance of the noise on a visit, in units of the step, given rows' visit rates."""
+
+    def update(self, rows: Array, gradient: Array, noise: Array, step: float) -> Array:
+        """New rows, of those that a mini-batch has touched on one side.
+
+        `gradient` estimates that of the log posterior without bias, `noise` is normal with
+        `noise_variance`. kernels/gradient.py is this, compiled.
+        """
+        return np.asarray(rows + step / 2 * gradient + np.sqrt(step) * noise)
 
 
 Rule = TypeVar("Rule", bound=Any)
 
-_CHOICES = {
-    "minibatch": ("shuffled", "replacement"),
-    "noise": ("matched", "paper"),
-    "precisions_from": ("start", "burn-in"),
-    "joint": (4, 1),
-}
-_WHOLE = ("batch_size", "round_length", "n_chains", "precision_every", "n_stripes")
-_FLAGS = ("shuffle_groups",)
-_COUNTS = ("exact_below",)
-_POSITIVE = (
-    "epochs", "step_size", "kappa", "thin", "initial_precision", "regularization",
-    "delta_max", "rho", "friction", "gain", "pace",
-)  # fmt: skip
-_NEEDED = (
-    "n_chains", "n_stripes", "initial_precision", "regularization", "decay", "noise", "pace",
-    "delta_max", "rho", "friction", "gain",
-)  # fmt: skip
-# Beyond these a rule is not stable, whatever the data.
-_AT_MOST = {"delta_max": 2.0, "rho": 1.0}
-
 
 def check_settings(sampler: Rule) -> Rule:
-    """The sampler with numbers of the right type; one sentence about what cannot be meant."""
-    numbers: dict[str, Any] = {}
-    for field in fields(sampler):
-        name, value = field.name, getattr(sampler, field.name)
-        if value is None and (field.default is None or name not in _NEEDED):
-            continue
-        if name in _CHOICES and value not in _CHOICES[name]:
-            names = " or ".join(repr(c) for c in _CHOICES[name])
-            names += ", or None for whole rows" if name == "joint" else ""
-            raise InputError(f"{name} must be {names}; got {value!r}")
-        if name in _FLAGS:
-            numbers[name] = yes_or_no(name, value)
-        elif name in _WHOLE:
-            numbers[name] = whole(name, value)
-        elif name in _COUNTS:
-            numbers[name] = whole(name, value, 0)
-        elif name in _POSITIVE:
-            numbers[name] = positive(name, value)
-            if numbers[name] > _AT_MOST.get(name, np.inf):
-                raise InputError(f"{name} must be at most {_AT_MOST[name]:g}; got {value!r}")
-        elif name == "overrelax":
-            what = "a number from 0 to below 1"
-            numbers[name] = 0.0 if value == 0 else positive(name, value, what)
-            if numbers[name] >= 1:
-                raise InputError(f"{name} must be {what}; got {value!r}")
-        elif name == "decay" and value != 0 and positive(name, value) > 1:
-            raise InputError(f"decay must lie between 0 and 1; got {value!r}")
-    checked = replace(sampler, **numbers)
+    """The sampler with values of the right type; InputError for what cannot be meant."""
+    checked = check_types(sampler)
     if getattr(checked, "step_size", None) is not None and checked.pace != 1.0:
         raise InputError(
             "pace does nothing beside step_size, which is the step itself: leave one of them out"

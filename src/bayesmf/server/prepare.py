@@ -18,9 +18,9 @@ from bayesmf.model.draws import allocate
 from bayesmf.packed.ratings import PackedRatings
 
 CHUNK = 1 << 22  # ratings scaled at a time
-# No scale of ratings begins with times since 1970, in seconds.
+# Seconds since 1970 (in 1973): no scale of ratings begins there.
 TIME = 1e8
-# A slip is so many times farther from the scale than its values are from each other.
+# A slip is so many times farther from the other values than these are from each other.
 SLIP = 10
 
 
@@ -68,7 +68,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
 
 
 def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
-    """The same for ratings on disk. Codes stay where they are: only what they stand for changes."""
+    """Prepare ratings on disk. Codes stay where they are: only what they stand for changes."""
     _refuse_equal(len(packed), packed.low, packed.high)
     _refuse_rounded(packed.low, packed.high, packed.std())
     warn_of_odd_values(packed.low, packed.levels)
@@ -113,13 +113,13 @@ def _refuse_rounded(low: float, high: float, std: float) -> None:
 
 
 def _as_rated(levels: NDArray[Any]) -> NDArray[np.float64]:
-    """Levels in the user's units without the dust of scaling them."""
+    """Levels in the user's units, without the rounding errors of scaling them."""
     dust = 1e-6 * float(levels.max() - levels.min())
     return np.array([0.0 if abs(x) < dust else float(f"{x:.6g}") for x in levels.tolist()])
 
 
 def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
-    """Warn of what stands among ratings and mostly is none: times, marks for "not rated", slips.
+    """Warn of values that are most likely no ratings: times, marks for "not rated", slips.
 
     `values` are the different ones, ascending, where they are few: the lowest and the highest are
     compared with the steps between the others.
@@ -145,7 +145,7 @@ def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
 
 
 def _scale(spread: float, standardize: bool) -> float:
-    """What ratings are divided by."""
+    """The number that ratings are divided by."""
     if spread > 0 and not 1e-12 < spread < 1e12:
         raise InputError(
             f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
@@ -154,7 +154,7 @@ def _scale(spread: float, standardize: bool) -> float:
 
 
 def _rounded(value: float) -> float:
-    """To single precision: the last bits of a sum depend on the order of what is summed."""
+    """Round to single precision: the last bits of a sum depend on the order of summing."""
     return float(np.float32(value))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from bayesmf.chains.callbacks import Callback, Plan
-from bayesmf.chains.chain import Chain, RunContext, no_pause
-from bayesmf.chains.gradient_rounds import data_shape, make_rounds
+from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.callbacks import Callback, RunPlan
+from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT, RunLength
+from bayesmf.chains.rounds import make_rounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
@@ -80,7 +81,7 @@ def make_context(
     engine: Engine,
     validation: Validation | None = None,
     callbacks: Sequence[Callback] = (),
-    round_done: Callable[[Chain], bool] = no_pause,
+    round_done: Callable[[Chain], bool] = lambda chain: False,
 ) -> RunContext:
     """What all chains of a run share, before their first round."""
     sampler, shape = settings.sampler, data_shape(data)
@@ -122,11 +123,11 @@ def make_chains(run: RunContext) -> list[Chain]:
     return [Chain(number, run) for number in range(run.settings.sampler.n_chains)]
 
 
-def make_plan(run: RunContext) -> Plan:
+def make_plan(run: RunContext) -> RunPlan:
     """What callbacks may know before the first round."""
     epochs = max(1, round(run.length.epochs))
     settings, validated = run.settings, run.monitor.validation is not None
-    return Plan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
+    return RunPlan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
 
 
 def sample_for(
@@ -151,7 +152,7 @@ def sample_enough(
     engine: Engine,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Convergence, str]:
-    """Run all chains until the target is reached, time is over, or they are as long as may be.
+    """Run all chains until the target is reached, time is over, or their length is.
 
     `between` is called between stages. Returns as `sample_for` does.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.data.training import TrainingData
@@ -16,9 +16,10 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
 from bayesmf.machine import memory_bytes
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
-from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.clocks import ClockRule
-from bayesmf.samplers.registry import SAMPLERS, Auto, Gibbs, Sampler, named_sampler
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import DataShape, Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.registry import as_sampler
 from bayesmf.server.stopping import target_named
 
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
@@ -64,7 +65,7 @@ class FitSettings:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         target, limit = target_named(self.target), self.max_seconds
-        sampler = make_sampler(self.sampler, shape, d, target.n_chains).resolve(shape)
+        sampler = as_sampler(self.sampler).choose(shape, d, target.n_chains).resolve(shape)
         prior = make_prior(self.prior, self.alpha_0, self.beta_0, sampler)
         check_target(self.target, sampler)
         per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
@@ -85,7 +86,7 @@ class FitSettings:
 
 
 def default_draws(per_draw: int, sampler: Sampler) -> int:
-    """As many draws as take a gigabyte, within bounds; one takes so many bytes."""
+    """Draws that are kept by default, where one takes so many bytes."""
     if isinstance(sampler, Gibbs):  # which keeps conditional means as well
         per_draw *= 2
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
@@ -118,7 +119,7 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
 
 
 def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n: int) -> int:
-    """What a saved model takes on the disk at least: some draws, and which items were rated."""
+    """Bytes of a saved model on disk, at least: some draws, and which items were rated."""
     shape = DataShape(n, n_users, n_items, busy=0)
     width = default_factors(shape) if n_factors is None else n_factors
     return 4 * (n + draws * width * (n_users + n_items))
@@ -127,21 +128,6 @@ def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n
 def default_factors(shape: DataShape) -> int:
     """A third of the mean number of ratings per row, between 4 and 32."""
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
-
-
-def make_sampler(
-    sampler: str | Sampler | Auto, shape: DataShape, d: int, n_chains: int = 1
-) -> Sampler:
-    """A sampler by its name, or as it is; `n_chains` where "auto" may choose."""
-    rule: Any = named_sampler(sampler) if isinstance(sampler, str) else sampler
-    if isinstance(rule, Auto):
-        rule = rule.choose(shape, d, n_chains)
-    if isinstance(rule, ClockRule):
-        rule = rule.of_width(d)
-    if not isinstance(rule, Sampler):
-        one_of("sampler", sampler, SAMPLERS, " or a sampler object, such as SGLD()")
-    chosen: Sampler = rule
-    return chosen
 
 
 def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:

@@ -23,7 +23,7 @@ FIRST_STAGE, GROWTH = 12, 1.25
 
 
 class Target(NamedTuple):
-    """What words mean: chains, passes at the least and at the most, and when it is enough.
+    """What a target's name stands for: chains, sweeps at the least and the most, when to stop.
 
     `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` what all but
     a few predictions must reach.
@@ -62,7 +62,7 @@ class Convergence(NamedTuple):
     passes: int = 0
 
     def enough(self, target: Target) -> bool:
-        """Whether the target is reached; not while anything is unknown."""
+        """Whether the target is reached; False while anything is unknown."""
         return self.loss <= target.loss and self.rhat <= target.rhat
 
 
@@ -76,7 +76,7 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
 
 
 def judge(chains: Sequence[Chain]) -> Convergence:
-    """Look at the probe pairs of all chains."""
+    """Judge convergence by the probe pairs of all chains."""
     expected, drawn = zip(*(chain.traces() for chain in chains), strict=True)
     shortest = min(len(trace) for trace in expected)
     if shortest < LEAST_DRAWS:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayesmf.blocks.grid import Grid
-from bayesmf.chains.gradient_rounds import data_shape
+from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
@@ -19,8 +19,7 @@ from bayesmf.engines.local import Rehearsal
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior
-from bayesmf.samplers.base import BatchRule
-from bayesmf.samplers.registry import SGD, SGLD, Sampler
+from bayesmf.samplers.base import BatchRule, GradientRule
 from bayesmf.server.run import drive, make_chains, make_context
 from bayesmf.worker.tasks import Held, Task
 
@@ -49,22 +48,22 @@ def warm_up(settings: RunSettings, data: TrainingData) -> Warmup:
     return Warmup(time.monotonic() - begin, engine.tasks)
 
 
-def _one_epoch(sampler: Sampler, n_ratings: int) -> Sampler:
+def _one_epoch(sampler: Any, n_ratings: int) -> Any:
     """A rule that does all it can do within one epoch, on so many ratings."""
-    sampler = replace(sampler, epochs=1)
-    if isinstance(sampler, BatchRule):
+    rule: Any = replace(sampler, epochs=1)
+    if isinstance(rule, BatchRule):
         # Rows of one block of several are copies, and read by other code than all of them.
-        grid = Grid.of(sampler.grid)
-        sampler = replace(
-            sampler,
+        grid = Grid.of(rule.grid)
+        rule = replace(
+            rule,
             grid=(min(grid.rows, 2), min(grid.cols, 2)),
             batch_size=n_ratings,
             round_length=1,
             visits="equal",
         )
-    if isinstance(sampler, SGD | SGLD):
-        sampler = replace(sampler, step_size=1e-6, pace=1.0)
-    return sampler if isinstance(sampler, SGD) else replace(sampler, burn_in=0)
+    if isinstance(rule, GradientRule):
+        rule = replace(rule, step_size=1e-6, pace=1.0)
+    return replace(rule, burn_in=0) if rule.keeps_draws else rule
 
 
 def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:

@@ -20,7 +20,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import Origin
 from bayesmf.packed.ratings import PackedRatings, this_copy
-from bayesmf.worker.tasks import HeldBlock
+from bayesmf.worker.block_tasks import HeldBlock
 
 
 @lru_cache(maxsize=4)
@@ -69,7 +69,7 @@ class BlockRecipe:
     def load(self) -> HeldBlock:
         """Dealt as the driver deals it: mini-batches are the same to the bit."""
         packed, block = open_origin(self.origin), self.frame.block
-        data = TrainingData(packed.by_user, packed.n_items, block.levels, packed.by_item)
+        data = TrainingData(packed.by_user, packed.n_items, block.batches.levels, packed.by_item)
         made = make_block(data, self.grid, self.n_batches, self.seed, block.number)
         return replace(self.frame, block=made)
 
@@ -100,8 +100,11 @@ def block_recipes(
 
 
 def _without_ratings(block: Block) -> Block:
-    nothing = np.empty(0, np.int32)
-    return replace(
-        block, user_rows=nothing, item_rows=nothing, segment_user=nothing, item=nothing,
-        segment_starts=np.empty(0, np.int64), value=np.empty(0, block.value.dtype),
-    )  # fmt: skip
+    nothing, batches = np.empty(0, np.int32), block.batches
+    empty = batches._replace(
+        segment_user=nothing,
+        segment_starts=np.empty(0, np.int64),
+        item=nothing,
+        value=np.empty(0, batches.value.dtype),
+    )
+    return replace(block, user_rows=nothing, item_rows=nothing, batches=empty)

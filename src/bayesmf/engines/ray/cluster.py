@@ -1,23 +1,22 @@
-"""What a run needs to know of a cluster, and nothing of the model."""
+"""Settings of the Ray engine, and nothing of the model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bayesmf.errors import InputError
+from bayesmf.checks import one_of, positive, whole
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Settings of the `ray` engine; `BayesianMF(engine=Cluster(address="auto"))`.
+    """Settings of the `ray` engine, which does the work of a fit on a Ray cluster.
 
     Parameters
     ----------
     address : str, optional
-        Of a Ray cluster: "auto" for the one this machine belongs to, or "host:port". Without one a
-        cluster of this machine is started, and ended with the run.
+        Address of a Ray cluster: "auto" for the one this machine belongs to, or "host:port".
+        Without one a cluster of this machine is started, and ended with the run.
     n_workers : int, optional
         Worker processes; by default as many as the cluster has room for.
     cpus_per_worker : float
@@ -34,6 +33,18 @@ class Cluster:
     start_timeout : float
         Seconds that a worker may take to start and compile. After them others do its work, until
         it comes.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be used.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Cluster
+    >>> model = BayesianMF(engine=Cluster(address="auto", n_workers=16, task_timeout=60))
+    >>> model.engine.n_workers
+    16
     """
 
     address: str | None = None
@@ -47,15 +58,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name in ("cpus_per_worker", "task_timeout", "start_timeout"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < math.inf):
-                raise InputError(f"{name} of a Cluster must be a positive number; got {value!r}")
-        if type(self.retries) is not int or self.retries < 0:
-            raise InputError(
-                f"retries of a Cluster must be a whole number from 0 on; got {self.retries!r}"
-            )
-        n = self.n_workers
-        if n is not None and (type(n) is not int or n < 1):
-            raise InputError(f"n_workers of a Cluster must be at least 1; got {n!r}")
-        if self.placement not in ("spread", "pack"):
-            raise InputError(f"placement {self.placement!r} is none of 'spread', 'pack'")
+            positive(f"{name} of a Cluster", getattr(self, name))
+        # Whole numbers in another type are made one, for a range of them.
+        object.__setattr__(self, "retries", whole("retries of a Cluster", self.retries, 0))
+        if self.n_workers is not None:
+            object.__setattr__(self, "n_workers", whole("n_workers of a Cluster", self.n_workers))
+        one_of("placement", self.placement, ("spread", "pack"))

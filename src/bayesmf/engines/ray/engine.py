@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 # Before Ray reads them: no second environment under `uv run`, and nothing sent to its makers.
@@ -24,7 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bayesmf.engines.base import Handle, Workload
-from bayesmf.engines.ledger import Ledger, payload
+from bayesmf.engines.ledger import Ledger, WallClock, payload
 from bayesmf.engines.placement import spread
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.joining import check_servers, connect, disconnect, room
@@ -33,7 +32,8 @@ from bayesmf.engines.ray.store import store_bytes
 from bayesmf.engines.ray.transport import contiguous, unpacked
 from bayesmf.engines.ray.worker import About, Holder, NotHeld, check_versions, versions
 from bayesmf.errors import EngineError
-from bayesmf.worker.tasks import RowsTask, Task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Task
 
 TICK = 0.5  # seconds between looks at workers that do not answer
 _NO_ROWS = np.empty((0, 0), np.float32)
@@ -49,7 +49,7 @@ class Worker(Holder):
         return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
 
 
-class Ray:
+class Ray(WallClock):
     """The engine. One driver keeps the parameters; workers keep the ratings."""
 
     def __init__(self, cluster: Cluster | None = None) -> None:
@@ -98,16 +98,10 @@ class Ray:
             self._own_ray = False
             disconnect()
 
-    def seconds(self) -> float:
-        return self._ledger.clock()
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def report(self) -> dict[str, Any]:
         hosts = sorted({slot.about.host for slot in self._slots if slot.about})
         nodes = {slot.about.node for slot in self._slots if slot.about}
-        return {**self._ledger.report(), "nodes": len(nodes), "hosts": hosts}
+        return {**super().report(), "nodes": len(nodes), "hosts": hosts}
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -137,7 +131,7 @@ class Ray:
 
     def _send(self, pending: Pending) -> None:
         """Queue a task for the worker that holds its ratings, or for one that stands in."""
-        self._route(pending.task.place).outbox.append(pending)
+        self._route(pending.task.partition).outbox.append(pending)
 
     def _flush(self) -> None:
         """Send what is queued: tasks of one chain for one worker in one call, which costs ms."""
@@ -150,7 +144,7 @@ class Ray:
 
     def _call(self, slot: Slot, together: list[Pending]) -> None:
         for one in together:
-            self._supply(slot, one.task.place)
+            self._supply(slot, one.task.partition)
         if not slot.running:
             slot.since = time.monotonic()
         tasks, shared = [bare(one.task) for one in together], together[0].shared
@@ -232,13 +226,13 @@ class Ray:
             slot.since = time.monotonic()
             for one, (value, seconds) in zip(call.pending, found, strict=True):
                 one.value = unpacked(value, getattr(one.task, "users", _NO_ROWS).shape[1])
-                self._ledger.done(slot.number, one.task.place, seconds)
+                self._ledger.done(slot.number, one.task.partition, seconds)
                 self._ledger.moved(received=payload(value))
 
     def _failed(self, slot: Slot, call: Call, error: RayTaskError) -> None:
         """Deal with a task that raised: ratings that a worker could not load are sent to it."""
         cause = getattr(error, "cause", None) or error
-        partitions = [one.task.place for one in call.pending]
+        partitions = [one.task.partition for one in call.pending]
         if isinstance(cause, NotHeld) and any(self._recipes[p] is not None for p in partitions):
             self._ledger.fault(f"{slot} could not load ratings itself ({cause}): they are sent")
             for partition in partitions:
@@ -301,7 +295,7 @@ class Ray:
         self._ledger.fault(f"{slot} has come, and does its own work again")
         for partition in (p for p, home in enumerate(self._homes) if home == slot.number):
             for other in self._slots:
-                busy = any(one.task.place == partition for one in other.tasks())
+                busy = any(one.task.partition == partition for one in other.tasks())
                 if other is not slot and partition in other.holding and other.ready and not busy:
                     other.holding.discard(partition)
                     other.actor.drop.remote(partition)
@@ -313,9 +307,9 @@ class Ray:
             one.tries += 1
             if one.tries > self.cluster.retries:
                 raise EngineError(
-                    f"a task of block {one.task.place} was lost with its worker {one.tries} times, "
-                    f"the last time because {slot} {why}: look at the workers' logs and memory, "
-                    "then go on from the last checkpoint (--resume)"
+                    f"a task of block {one.task.partition} was lost with its worker {one.tries} "
+                    f"times, the last time because {slot} {why}: look at the workers' logs and "
+                    "memory, then go on from the last checkpoint (--resume)"
                 )
         if hung and slot.about is not None:
             _end_process(slot.about)

@@ -7,7 +7,8 @@ from typing import Any
 
 from bayesmf.engines.ray.worker import About
 from bayesmf.kernels.gather import Regressors
-from bayesmf.worker.tasks import Result, RowsTask, Task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Result, Task
 
 
 @dataclass(eq=False)
@@ -74,7 +75,7 @@ class Slot:
         return self.about is not None
 
     def tasks(self) -> list[Pending]:
-        """All that it has not answered for."""
+        """All tasks that it has not answered."""
         return [one for call in self.running for one in call.pending] + self.outbox
 
     def __str__(self) -> str:

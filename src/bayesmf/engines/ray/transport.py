@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from bayesmf.kernels.types import Rows
-from bayesmf.worker.tasks import Result, RoundResult
+from bayesmf.worker.block_tasks import RoundResult
+from bayesmf.worker.tasks import Result
 
 T = TypeVar("T")
 

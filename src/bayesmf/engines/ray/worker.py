@@ -11,7 +11,8 @@ from typing import NamedTuple
 from bayesmf.engines.ray.transport import own, own_task, packed
 from bayesmf.errors import InputError
 from bayesmf.kernels.gather import Regressors
-from bayesmf.worker.tasks import Held, Recipe, Result, RowsTask, Task, run_task
+from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.tasks import Held, Recipe, Result, Task, run_task
 
 PACKAGES = ("bayesmf", "numpy", "numba")
 
@@ -61,8 +62,8 @@ class Holder:
         return [self._run(task, number, shared) for task in tasks]
 
     def _run(self, task: Task, number: int, shared: Regressors | None) -> tuple[Result, float]:
-        if task.place not in self._held:
-            raise NotHeld(self._missing.get(task.place, "they were never sent"))
+        if task.partition not in self._held:
+            raise NotHeld(self._missing.get(task.partition, "they were never sent"))
         if isinstance(task, RowsTask):
             if self._shared[0] != number:
                 self._shared = number, own(shared)
@@ -72,7 +73,7 @@ class Holder:
         else:
             task = own_task(task)
         begin = time.perf_counter()
-        result = run_task(self._held[task.place], task)
+        result = run_task(self._held[task.partition], task)
         seconds = time.perf_counter() - begin
         return packed(result), seconds
 

@@ -1,0 +1,239 @@
+"""Settings of samplers: how each is checked, documented and offered on the command line.
+
+A sampler is a frozen dataclass whose fields are made by `setting`:
+
+    friction: float = setting(0.5, Positive("Loss of momentum on a visit.", metavar="F"))
+
+`check_settings` checks the values, `documented` writes them into the docstring, and
+cli/fit_options.py makes an option --friction of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from bayesmf.checks import positive, whole, yes_or_no
+from bayesmf.errors import InputError
+
+S = TypeVar("S", bound=Any)
+C = TypeVar("C", bound=type)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting whose value is taken as it is.
+
+    `doc` are whole sentences for the docstring. `help` are a few words for the command line,
+    which offers all settings that have them under `option`, by default their name.
+    """
+
+    doc: str
+    help: str = ""
+    metavar: str | None = None
+    option: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type as docstrings have it."""
+        return "object"
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value in its own type; InputError where it cannot be one."""
+        return value
+
+    def flag(self, name: str) -> str:
+        """The option's name on the command line."""
+        return self.option or "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Positive(Setting):
+    """A finite number above 0."""
+
+    most: float = float("inf")
+
+    @property
+    def type_name(self) -> str:
+        return "float"
+
+    def check(self, name: str, value: Any) -> float:
+        number = positive(name, value)
+        if number > self.most:
+            raise InputError(f"{name} must be at most {self.most:g}, not {value!r}")
+        return number
+
+
+@dataclass(frozen=True)
+class Whole(Setting):
+    """A whole number of at least `least`."""
+
+    least: int = 1
+
+    @property
+    def type_name(self) -> str:
+        return "int"
+
+    def check(self, name: str, value: Any) -> int:
+        return whole(name, value, self.least)
+
+
+@dataclass(frozen=True)
+class Unit(Setting):
+    """A number from 0 to 1, or to below 1."""
+
+    below: bool = False
+
+    @property
+    def type_name(self) -> str:
+        return "float"
+
+    def check(self, name: str, value: Any) -> float:
+        what = "a number from 0 to below 1" if self.below else "a number from 0 to 1"
+        zero = not isinstance(value, str | bool) and value == 0
+        number = 0.0 if zero else positive(name, value, what)
+        if number > 1 or (self.below and number == 1):
+            raise InputError(f"{name} must be {what}, not {value!r}")
+        return number
+
+
+@dataclass(frozen=True)
+class OneOf(Setting):
+    """One of a few values."""
+
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def type_name(self) -> str:
+        shown = (f'"{one}"' if isinstance(one, str) else str(one) for one in self.choices)
+        return "{" + ", ".join(shown) + "}"
+
+    def check(self, name: str, value: Any) -> Any:
+        if value not in self.choices:
+            what = " or ".join(map(repr, self.choices))
+            raise InputError(f"{name} must be {what}, not {value!r}")
+        return value
+
+
+@dataclass(frozen=True)
+class Flag(Setting):
+    """True or False."""
+
+    @property
+    def type_name(self) -> str:
+        return "bool"
+
+    def check(self, name: str, value: Any) -> bool:
+        return yes_or_no(name, value)
+
+
+@dataclass(frozen=True)
+class GridSetting(Setting):
+    """Blocks of the rating matrix; `Grid.of` checks them."""
+
+    @property
+    def type_name(self) -> str:
+        return '(int, int) or str such as "2x3"'
+
+
+@dataclass(frozen=True)
+class Visits(Setting):
+    """How often groups are visited; `visit_turns` checks it, which knows how many there are."""
+
+    @property
+    def type_name(self) -> str:
+        return '{"equal", "size"} or sequence of float'
+
+
+@dataclass(frozen=True)
+class BurnInSetting(Setting):
+    """When burn-in is over; `burn_in_rule` checks it."""
+
+    @property
+    def type_name(self) -> str:
+        return "float or str"
+
+
+def setting(default: Any, how: Setting) -> Any:
+    """A field of a sampler: its default, None where it follows the data, and how it is used."""
+    return field(default=default, metadata={"setting": how})
+
+
+def settings_of(sampler: Any) -> Mapping[str, Setting]:
+    """The settings of a sampler, or of its class, by name."""
+    return {f.name: f.metadata["setting"] for f in fields(sampler) if "setting" in f.metadata}
+
+
+def check_types(sampler: S) -> S:
+    """The sampler with values of the right type; InputError for one that cannot be meant."""
+    known, values = settings_of(sampler), {}
+    for own in fields(sampler):
+        value = getattr(sampler, own.name)
+        if own.name in known and not (value is None and own.default is None):
+            values[own.name] = known[own.name].check(own.name, value)
+    checked: S = replace(sampler, **values)
+    return checked
+
+
+def documented(rule: C) -> C:
+    """Write all settings, inherited ones too, as Parameters into the docstring of a sampler."""
+    lines = ["Parameters", "----------"]
+    for own in fields(rule):
+        how = own.metadata.get("setting")
+        if how is None:
+            continue
+        default = "optional" if own.default is None else f"default {own.default!r}"
+        lines.append(f"{own.name} : {how.type_name}, {default}")
+        lines += textwrap.wrap(how.doc, 88, initial_indent="    ", subsequent_indent="    ")
+    text = inspect.cleandoc(rule.__doc__ or "")
+    head, underline, rest = text.partition("\n--------\n")  # of Examples or See Also
+    above, _, title = head.rpartition("\n") if underline else (text, "", "")
+    parts = [above.rstrip(), "\n".join(lines)]
+    if underline:
+        parts.append(f"{title}{underline}{rest}")
+    rule.__doc__ = "\n\n".join(parts) + "\n"
+    return rule
+
+
+# -- settings that samplers of several kinds have ----------------------------------------------
+
+EPOCHS = Positive(
+    "Passes over the ratings; a sweep of Gibbs is one. The default follows the number of ratings; "
+    "where a sampler can tell by itself when it has converged, it is as many as the estimator's "
+    "`target` takes.",
+    help="passes over the ratings",
+    metavar="E",
+)
+N_CHAINS = Whole("Independent chains.", help="independent chains", metavar="C", option="--chains")
+BURN_IN = BurnInSetting(
+    'Epochs dropped, or "rmse:0.85" (until the validation RMSE falls to that), or "stationary" '
+    "(until the training RMSE has no trend left). By default a part of the epochs.",
+    help="epochs dropped, or rmse:0.85 (by --validation), or stationary",
+    metavar="B",
+)
+THIN = Positive(
+    "Epochs between kept draws; more where the cap on draws asks for it. The default is 1.",
+    help="epochs between kept draws",
+    metavar="K",
+)
+INITIAL_PRECISION = Positive(
+    "The precisions of all columns before the first draw of them, for ratings of variance one.",
+    help="precisions before the first draw of them",
+    metavar="P",
+)
+PRECISION_EVERY = Whole(
+    "Rounds between draws of the precisions. The default is once an epoch.",
+    help="rounds between draws of the precisions",
+    metavar="K",
+)
+OVERRELAX = Unit(
+    "From 0, plain draws, to below 1: how far beyond its conditional mean a row lands, as a share "
+    "of how far it was on the other side. It leaves the posterior invariant, and turns the slow "
+    "random walk of plain sweeps into steady motion.",
+    help="from 0, plain draws, to below 1",
+    metavar="A",
+    below=True,
+)

@@ -1,0 +1,114 @@
+"""Stochastic gradient Langevin dynamics, the paper's algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
+from bayesmf.samplers.schedules import BurnIn, burn_in_rule
+from bayesmf.samplers.settings import (
+    BURN_IN,
+    INITIAL_PRECISION,
+    N_CHAINS,
+    PRECISION_EVERY,
+    THIN,
+    OneOf,
+    documented,
+    setting,
+)
+
+# How far mini-batches may heat a busy row, as a share of its variance. Busier rows get more, but
+# their variance is small; were they exact, rare rows would take thousands of epochs to forget
+# where they began.
+HEAT = 0.5
+
+
+@documented
+@dataclass(frozen=True)
+class SGLD(GradientRule):
+    """Stochastic gradient Langevin dynamics (Section 3.2 of the paper); `DSGLD` on a grid.
+
+    A grid of n x n blocks with one chain is the paper's DSGLD-S, an n x 1 grid with n chains its
+    DSGLD-C.
+
+    See Also
+    --------
+    RowClock : A step for each row, so that rare and busy rows relax in the same time.
+    Gibbs : Exact draws of the rows, the best choice on one machine.
+
+    Examples
+    --------
+    >>> from bayesmf import SGLD, BayesianMF, Synthetic
+    >>> ratings = Synthetic(60, 40, 1200).ratings()
+    >>> sampler = SGLD(grid=(2, 2), n_chains=2, epochs=30, burn_in=10)
+    >>> model = BayesianMF(2, sampler=sampler, random_state=0).fit(ratings)
+    >>> model.report_["draws"]
+    40
+    """
+
+    n_chains: int = setting(1, N_CHAINS)
+    burn_in: float | str | BurnIn | None = setting(None, BURN_IN)
+    thin: float | None = setting(None, THIN)
+    noise: str = setting(
+        "matched",
+        OneOf(
+            "Variance of the noise on a visit: step / hbar, which gives every row temperature 1; "
+            "or the step itself, as the paper prints it, which leaves row i at temperature hbar_i.",
+            help="variance of the noise",
+            choices=("matched", "paper"),
+        ),
+    )
+    precision_every: int | None = setting(None, PRECISION_EVERY)
+    precisions_from: str = setting(
+        "start",
+        OneOf(
+            "Draw the precisions from the start or, as the paper does, after burn-in.",
+            help="when precisions are drawn",
+            choices=("start", "burn-in"),
+        ),
+    )
+    initial_precision: float = setting(2.0, INITIAL_PRECISION)
+
+    def resolve(self, shape: DataShape) -> Self:
+        rule = super().resolve(shape)
+        assert rule.epochs is not None
+        rule = replace(
+            rule,
+            burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
+            thin=rule.thin or 1.0,
+            precision_every=rule.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
+        )
+        return check_settings(rule)
+
+    def default_minibatch(self) -> str:
+        # The printed h is the probability of a visit when ratings are drawn with replacement.
+        return "replacement" if self.noise == "paper" else "shuffled"
+
+    def default_batches(self) -> int:
+        # As printed, a row's temperature is its h: mini-batches of a block's size keep it near 1.
+        return 1 if self.noise == "paper" else BATCHES
+
+    def default_epochs(self, shape: DataShape) -> float:
+        # Chains from different starts average out what one of them takes long to cross.
+        return float(np.clip(1e9 / shape.n_ratings, 60, 3000) / np.sqrt(self.n_chains))
+
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
+        # The noise of the mini-batch's gradient is eps tau n / (4 q) of the injected noise. At
+        # most half of the largest stable step, 4 / stiffest.
+        return min(4 * HEAT * self.inclusion(shape) / shape.busy, 2.0 / stiffest)
+
+    def noise_variance(self, hbar: Array) -> Array:
+        return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar
+
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        assert self.burn_in is not None
+        return burn_in_rule(self.burn_in)
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        return self.precisions_from == "start" or not burning
+
+
+DSGLD = SGLD

@@ -1,0 +1,83 @@
+"""A round of SGD or SGLD in a block: WKR_ROUND of Algorithm 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
+from bayesmf.kernels.minibatch import make_work, pad
+from bayesmf.kernels.types import Rows
+from bayesmf.model.params import RowPrior
+from bayesmf.worker.block_tasks import (
+    BlockTask,
+    HeldBlock,
+    RoundResult,
+    Weights,
+    all_finite,
+    pad_precision,
+)
+
+
+@dataclass(frozen=True)
+class GradientBlock(HeldBlock):
+    """A block with the variance of its rows' noise on a visit, in units of the step."""
+
+    noise_user: Weights
+    noise_item: Weights
+
+
+@dataclass(frozen=True)
+class GradientTask(BlockTask):
+    """A round of mini-batch updates with one step size for all rows; 0 holds a side."""
+
+    step_users: float
+    step_items: float
+
+    def execute(self, held: GradientBlock) -> RoundResult:
+        """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
+        block, prior, width = held.block, self.precisions, self.users.shape[1]
+        if not len(block):
+            return RoundResult(self.users, self.items, 0.0, 0)
+        users = _side(
+            self.users, block.user_rows, held.prior_weight_user, held.noise_user,
+            prior.users, self.step_users, stream_word(STREAM_USERS, block.number),
+        )  # fmt: skip
+        items = _side(
+            self.items, block.item_rows, held.prior_weight_item, held.noise_item,
+            prior.items, self.step_items, stream_word(STREAM_ITEMS, block.number),
+        )  # fmt: skip
+        columns = self.columns()
+        scale = self.users.dtype.type(held.scale * prior.tau)
+        sse, count = self.over_batches(
+            held, run_dealt, run_replacement, users, items, columns, scale, self.first_iteration,
+            self.key, make_work(len(block.item_rows), columns),
+        )  # fmt: skip
+        new = users.rows[:, :width], items.rows[:, :width]
+        return RoundResult(*new, sse, count, all_finite(users.rows, items.rows))
+
+
+def _side(
+    rows: Rows,
+    numbers: NDArray[np.int32],
+    prior_weight: Weights,
+    noise: Weights,
+    prior: RowPrior,
+    step: float,
+    stream: np.uint32,
+) -> Side:
+    wide = padded(rows.shape[1])
+    return Side(
+        pad(rows, wide),  # a copy: the task may have to be done again
+        numbers,
+        prior_weight,
+        noise,
+        pad(prior.mu, wide, rows.dtype),
+        pad_precision(prior.Lambda, wide, rows.dtype),
+        rows.dtype.type(step),
+        stream,
+    )
