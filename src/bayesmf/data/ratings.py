@@ -19,7 +19,7 @@ from bayesmf.data.duplicates import (
     warn_of_repeats,
 )
 from bayesmf.data.split import Splitting
-from bayesmf.data.tabular import Tabular
+from bayesmf.data.tabular import SHOWN_ROWS, Tabular
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap, count_distinct
 from bayesmf.ids.unknown import warn_of_twins
@@ -27,6 +27,7 @@ from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, tab
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
+from bayesmf.wording import count
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,15 +36,18 @@ if TYPE_CHECKING:
 class Ratings(Splitting, Tabular):
     """Ratings of items by users.
 
+    Iteration gives a named tuple for each rating; `pandas.DataFrame(ratings)` and
+    `polars.DataFrame(ratings)` work, too.
+
     Parameters
     ----------
-    users, items
+    users, items : array-like
         External ids, integers or strings, one per rating.
-    ratings
+    ratings : array-like
         Finite numbers.
-    timestamps
-        Integers, datetimes or ISO dates (which become epoch seconds); None for none.
-    duplicates
+    timestamps : array-like, optional
+        Integers, datetimes or ISO dates (which become epoch seconds).
+    duplicates : {"last", "mean", "error"}
         What to do when a user rated an item more than once: ``"last"`` keeps the latest
         (by timestamp, else by position), ``"mean"`` their mean, ``"error"`` refuses.
 
@@ -57,6 +61,22 @@ class Ratings(Splitting, Tabular):
         The timestamps (``int64``).
     user_ids, item_ids : IdMap
         The external ids of the row numbers.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be used; the message names the row.
+
+    Examples
+    --------
+    >>> from bayesmf import Ratings
+    >>> ratings = Ratings(["ann", "ann", "bob"], [10, 20, 10], [4, 3.5, 5])
+    >>> ratings
+    Ratings(3 ratings of 2 items by 2 users, 3.5 to 5, mean 4.167)
+    >>> ratings.users.tolist(), ratings.user_rows.tolist()
+    (['ann', 'ann', 'bob'], [0, 0, 1])
+    >>> next(iter(ratings))
+    Row(user='ann', item=10, rating=4.0)
     """
 
     user_rows: NDArray[np.int32]
@@ -93,18 +113,37 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        path
+        path : str or path-like
             Delimited text (perhaps compressed), Parquet or Arrow file, or a folder of a
             known format.
-        format
-            ``"auto"``, ``"csv"``, ``"parquet"``, ``"arrow"``, ``"movielens"``,
-            ``"netflix"`` or ``"yahoo-r2"``.
-        columns
+        format : {"auto", "csv", "parquet", "arrow", "movielens", "netflix", "yahoo-r2"}
+            What it is; ``"auto"`` looks.
+        columns : mapping, optional
             Where it cannot be guessed, the column of each role by name or by position
             from 0: ``{"user": "customer", "item": "sku", "rating": "stars"}``; None for
             ``"timestamp"`` leaves the timestamps out.
-        duplicates
-            As for :class:`Ratings`.
+        duplicates : {"last", "mean", "error"}
+            What to do when a user rated an item more than once, as for `Ratings`.
+
+        Returns
+        -------
+        Ratings
+            All of them, in the order of the file.
+
+        Raises
+        ------
+        InputError
+            If there is no such file, or it is no table of ratings; the message names the line.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import Ratings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "stars.csv"
+        ...     _ = path.write_text("customer,sku,stars\\n1,a,5\\n2,a,3\\n")
+        ...     Ratings.read(path)
+        Ratings(2 ratings of 1 item by 2 users, 3 to 5, mean 4)
         """
         from bayesmf.reading.formats import read_ratings
 
@@ -129,14 +168,36 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        data
+        data : object
             Ratings (returned as they are), a path, a pandas or polars data frame, an
             Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
             absent cells are not, a cell that is stored twice is the sum), a tuple of 3 or 4
             columns, an array with 3 or 4 columns or with named ones, a dict of columns, or a
             list of rows (tuples or dicts).
-        format, columns, duplicates
-            As for :meth:`read`.
+        format : str
+            What a file is, as for :meth:`read`.
+        columns : mapping, optional
+            Which column is which, as for :meth:`read`.
+        duplicates : {"last", "mean", "error"}
+            What to do when a user rated an item more than once, as for `Ratings`.
+
+        Returns
+        -------
+        Ratings
+            All of them, in the order of the data.
+
+        Raises
+        ------
+        InputError
+            If it cannot be told which column is which, or a value cannot be used.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings.from_data([("ann", 10, 4.0), ("bob", 10, 2.0)])
+        Ratings(2 ratings of 1 item by 2 users, 2 to 4, mean 3)
+        >>> Ratings.from_data({"user": [1, 2], "item": [7, 8], "rating": [3, 5]}).items.tolist()
+        [7, 8]
         """
         if isinstance(data, Ratings):
             refuse_columns(columns, "ratings")
@@ -169,25 +230,30 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        pairs
+        pairs : array-like
             A table or an array of two columns, or a list of tuples.
-        ratings
+        ratings : array-like
             One number for each pair.
-        columns
+        columns : mapping, optional
             Which column of a table is the user and which the item, where names do not tell.
-        duplicates
-            As for :class:`Ratings`.
+        duplicates : {"last", "mean", "error"}
+            What to do when a user rated an item more than once, as for `Ratings`.
 
         Returns
         -------
         Ratings
             As many as there are pairs, less what `duplicates` leaves out.
 
+        Raises
+        ------
+        InputError
+            If the pairs have ratings of their own, or lengths differ, or a value cannot be used.
+
         Examples
         --------
         >>> from bayesmf import Ratings
         >>> Ratings.from_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
-        Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4)
+        Ratings(2 ratings of 1 item by 2 users, 3 to 5, mean 4)
         """
         check_duplicates(duplicates)
         return cls._from_table(table_with(pairs, ratings, columns), duplicates)
@@ -206,8 +272,33 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        user_rows, item_rows, rating, timestamp, user_ids, item_ids
-            The attributes of the ratings; no pair of user and item may occur twice.
+        user_rows, item_rows : numpy.ndarray
+            Row numbers of each rating's user and item; no pair may occur twice.
+        rating : numpy.ndarray
+            The ratings.
+        timestamp : numpy.ndarray or None
+            The timestamps.
+        user_ids, item_ids : IdMap
+            The external ids of the row numbers.
+
+        Returns
+        -------
+        Ratings
+            These, in their order.
+
+        Raises
+        ------
+        InputError
+            If an array does not hold numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import Ratings
+        >>> ids = Ratings([1, 2], [7, 8], [3, 5])
+        >>> rows = np.array([1, 0])
+        >>> Ratings.from_arrays(rows, rows, rows, None, ids.user_ids, ids.item_ids).users.tolist()
+        [2, 1]
         """
         self = cls.__new__(cls)
         self.user_rows = np.ascontiguousarray(number_array("user_rows", user_rows), dtype=np.int32)
@@ -240,42 +331,80 @@ class Ratings(Splitting, Tabular):
 
     @property
     def n_users(self) -> int:
-        """Number of users."""
+        """Number of users, those without a rating included."""
         return len(self.user_ids)
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
+        """Number of items, those without a rating included."""
         return len(self.item_ids)
 
     @property
     def users(self) -> NDArray[Any]:
-        """External user id of each rating."""
+        """External id of each rating's user."""
         return self.user_ids.ids[self.user_rows]
 
     @property
     def items(self) -> NDArray[Any]:
-        """External item id of each rating."""
+        """External id of each rating's item."""
         return self.item_ids.ids[self.item_rows]
 
     def __len__(self) -> int:
         return len(self.rating)
 
     def __repr__(self) -> str:
-        size = f"{len(self):,} ratings of {self.n_items:,} items by {self.n_users:,} users"
+        return f"Ratings({self._title()})"
+
+    def _title(self) -> str:
+        items, users = count(self.n_items, "item"), count(self.n_users, "user")
+        size = f"{count(len(self), 'rating')} of {items} by {users}"
         if not len(self):
-            return f"Ratings({size})"
+            return size
         low, high = self.range()
         timed = ", timestamps" if self.timestamp is not None else ""
-        return f"Ratings({size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed})"
+        return f"{size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed}"
 
     def mean(self) -> float:
-        """Give the mean of the ratings."""
+        """Give the mean of the ratings.
+
+        Returns
+        -------
+        float
+            Their mean.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).mean()
+        4.0
+        """
         self._need(1)
         return float(self.rating.mean(dtype=np.float64))
 
     def range(self) -> tuple[float, float]:
-        """Give the lowest and the highest rating."""
+        """Give the lowest and the highest rating.
+
+        Returns
+        -------
+        tuple of float
+            Lowest and highest.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).range()
+        (3.0, 5.0)
+        """
         self._need(1)
         return float(self.rating.min()), float(self.rating.max())
 
@@ -284,8 +413,25 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        index
+        index : array-like
             Positions, or a boolean mask.
+
+        Returns
+        -------
+        Ratings
+            Those ratings; users and items keep their row numbers.
+
+        Raises
+        ------
+        InputError
+            If a position is out of range, or the mask of another length.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> ratings = Ratings([1, 1, 2], [7, 8, 8], [3, 5, 1])
+        >>> ratings.take(ratings.rating > 2).items.tolist()
+        [7, 8]
         """
         at = np.asarray(index)
         if at.size == 0 and at.dtype.kind != "b":
@@ -306,7 +452,20 @@ class Ratings(Splitting, Tabular):
         )
 
     def compact(self) -> Ratings:
-        """Drop the ids without any rating."""
+        """Drop the ids without any rating.
+
+        Returns
+        -------
+        Ratings
+            The same ratings; users and items are numbered anew.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> some = Ratings([1, 2], [7, 8], [3, 5]).take([1])
+        >>> some.n_users, some.compact().n_users
+        (2, 1)
+        """
         user_ids, user = _compact(self.user_ids, self.user_rows)
         item_ids, item = _compact(self.item_ids, self.item_rows)
         return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
@@ -316,8 +475,26 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        path
+        path : str or path-like
             Ends in ``.csv``, ``.parquet`` or ``.pq``; an existing file is replaced, at once.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written; one that was there is as it was.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import Ratings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "ratings.csv"
+        ...     Ratings([1, 2], [7, 8], [3, 5]).write(path)
+        ...     print(path.read_text())
+        user,item,rating
+        1,7,3.0
+        2,8,5.0
+        <BLANKLINE>
         """
         path = Path(path)
         suffix = path.suffix.lower()
@@ -335,6 +512,10 @@ class Ratings(Splitting, Tabular):
         names = {"user": self.users, "item": self.items, "rating": self.rating}
         return names if self.timestamp is None else {**names, "timestamp": self.timestamp}
 
+    def _top(self) -> tuple[Mapping[str, Any], int]:
+        # Ids of all ratings may be millions of strings.
+        return self.take(np.arange(min(len(self), SHOWN_ROWS)))._columns(), len(self)
+
     def to_polars(self) -> pl.DataFrame:
         """Give the ratings as a polars data frame.
 
@@ -342,6 +523,12 @@ class Ratings(Splitting, Tabular):
         -------
         polars.DataFrame
             With columns user, item, rating and, if there are any, timestamp.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings(["ann"], [7], [3]).to_polars().to_dicts()
+        [{'user': 'ann', 'item': 7, 'rating': 3.0}]
         """
         import polars as pl
 
@@ -354,9 +541,9 @@ class Ratings(Splitting, Tabular):
             columns["timestamp"] = pl.Series(self.timestamp)
         return pl.DataFrame(columns)
 
-    def _need(self, count: int) -> None:
-        if len(self) < count:
-            raise InputError(f"This needs {count} ratings or more; there are {len(self)}")
+    def _need(self, n: int) -> None:
+        if len(self) < n:
+            raise InputError(f"This needs {n} ratings or more; there are {len(self)}")
 
     def _drop_duplicates(self, duplicates: str) -> None:
         key = self.user_rows.astype(np.int64) * self.n_items + self.item_rows

@@ -28,7 +28,7 @@ class IdMap:
 
     Parameters
     ----------
-    ids
+    ids : array-like
         The ids, ascending and without repeats: integers, or strings.
 
     Attributes
@@ -37,6 +37,20 @@ class IdMap:
         ``int64`` for integer ids, an object array of ``str`` for string ids.
     kind : {"int", "str"}
         What the ids are.
+
+    Raises
+    ------
+    InputError
+        If they are not ids, or do not ascend.
+
+    Examples
+    --------
+    >>> from bayesmf import IdMap
+    >>> ids = IdMap(["ann", "bob", "eve"])
+    >>> ids
+    IdMap(3 str ids: 'ann', 'bob', 'eve')
+    >>> ids[1], "eve" in ids, len(ids)
+    ('bob', True, 3)
     """
 
     kind: Literal["int", "str"]
@@ -120,15 +134,31 @@ class IdMap:
 
         Parameters
         ----------
-        values
+        values : array-like
             A column of ids: NumPy array, list, polars, pandas or Arrow column.
-        what
+        what : str
             What to call a value in error messages.
 
         Returns
         -------
-        tuple of IdMap and numpy.ndarray
-            The map, its ids in ascending order, and the ``int32`` row numbers.
+        map : IdMap
+            The ids, ascending.
+        rows : numpy.ndarray
+            The row number (``int32``) of each value.
+
+        Raises
+        ------
+        InputError
+            If a value is missing or no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> ids, rows = IdMap.encode(["eve", "ann", "eve"])
+        >>> ids
+        IdMap(2 str ids: 'ann', 'eve')
+        >>> rows.tolist()
+        [1, 0, 1]
         """
         if polars_is_lost():
             return cls._encode_plain(id_column(values, what=what))
@@ -137,7 +167,7 @@ class IdMap:
 
     @classmethod
     def _encode_plain(cls, column: NDArray[np.int64] | Strings) -> tuple[IdMap, NDArray[np.int32]]:
-        """As `encode`, slower."""
+        """Encode without polars, slower."""
         if isinstance(column, np.ndarray):
             unique, codes = np.unique(column, return_inverse=True)
             return cls(unique), codes.astype(np.int32)
@@ -149,7 +179,7 @@ class IdMap:
 
         Parameters
         ----------
-        values
+        values : array-like or IdMap
             Ids: NumPy array, list, polars, pandas or Arrow column, or another map.  Strings are
             matched to integer ids when they are their decimal text, and the other way round.
 
@@ -157,6 +187,17 @@ class IdMap:
         -------
         numpy.ndarray
             Row numbers (``int64``), -1 for an unknown id.
+
+        Raises
+        ------
+        InputError
+            If a value is missing or no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).lookup(["20", "5"]).tolist()
+        [1, -1]
         """
         column = column_of(values)
         if self._strings is not None:
@@ -169,7 +210,29 @@ class IdMap:
         return np.where(known, self._lookup_ints(numbers), np.int64(-1))
 
     def index(self, id: Any) -> int:
-        """Find the row number of one id, -1 when it is unknown."""
+        """Find the row number of one id, -1 when it is unknown.
+
+        Parameters
+        ----------
+        id : int or str
+            The id.
+
+        Returns
+        -------
+        int
+            Its row number.
+
+        Raises
+        ------
+        InputError
+            If it is no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).index(30)
+        2
+        """
         value = _scalar(id)
         if self._strings is not None:
             return self._strings.row(str(value))
@@ -180,7 +243,25 @@ class IdMap:
         return at if at < len(self) and self.ids[at] == number else -1
 
     def column(self, rows: NDArray[Any]) -> pl.Series:
-        """Give the ids of rows as a polars series (Int64 or String)."""
+        """Give the ids of rows as a polars series (Int64 or String).
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Row numbers.
+
+        Returns
+        -------
+        polars.Series
+            An id for each of them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).column(np.array([2, 0])).to_list()
+        [30, 10]
+        """
         import polars as pl
 
         if self._strings is not None:
@@ -190,7 +271,30 @@ class IdMap:
         return pl.Series(self.ids[rows])
 
     def take(self, rows: NDArray[Any]) -> IdMap:
-        """The map of some rows, which must ascend."""
+        """Give the map of some rows, which must ascend.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Row numbers, ascending.
+
+        Returns
+        -------
+        IdMap
+            Their ids, numbered anew.
+
+        Raises
+        ------
+        InputError
+            If they do not ascend.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).take(np.array([0, 2]))
+        IdMap(2 int ids: 10, 30)
+        """
         made = IdMap.__new__(IdMap)
         column = self._column
         made._take(column.take(rows) if isinstance(column, Strings) else column[rows])
@@ -201,9 +305,15 @@ class IdMap:
 
         Returns
         -------
-        dict
+        dict of str to numpy.ndarray
             ``{"ids": int64}``, or ``{"bytes": uint8, "offsets": int64}`` for strings:
             the UTF-8 text of id ``k`` is ``bytes[offsets[k]:offsets[k + 1]]``.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap(["a", "bc"]).to_arrays()["offsets"].tolist()
+        [0, 1, 3]
         """
         if self._strings is None:
             return {"ids": self.ids}
