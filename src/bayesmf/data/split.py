@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import whole
 from bayesmf.errors import InputError
 
 
@@ -176,10 +177,4 @@ class Splitting:
 
 
 def _generator(random_state: int) -> np.random.Generator:
-    if (
-        isinstance(random_state, bool)
-        or not isinstance(random_state, (int, np.integer))
-        or random_state < 0
-    ):
-        raise InputError(f"random_state must be a whole number from 0, not {random_state!r}")
-    return np.random.default_rng(random_state)
+    return np.random.default_rng(whole("random_state", random_state, 0))

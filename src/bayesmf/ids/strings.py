@@ -98,7 +98,7 @@ class Strings(Sequence[str]):
         return type(self)(self.blob, self.starts[rows], self.ends[rows])
 
     def packed(self) -> Self:
-        """The same with nothing between them: `blob` and `offsets` alone say it all."""
+        """These strings with nothing between them: `blob` and `offsets` alone say it all."""
         lengths = self.ends - self.starts
         offsets = _offsets(lengths)
         if np.array_equal(self.starts, offsets[:-1]) and offsets[-1] == len(self.blob):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import as_ids, canonical_ints
+from bayesmf.ids.encode import as_ids, canonical_ints
 from bayesmf.ids.series import Where, first_true, memory_row, refuse_odd
 from bayesmf.reading.after_fork import checked_columns
 from bayesmf.system.foreign import polars_errors, reason_of
@@ -151,13 +151,9 @@ def ratings_column(column: pl.Series, where: Where) -> pl.Series:
             f"{where(row)}: rating {cut(repr(column[row]), 80)} is not a number that can be used;"
             f" ratings are finite numbers{_written(column[row])}"
         )
-    _refuse_lost_digits(numbers)
-    return numbers
-
-
-def _refuse_lost_digits(numbers: pl.Series) -> None:
     low, high = (float(x) for x in (numbers.min() or 0.0, numbers.max() or 0.0))  # type: ignore[arg-type]
     refuse_lost_digits(low, high)
+    return numbers
 
 
 def _written(value: object) -> str:

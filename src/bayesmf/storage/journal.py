@@ -173,7 +173,7 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
         )
     foreign, names = foreign_name(folder, known), set(os.listdir(folder))
     begun = names <= {_LOCK, _PART}  # killed before its first note
-    if foreign is None and (begun or _is_of(folder, kind)):
+    if foreign is None and (begun or [note["kind"] for note in read_notes(folder)[:1]] == [kind]):
         return
     what = "no notes of unfinished work" if foreign is None else repr(foreign)
     if foreign is None and _is_older(folder):
@@ -193,11 +193,6 @@ def _is_older(folder: Path) -> bool:
         job = json.loads(own.read(_NAME, _MOST_BYTES).split(b"\n")[0])
         return isinstance(job, dict) and {"version", "files", "chunk", "stretch"} <= set(job)
     return False
-
-
-def _is_of(folder: Path, kind: str) -> bool:
-    notes = read_notes(folder)
-    return bool(notes) and notes[0]["kind"] == kind
 
 
 def _with_own(known: re.Pattern[str]) -> re.Pattern[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.errors import InputError
 from bayesmf.kernels.keys import STREAM_SYNTHETIC, generator, make_key
 from bayesmf.kernels.plant import alias_table, fill, hold
 from bayesmf.synthetic.plan import Plan
@@ -106,8 +105,3 @@ def _take(columns: Arrays, at: Any) -> Arrays:
 
 def _generator(plan: Plan, number: int) -> np.random.Generator:
     return generator(make_key(plan.random_state), number, STREAM_SYNTHETIC)
-
-
-def check_chunk(max_ratings: int) -> None:
-    if max_ratings < 1:
-        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}")

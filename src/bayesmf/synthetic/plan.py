@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesmf.checks import yes_or_no
+from bayesmf.checks import not_negative, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import fill_normals, make_key
 from bayesmf.kernels.plant import ACTIVITY, ITEMS, ORDER, USERS, plant
@@ -59,9 +59,7 @@ class Plan:
             if not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
         for name in ("noise", "bias_user", "bias_item", "factor_strength"):
-            value = getattr(self, name)
-            if not (_is_finite(value) and value >= 0):
-                raise InputError(f"{name} must be a finite number from 0 on, not {value!r}")
+            not_negative(name, getattr(self, name))
         if not _is_finite(self.mean):
             raise InputError(f"mean must be a finite number, not {self.mean!r}")
         yes_or_no("stars", self.stars)

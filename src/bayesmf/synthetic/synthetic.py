@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesmf.checks import whole
 from bayesmf.errors import InputError
-from bayesmf.synthetic.chunks import Arrays, check_chunk, empty, make_parts
+from bayesmf.synthetic.chunks import Arrays, empty, make_parts
 from bayesmf.synthetic.plan import Plan
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Synthetic(Plan):
         >>> sum(len(rating) for user, item, rating in plan.chunks(200))
         900
         """
-        check_chunk(max_ratings)
+        whole("max_ratings", max_ratings)
         return (train for train, _ in make_parts(self, max_ratings))
 
     def parts(
@@ -122,7 +123,7 @@ class Synthetic(Plan):
         >>> sum(len(test[0]) for train, test in parts)
         90
         """
-        check_chunk(max_ratings)
+        whole("max_ratings", max_ratings)
         return make_parts(self, max_ratings, self.held_out(holdout), shuffle)
 
     def held_out(self, holdout: float) -> int:
@@ -150,12 +151,12 @@ class Synthetic(Plan):
         90
         """
         most = self.n_ratings - self.n_users
-        whole = isinstance(holdout, int | np.integer) and not isinstance(holdout, bool)
-        if not (whole or (isinstance(holdout, float | np.floating) and 0 < holdout < 1)):
+        number = isinstance(holdout, int | np.integer) and not isinstance(holdout, bool)
+        if not (number or (isinstance(holdout, float | np.floating) and 0 < holdout < 1)):
             raise InputError(
                 f"holdout must be a share between 0 and 1 or a number of ratings, not {holdout!r}"
             )
-        count = int(holdout) if whole else max(1, round(float(holdout) * self.n_ratings))
+        count = int(holdout) if number else max(1, round(float(holdout) * self.n_ratings))
         if not 1 <= count <= most:
             raise InputError(
                 f"{count} ratings cannot be held out: from 1 to {most}, as every user keeps one"
@@ -260,13 +261,13 @@ class Synthetic(Plan):
         from bayesmf.ids.id_map import IdMap
 
         sizes = self.n_ratings - held, held
-        wholes, ends = [empty(n) for n in sizes], [0, 0]
+        columns, ends = [empty(n) for n in sizes], [0, 0]
         # By chunks, because the user rows of a chunk are made for it alone.
         for parts in make_parts(self, _CHUNK, held):
             for k, part in enumerate(parts):
                 begin, ends[k] = ends[k], ends[k] + len(part[0])
-                for whole, column in zip(wholes[k], part, strict=True):
-                    whole[begin : ends[k]] = column
+                for out, column in zip(columns[k], part, strict=True):
+                    out[begin : ends[k]] = column
         ids = [IdMap(np.arange(1, n + 1)) for n in (self.n_users, self.n_items)]
-        train, test = (Ratings.from_arrays(*whole, None, *ids) for whole in wholes)
+        train, test = (Ratings.from_arrays(*made, None, *ids) for made in columns)
         return train, test
