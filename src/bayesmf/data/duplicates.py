@@ -89,7 +89,7 @@ def repeat_error(user: Any, item: Any) -> InputError:
 def warn_of_repeats(extra: int, total: int, duplicates: str) -> None:
     """Log how many ratings were repeats; most of them are where a column is not what it seems."""
     _log.warning(
-        "%s of the %s ratings are repeats of a user and an item; kept %s of each%s",
+        "%s of the %s ratings are repeats of a user and an item; %s of each is left%s",
         f"{extra:,}",
         f"{total:,}",
         "the mean" if duplicates == "mean" else "the last",

@@ -401,5 +401,5 @@ class Ratings(Sources, Splitting, Tabular):
 
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
-    kept, new = np.unique(rows, return_inverse=True)
-    return ids.take(kept), new.astype(np.int32)
+    used, new = np.unique(rows, return_inverse=True)
+    return ids.take(used), new.astype(np.int32)

@@ -1,6 +1,6 @@
 """Many strings as one run of UTF-8 bytes, and where each begins and ends.
 
-Ids are kept so on disk and in memory: a tenth of what Python's own strings take, loaded without
+Ids are stored so on disk and in memory: a tenth of what Python's own strings take, loaded without
 looking at each, and looked up without a library whose threads would be gone in a forked process.
 """
 

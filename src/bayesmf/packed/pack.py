@@ -129,7 +129,7 @@ def pack(
             journal.remove()
             raise
         except (OSError, KeyboardInterrupt):
-            log.warning("what is done is kept in %s: the same command goes on from there", work)
+            log.warning("what is done stays in %s: the same command goes on from there", work)
             raise
         if not named:  # else what is there under the name "result" was replaced by it
             give_name(work / "result", target, lambda: _refuse(target, out, True))

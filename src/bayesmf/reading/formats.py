@@ -184,11 +184,11 @@ def _read_netflix(path: Path) -> Table:
     frame, numbers = drop_blank(_three_fields(path, head[:skip]))
     opens = frame.select(_opened()).to_series()
     movie = opens.fill_null(strategy="forward").fill_null(int(opened[-1].strip().rstrip(":")))
-    kept = opens.is_null()
-    found = frame.with_columns(item=movie).filter(kept).to_dict()
+    rated = opens.is_null()
+    found = frame.with_columns(item=movie).filter(rated).to_dict()
 
     def where(row: int) -> str:
-        return f"{path} line {skip + int(numbers[int(kept.arg_true()[row])]) + 1}"
+        return f"{path} line {skip + int(numbers[int(rated.arg_true()[row])]) + 1}"
 
     return make_table(found, text=True, where=where)
 

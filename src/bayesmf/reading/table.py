@@ -136,7 +136,7 @@ def ratings_column(column: pl.Series, where: Where) -> pl.Series:
             " in another column?"
         )
     numbers = _floats(column)
-    # Ratings are kept in single precision; what overflows there is refused here.
+    # Ratings are stored in single precision; what overflows there is refused here.
     bad = ~numbers.cast(pl.Float32, strict=False).is_finite().fill_null(False)
     if bad.any():
         row = first_true(bad)
@@ -144,7 +144,7 @@ def ratings_column(column: pl.Series, where: Where) -> pl.Series:
             raise InputError(f"{where(row)}: the rating is missing")
         if numbers[row] is not None and math.isfinite(numbers[row]):
             raise InputError(
-                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large to be kept in"
+                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large for"
                 " single precision; divide all ratings by a number"
             )
         raise InputError(
@@ -215,7 +215,7 @@ def _text_seconds(column: pl.Series) -> pl.Series:
     column = column.str.strip_chars()
     numbers = column.cast(pl.Float64, strict=False)
     if numbers.is_not_null().any():
-        # Some exact integers have no exact double: keep those that were read as integers.
+        # Some exact integers have no exact double: those stay that were read as integers.
         return column.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
     return _iso_seconds(column)
 

@@ -62,22 +62,22 @@ class Journal:
 
     def restart(self) -> None:
         """Forget what is finished, and remove it."""
-        remove_known(self.folder, self._but(_LOCK, _NAME))
+        remove_known(self.folder, self._without(_LOCK, _NAME))
         self.notes = []
         self._write([self._job])
 
     def remove(self) -> None:
         """Remove the folder; the journal goes last, so that this too can be done again."""
-        remove_known(self.folder, self._but(_LOCK), last=_NAME)
+        remove_known(self.folder, self._without(_LOCK), last=_NAME)
         remove_known(self.folder, self._known)
 
     def remove_some(self, names: str) -> None:
         """Remove those files of the job whose names match; others stay."""
         remove_known(self.folder, re.compile(f"(?=(?:{names})$)(?:{self._known.pattern})"))
 
-    def _but(self, *names: str) -> re.Pattern[str]:
-        kept = "|".join(map(re.escape, names))
-        return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
+    def _without(self, *names: str) -> re.Pattern[str]:
+        others = "|".join(map(re.escape, names))
+        return re.compile(f"(?!(?:{others})$)(?:{self._known.pattern})")
 
     def finished(self, step: str) -> list[dict[str, Any]]:
         """Give the notes of a step, in the order in which they were made."""

@@ -53,7 +53,7 @@ def write_folder(
         Arrays of plain dtypes by name (lower-case letters, digits, underscores).  They are written
         piece by piece, so memory maps larger than memory will do.
     meta : mapping
-        Plain JSON without NaN, returned by `read_folder` as JSON keeps it (tuples as lists).
+        Plain JSON without NaN, returned by `read_folder` as JSON has it (tuples as lists).
     kind : Kind
         What it is, if it is no model.
 

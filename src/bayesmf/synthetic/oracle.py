@@ -133,9 +133,9 @@ def _by_item(
     ends = _starts(other, len(truth.b))
     for first, last in _blocks(ends):
         mine = ends[first : last + 1] - ends[first]
-        index, kept = np.empty(mine[-1], np.int32), np.empty(mine[-1], value.dtype)
-        turn(starts, other, value, first, mine[:-1].copy(), index, kept)
-        yield first, mine, index, _plain(kept, levels)
+        index, own = np.empty(mine[-1], np.int32), np.empty(mine[-1], value.dtype)
+        turn(starts, other, value, first, mine[:-1].copy(), index, own)
+        yield first, mine, index, _plain(own, levels)
 
 
 def _blocks(starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

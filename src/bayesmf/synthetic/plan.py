@@ -38,7 +38,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SyntheticPlan:
     """Sizes, strengths and seed of planted ratings, and the rows that follow; see `Synthetic`."""
 
     n_users: int

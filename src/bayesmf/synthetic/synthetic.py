@@ -17,7 +17,7 @@ import numpy as np
 from bayesmf.checks import whole
 from bayesmf.errors import InputError
 from bayesmf.synthetic.chunks import Arrays, empty, make_parts
-from bayesmf.synthetic.plan import Plan
+from bayesmf.synthetic.plan import SyntheticPlan
 
 if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
@@ -26,7 +26,7 @@ _CHUNK = 1_000_000  # ratings made at a time
 
 
 @dataclass(frozen=True)
-class Synthetic(Plan):
+class Synthetic(SyntheticPlan):
     """A plan of synthetic ratings; nothing is made before it is asked for.
 
     Parameters

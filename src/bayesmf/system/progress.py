@@ -220,13 +220,13 @@ def bar_format(what: str, pieces: Sequence[str], width: int | None) -> str:
     """
     what = printable(what)
     room = 10**6 if width is None else width - len(what) - len(" || ") - LEAST_BAR
-    kept: list[str] = []
+    fitting: list[str] = []
     for piece in pieces:
-        room -= len(piece) + (2 if kept else 0)
+        room -= len(piece) + (2 if fitting else 0)
         if room < 0:
             break
-        kept.append(piece)
-    return escaped(f"{what} |") + "{bar}" + escaped(f"| {', '.join(kept)}".rstrip())
+        fitting.append(piece)
+    return escaped(f"{what} |") + "{bar}" + escaped(f"| {', '.join(fitting)}".rstrip())
 
 
 def escaped(text: str) -> str:
