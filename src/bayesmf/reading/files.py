@@ -87,7 +87,7 @@ class Unreadable(InputError):
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read it; nothing that makes a reader wait, or read without end."""
     try:
-        return os.fdopen(open_handle(path, follow=True), "rb")
+        return open(path, "rb", opener=lambda name, _: open_handle(name, follow=True))
     except NotRegular:
         raise InputError(_no_file(path)) from None
 
