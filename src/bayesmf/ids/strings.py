@@ -1,4 +1,4 @@
-"""Many strings as one run of UTF-8 bytes, and where each begins and ends.
+"""Many strings as one piece of UTF-8 bytes, and where each begins and ends.
 
 Ids are stored so on disk and in memory: a tenth of what Python's own strings take, loaded without
 looking at each, and looked up without a library whose threads would be gone in a forked process.
