@@ -20,7 +20,7 @@ from bayesmf.storage.folders import is_real_folder
 from bayesmf.storage.manifest import MANIFEST, PACKED, peek
 from bayesmf.storage.paths import as_folder, as_input_error
 from bayesmf.storage.reader import open_folder
-from bayesmf.storage.verify import check_all
+from bayesmf.storage.verify import verify_all
 from bayesmf.wording import count
 
 
@@ -119,7 +119,7 @@ class PackedRatings:
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
         self._stamp = _stamp(self.path)
-        check_all(claims.values())
+        verify_all(claims.values())
         self._load(arrays, meta)
         return self
 
