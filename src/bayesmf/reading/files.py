@@ -16,7 +16,7 @@ from typing import BinaryIO
 from bayesmf.errors import InputError
 from bayesmf.storage.manifest import MODEL, PACKED, peek
 from bayesmf.storage.regular import NotRegular, open_handle
-from bayesmf.system.foreign import hushed, polars_errors, reason_of
+from bayesmf.system.foreign import polars_errors, reason_of, silenced
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -61,7 +61,7 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
         For whatever the system, polars (a panic included), a decompressor or csv raised.
     """
     try:
-        with hushed() if kind != "text" else contextlib.nullcontext():
+        with silenced() if kind != "text" else contextlib.nullcontext():
             yield
     except InputError:
         raise
