@@ -55,7 +55,7 @@ def refuse_lost_digits(low: float, high: float) -> None:
     if differ and struct.pack("f", low) == struct.pack("f", high):
         raise InputError(
             f"ratings from {low:.12g} to {high:.12g} are one number in single precision, in which"
-            " they are kept: subtract their mean first"
+            " they are stored: subtract their mean first"
         )
 
 

@@ -8,28 +8,91 @@ from bayesmf.wording import cut_middle
 
 
 class BayesMFError(Exception):
-    """Base of every error that bayesmf raises on purpose."""
+    """Base of every error that bayesmf raises on purpose.
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(cut_middle(arg) if isinstance(arg, str) else arg for arg in args))
+    Examples
+    --------
+    >>> from bayesmf import BayesMFError, BayesianMF
+    >>> try:
+    ...     BayesianMF(4).predict(1, 2)
+    ... except BayesMFError as error:
+    ...     print(type(error).__name__)
+    NotFittedError
+    """
+
+    def __str__(self) -> str:
+        return cut_middle(super().__str__())
 
 
 class InputError(BayesMFError, ValueError):
-    """What the user gave cannot be used: a file, an option, an id (exit status 2)."""
+    """What the user gave cannot be used: a file, an option, an id (exit status 2).
+
+    Examples
+    --------
+    >>> from bayesmf import InputError, Ratings
+    >>> try:
+    ...     Ratings([1], [7], ["five"])
+    ... except InputError as error:
+    ...     print(error)
+    row 0 (counting from 0): rating 'five' is not a number that can be used;
+    ratings are finite numbers
+    """
 
 
 class DivergenceError(BayesMFError, ArithmeticError):
-    """A chain left the finite numbers; the message says what to change."""
+    """A chain left the finite numbers; the message says what to change.
+
+    Examples
+    --------
+    >>> from bayesmf import SGLD, BayesianMF, DivergenceError
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> try:
+    ...     BayesianMF(2, sampler=SGLD(epochs=20, step_size=1e6)).fit(ratings)
+    ... except DivergenceError:
+    ...     print("try a smaller step size")
+    try a smaller step size
+    """
 
 
 class EngineError(BayesMFError, RuntimeError):
-    """Machines failed more often than a run can bear; it can go on from its last checkpoint."""
+    """Machines failed more often than a run can bear; it can go on from its last checkpoint.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesMFError, EngineError
+    >>> issubclass(EngineError, BayesMFError), issubclass(EngineError, RuntimeError)
+    (True, True)
+    """
 
 
 class Interrupted(KeyboardInterrupt):
     """A run that a signal has ended; `fit` can go on from its checkpoint.
 
-    `stopped` tells by what and where, `signum` is the signal, the message also tells how to go on.
+    Parameters
+    ----------
+    signum : int
+        The signal.
+    where : str
+        How far the run had come.
+    how : str
+        How to go on.
+
+    Attributes
+    ----------
+    signum : int
+        The signal.
+    stopped : str
+        By what the run was ended, and where; the message also tells how to go on.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from bayesmf import Interrupted
+    >>> error = Interrupted(signal.SIGTERM, "after round 7", "resume=True goes on from there")
+    >>> print(error)
+    stopped by SIGTERM after round 7; resume=True goes on from there
+    >>> error.stopped
+    'stopped by SIGTERM after round 7'
     """
 
     def __init__(self, signum: int, where: str = "", how: str = "") -> None:
@@ -39,19 +102,61 @@ class Interrupted(KeyboardInterrupt):
 
 
 class NotFittedError(BayesMFError, AttributeError):
-    """A fitted model is needed first."""
+    """A fitted model is needed first.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, NotFittedError
+    >>> try:
+    ...     BayesianMF(4).recommend(1)
+    ... except NotFittedError:
+    ...     print("call fit first")
+    call fit first
+    """
 
 
 class ConvergenceWarning(UserWarning):
-    """Chains have not converged, so another fit may give other answers; the message says more."""
+    """Chains have not converged, so another fit may give other answers; the message says more.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bayesmf import ConvergenceWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", ConvergenceWarning)  # a fit that warns raises instead
+    """
 
 
 class DataWarning(UserWarning):
-    """Something about the data makes answers worth less than they look; the message says what."""
+    """Something about the data makes answers worth less than they look; the message says what.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bayesmf import DataWarning, Ratings
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always", DataWarning)
+    ...     _ = Ratings(["7", "007"], ["a", "b"], [3, 4])
+    >>> "leading zeros" in str(told[0].message)
+    True
+    """
 
 
 class CallbackWarning(UserWarning):
-    """A callback failed; the fit went on without it."""
+    """A callback failed; the fit went on without it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bayesmf import BayesianMF, CallbackWarning, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always", CallbackWarning)
+    ...     model = BayesianMF(2, sampler=Gibbs(epochs=4), callbacks=[lambda event: 1 / 0])
+    ...     _ = model.fit(ratings)
+    >>> any(issubclass(warning.category, CallbackWarning) for warning in told)
+    True
+    """
 
 
 def warn(sentence: str, category: type[Warning]) -> None:

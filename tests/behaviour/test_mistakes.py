@@ -263,7 +263,10 @@ FRAME = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]})
         (lambda m: pack(None, "p"), "pack reads files, not a NoneType"),
         (lambda m: Ratings.from_data(FRAME).take([9]), "take needs positions below 2"),
         (lambda m: Ratings.from_data(FRAME).take("a"), "take needs positions below 2"),
-        (lambda m: Synthetic(10, 10, 50, bias_user="a"), "bias_user must be a finite number"),
+        (
+            lambda m: Synthetic(10, 10, 50, bias_user="a"),
+            "bias_user must be a number of at least 0",
+        ),
         (lambda m: Synthetic(10, 10, 50, stars="no"), "stars must be True or False"),
         (lambda m: as_checkpoint(Checkpoint("c", resume="yes")), "resume must be True or False"),
         (lambda m: BayesianMF(FRAME).fit(FRAME), "n_factors must be .*, not a DataFrame"),

@@ -358,3 +358,13 @@ def test_import_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_notebook_shows_the_first_rows():
+    data = Ratings(np.arange(1000), np.arange(1000) % 7, np.ones(1000))
+    text = data._repr_html_()
+    assert text.count("<tr>") == 11 and "990 more rows" in text
+    assert "<p>1,000 ratings of 7 items by 1,000 users, 1 to 1, mean 1</p>" in text
+    assert "<th>user</th><th>item</th><th>rating</th>" in text
+    assert "more rows" not in data.take([3])._repr_html_()
+    assert data.take([])._repr_html_().count("<tr>") == 1

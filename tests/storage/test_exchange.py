@@ -295,3 +295,18 @@ def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
     (saved,) = (tmp_path / "here").iterdir()
     assert str(saved) in found.sentence
     BayesianMF.load(saved).predict(1, 1)
+
+
+def test_a_system_without_locks(tmp_path, monkeypatch, caplog):
+    """As on Windows: files and folders are written all the same, and a long job tells."""
+    from bayesmf.storage.journal import only_one
+
+    monkeypatch.setattr(lock, "EXIST", False)
+    with lock.one_writer(tmp_path) as alone:
+        assert not alone
+    with replacing(tmp_path / "a.txt") as file:
+        file.write(b"all")
+    write_folder(tmp_path / "m", {"x": np.arange(3)}, {})
+    assert read_folder(tmp_path / "m")[0]["x"].tolist() == [0, 1, 2]
+    with only_one(tmp_path / "job"), only_one(tmp_path / "job"):
+        assert "has no locks: let no other process write to" in caplog.text

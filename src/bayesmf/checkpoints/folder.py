@@ -40,7 +40,7 @@ from bayesmf.storage.paths import (
     temporary_name,
 )
 from bayesmf.storage.reader import open_folder, read_folder
-from bayesmf.storage.verify import check_all
+from bayesmf.storage.verify import verify_all
 from bayesmf.storage.writer import write_folder
 
 log = logging.getLogger("bayesmf")
@@ -279,7 +279,7 @@ class ChainFolder:
         if not _BATCH.fullmatch(batch.name):
             raise InputError(f"a checkpoint in {self._path} names no batch of it: {CURE}")
         found = open_folder(path, BATCH, expecting.batch)
-        check_all(found.claims.values())
+        verify_all(found.claims.values())
         if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:
             raise InputError(f"the batch folder {path} is not the one that was noted: {CURE}")
         return Draws.from_arrays(found.arrays)

@@ -20,7 +20,7 @@ from bayesmf.cli.limits import check_limits
 from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
-from bayesmf.system.foreign import polars_errors, speak_apart
+from bayesmf.system.foreign import polars_errors, separate_stderr
 from bayesmf.system.signals import LAST, leaving, never_lost
 
 COMMANDS = {
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else list(argv)
     debug = DEBUG in args[: args.index("--") if "--" in args else None]
     if argv is None and not debug:
-        speak_apart()
+        separate_stderr()
 
     def leave(error: BaseException) -> NoReturn:
         status = INTERRUPTED

@@ -21,33 +21,46 @@ def check_duplicates(duplicates: str) -> None:
         raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}")
 
 
-def is_among(key: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which keys are among those given: ascending, at least one."""
-    nearest = among[np.minimum(np.searchsorted(among, key), len(among) - 1)]
-    return np.equal(nearest, key)
+def drop_repeats(
+    key: NDArray[np.int64],
+    repeated: NDArray[np.int64],
+    rating: NDArray[np.float32],
+    timestamp: NDArray[np.int64] | None,
+    duplicates: str,
+) -> NDArray[np.bool_]:
+    """Tell which ratings are left when one of each key is; its rating is put where it was.
+
+    Parameters
+    ----------
+    key : numpy.ndarray
+        Ratings with the same key are of one user and item.
+    repeated : numpy.ndarray
+        The keys that occur more than once, ascending, at least one.
+    rating, timestamp : numpy.ndarray
+        Of all ratings; those that are left are changed, to the mean or the sum.
+    duplicates : {"last", "mean", "sum"}
+        As for :class:`bayesmf.data.ratings.Ratings`; the sum is that of cells of a sparse matrix.
+    """
+    nearest = repeated[np.minimum(np.searchsorted(repeated, key), len(repeated) - 1)]
+    left = np.equal(nearest, key)
+    del nearest
+    rows = np.flatnonzero(left)
+    times = None if timestamp is None else timestamp[rows]
+    last, value = _last_of_repeats(key[rows], rating[rows], times, duplicates)
+    np.logical_not(left, out=left)
+    left[rows[last]] = True
+    rating[rows[last]] = value
+    return left
 
 
-def last_of_repeats(
+def _last_of_repeats(
     key: NDArray[np.int64],
     rating: NDArray[np.float32],
     timestamp: NDArray[np.int64] | None,
     duplicates: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Find which of the repeated ratings to keep, and what they become.
-
-    Parameters
-    ----------
-    key, rating, timestamp
-        Of the repeated ratings: ratings with the same key are of one user and item.
-    duplicates : {"last", "mean", "sum"}
-        As for :class:`bayesmf.data.ratings.Ratings`; the sum is that of cells of a sparse matrix.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Positions of the last of each key, by time and then by position; their ratings.
-    """
-    # By pair, then time, then position: the last of each group is the one to keep.
+    """Positions of the last of each key, by time and then position; what their ratings become."""
+    # By pair, then time, then position: the last of each group is the one that is left.
     order = np.lexsort((key,) if timestamp is None else (timestamp, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     last = order[np.append(starts[1:], len(order)) - 1]
@@ -59,8 +72,8 @@ def last_of_repeats(
         return last, (sums / sizes).astype(np.float32)
     if np.any(np.abs(sums) > np.finfo(np.float32).max):
         raise InputError(
-            "Cells of the sparse matrix that are stored several times have sums too large to be"
-            " kept in single precision; divide all ratings by a number"
+            "Cells of the sparse matrix that are stored several times have sums too large for"
+            " single precision; divide all ratings by a number"
         )
     return last, sums.astype(np.float32)
 
@@ -76,7 +89,7 @@ def repeat_error(user: Any, item: Any) -> InputError:
 def warn_of_repeats(extra: int, total: int, duplicates: str) -> None:
     """Log how many ratings were repeats; most of them are where a column is not what it seems."""
     _log.warning(
-        "%s of the %s ratings are repeats of a user and an item; kept %s of each%s",
+        "%s of the %s ratings are repeats of a user and an item; %s of each is left%s",
         f"{extra:,}",
         f"{total:,}",
         "the mean" if duplicates == "mean" else "the last",

@@ -13,37 +13,42 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmf.checks import number_array
 from bayesmf.data.duplicates import (
     check_duplicates,
-    is_among,
-    last_of_repeats,
+    drop_repeats,
     repeat_error,
     warn_of_repeats,
 )
+from bayesmf.data.sources import Sources
 from bayesmf.data.split import Splitting
-from bayesmf.data.tabular import Tabular
+from bayesmf.data.tabular import SHOWN_ROWS, Tabular
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import IdMap, count_distinct
+from bayesmf.ids.encode import count_distinct
+from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import warn_of_twins
-from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
+from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
 from bayesmf.system.forks import check_polars
+from bayesmf.wording import count
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-class Ratings(Splitting, Tabular):
+class Ratings(Sources, Splitting, Tabular):
     """Ratings of items by users.
+
+    Iteration gives a named tuple for each rating; `pandas.DataFrame(ratings)` and
+    `polars.DataFrame(ratings)` work, too.
 
     Parameters
     ----------
-    users, items
+    users, items : array-like
         External ids, integers or strings, one per rating.
-    ratings
+    ratings : array-like
         Finite numbers.
-    timestamps
-        Integers, datetimes or ISO dates (which become epoch seconds); None for none.
-    duplicates
+    timestamps : array-like, optional
+        Integers, datetimes or ISO dates (which become epoch seconds).
+    duplicates : {"last", "mean", "error"}
         What to do when a user rated an item more than once: ``"last"`` keeps the latest
         (by timestamp, else by position), ``"mean"`` their mean, ``"error"`` refuses.
 
@@ -57,6 +62,22 @@ class Ratings(Splitting, Tabular):
         The timestamps (``int64``).
     user_ids, item_ids : IdMap
         The external ids of the row numbers.
+
+    Raises
+    ------
+    InputError
+        If a column cannot be used; the message names the row.
+
+    Examples
+    --------
+    >>> from bayesmf import Ratings
+    >>> ratings = Ratings(["ann", "ann", "bob"], [10, 20, 10], [4, 3.5, 5])
+    >>> ratings
+    Ratings(3 ratings of 2 items by 2 users, 3.5 to 5, mean 4.167)
+    >>> ratings.users.tolist(), ratings.user_rows.tolist()
+    (['ann', 'ann', 'bob'], [0, 0, 1])
+    >>> next(iter(ratings))
+    Row(user='ann', item=10, rating=4.0)
     """
 
     user_rows: NDArray[np.int32]
@@ -81,118 +102,6 @@ class Ratings(Splitting, Tabular):
         self._fill(table, duplicates)
 
     @classmethod
-    def read(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        format: str = "auto",
-        columns: Columns | None = None,
-        duplicates: str = "last",
-    ) -> Ratings:
-        """Read ratings from a file or a folder.
-
-        Parameters
-        ----------
-        path
-            Delimited text (perhaps compressed), Parquet or Arrow file, or a folder of a
-            known format.
-        format
-            ``"auto"``, ``"csv"``, ``"parquet"``, ``"arrow"``, ``"movielens"``,
-            ``"netflix"`` or ``"yahoo-r2"``.
-        columns
-            Where it cannot be guessed, the column of each role by name or by position
-            from 0: ``{"user": "customer", "item": "sku", "rating": "stars"}``; None for
-            ``"timestamp"`` leaves the timestamps out.
-        duplicates
-            As for :class:`Ratings`.
-        """
-        from bayesmf.reading.formats import read_ratings
-
-        if not isinstance(path, str | os.PathLike):
-            raise InputError(
-                f"{type(path).__name__} is no path: Ratings.read reads files,"
-                " Ratings.from_data takes tables and arrays"
-            )
-        check_duplicates(duplicates)
-        return cls._from_table(read_ratings(path, format, columns), duplicates)
-
-    @classmethod
-    def from_data(
-        cls,
-        data: Any,
-        *,
-        format: str = "auto",
-        columns: Columns | None = None,
-        duplicates: str = "last",
-    ) -> Ratings:
-        """Take ratings from whatever holds them.
-
-        Parameters
-        ----------
-        data
-            Ratings (returned as they are), a path, a pandas or polars data frame, an
-            Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
-            absent cells are not, a cell that is stored twice is the sum), a tuple of 3 or 4
-            columns, an array with 3 or 4 columns or with named ones, a dict of columns, or a
-            list of rows (tuples or dicts).
-        format, columns, duplicates
-            As for :meth:`read`.
-        """
-        if isinstance(data, Ratings):
-            refuse_columns(columns, "ratings")
-            return data
-        if isinstance(data, (str, os.PathLike)):
-            return cls.read(data, format=format, columns=columns, duplicates=duplicates)
-        check_duplicates(duplicates)
-        if hasattr(data, "tocoo"):
-            # One cell, and one rating, however often it is stored: to SciPy it is their sum.
-            duplicates = "sum"
-        table = table_of(data, columns)
-        if table is None:
-            raise InputError(
-                f"Ratings cannot be taken from a {type(data).__name__}; pass a path, a pandas or"
-                " polars data frame, an Arrow table, a SciPy sparse matrix, a list of rows, or"
-                " the columns (users, items, ratings)"
-            )
-        return cls._from_table(table, duplicates)
-
-    @classmethod
-    def from_pairs(
-        cls,
-        pairs: Any,
-        ratings: Any,
-        columns: Columns | None = None,
-        *,
-        duplicates: str = "last",
-    ) -> Ratings:
-        """Take ratings from pairs of user and item, and their ratings: scikit-learn's X and y.
-
-        Parameters
-        ----------
-        pairs
-            A table or an array of two columns, or a list of tuples.
-        ratings
-            One number for each pair.
-        columns
-            Which column of a table is the user and which the item, where names do not tell.
-        duplicates
-            As for :class:`Ratings`.
-
-        Returns
-        -------
-        Ratings
-            As many as there are pairs, less what `duplicates` leaves out.
-
-        Examples
-        --------
-        >>> from bayesmf import Ratings
-        >>> Ratings.from_pairs([("ann", "tea"), ("bob", "tea")], [5, 3])
-        Ratings(2 ratings of 1 items by 2 users, 3 to 5, mean 4)
-        """
-        check_duplicates(duplicates)
-        return cls._from_table(table_with(pairs, ratings, columns), duplicates)
-
-    @classmethod
     def from_arrays(
         cls,
         user_rows: NDArray[Any],
@@ -206,24 +115,41 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        user_rows, item_rows, rating, timestamp, user_ids, item_ids
-            The attributes of the ratings; no pair of user and item may occur twice.
+        user_rows, item_rows : numpy.ndarray
+            Row numbers of each rating's user and item; no pair may occur twice.
+        rating : numpy.ndarray
+            The ratings.
+        timestamp : numpy.ndarray or None
+            The timestamps.
+        user_ids, item_ids : IdMap
+            The external ids of the row numbers.
+
+        Returns
+        -------
+        Ratings
+            These, in their order.
+
+        Raises
+        ------
+        InputError
+            If an array does not hold numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import Ratings
+        >>> ids = Ratings([1, 2], [7, 8], [3, 5])
+        >>> rows = np.array([1, 0])
+        >>> Ratings.from_arrays(rows, rows, rows, None, ids.user_ids, ids.item_ids).users.tolist()
+        [2, 1]
         """
         self = cls.__new__(cls)
         self.user_rows = np.ascontiguousarray(number_array("user_rows", user_rows), dtype=np.int32)
         self.item_rows = np.ascontiguousarray(number_array("item_rows", item_rows), dtype=np.int32)
         self.rating = np.ascontiguousarray(number_array("rating", rating), dtype=np.float32)
-        self.timestamp = None
-        if timestamp is not None:
-            times = number_array("timestamp", timestamp)
-            self.timestamp = np.ascontiguousarray(times, dtype=np.int64)
+        times = None if timestamp is None else number_array("timestamp", timestamp)
+        self.timestamp = None if times is None else np.ascontiguousarray(times, dtype=np.int64)
         self.user_ids, self.item_ids = user_ids, item_ids
-        return self
-
-    @classmethod
-    def _from_table(cls, table: Table, duplicates: str) -> Ratings:
-        self = cls.__new__(cls)
-        self._fill(table, duplicates)
         return self
 
     def _fill(self, table: Table, duplicates: str) -> None:
@@ -240,42 +166,80 @@ class Ratings(Splitting, Tabular):
 
     @property
     def n_users(self) -> int:
-        """Number of users."""
+        """Number of users, those without a rating included."""
         return len(self.user_ids)
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
+        """Number of items, those without a rating included."""
         return len(self.item_ids)
 
     @property
     def users(self) -> NDArray[Any]:
-        """External user id of each rating."""
+        """External id of each rating's user."""
         return self.user_ids.ids[self.user_rows]
 
     @property
     def items(self) -> NDArray[Any]:
-        """External item id of each rating."""
+        """External id of each rating's item."""
         return self.item_ids.ids[self.item_rows]
 
     def __len__(self) -> int:
         return len(self.rating)
 
     def __repr__(self) -> str:
-        size = f"{len(self):,} ratings of {self.n_items:,} items by {self.n_users:,} users"
+        return f"Ratings({self._title()})"
+
+    def _title(self) -> str:
+        items, users = count(self.n_items, "item"), count(self.n_users, "user")
+        size = f"{count(len(self), 'rating')} of {items} by {users}"
         if not len(self):
-            return f"Ratings({size})"
+            return size
         low, high = self.range()
         timed = ", timestamps" if self.timestamp is not None else ""
-        return f"Ratings({size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed})"
+        return f"{size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed}"
 
     def mean(self) -> float:
-        """Give the mean of the ratings."""
+        """Give the mean of the ratings.
+
+        Returns
+        -------
+        float
+            Their mean.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).mean()
+        4.0
+        """
         self._need(1)
         return float(self.rating.mean(dtype=np.float64))
 
     def range(self) -> tuple[float, float]:
-        """Give the lowest and the highest rating."""
+        """Give the lowest and the highest rating.
+
+        Returns
+        -------
+        tuple of float
+            Lowest and highest.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).range()
+        (3.0, 5.0)
+        """
         self._need(1)
         return float(self.rating.min()), float(self.rating.max())
 
@@ -284,8 +248,25 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        index
+        index : array-like
             Positions, or a boolean mask.
+
+        Returns
+        -------
+        Ratings
+            Those ratings; users and items keep their row numbers.
+
+        Raises
+        ------
+        InputError
+            If a position is out of range, or the mask of another length.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> ratings = Ratings([1, 1, 2], [7, 8, 8], [3, 5, 1])
+        >>> ratings.take(ratings.rating > 2).items.tolist()
+        [7, 8]
         """
         at = np.asarray(index)
         if at.size == 0 and at.dtype.kind != "b":
@@ -306,7 +287,20 @@ class Ratings(Splitting, Tabular):
         )
 
     def compact(self) -> Ratings:
-        """Drop the ids without any rating."""
+        """Drop the ids without any rating.
+
+        Returns
+        -------
+        Ratings
+            The same ratings; users and items are numbered anew.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> some = Ratings([1, 2], [7, 8], [3, 5]).take([1])
+        >>> some.n_users, some.compact().n_users
+        (2, 1)
+        """
         user_ids, user = _compact(self.user_ids, self.user_rows)
         item_ids, item = _compact(self.item_ids, self.item_rows)
         return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
@@ -316,8 +310,26 @@ class Ratings(Splitting, Tabular):
 
         Parameters
         ----------
-        path
+        path : str or path-like
             Ends in ``.csv``, ``.parquet`` or ``.pq``; an existing file is replaced, at once.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written; one that was there is as it was.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import Ratings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "ratings.csv"
+        ...     Ratings([1, 2], [7, 8], [3, 5]).write(path)
+        ...     print(path.read_text())
+        user,item,rating
+        1,7,3.0
+        2,8,5.0
+        <BLANKLINE>
         """
         path = Path(path)
         suffix = path.suffix.lower()
@@ -335,6 +347,10 @@ class Ratings(Splitting, Tabular):
         names = {"user": self.users, "item": self.items, "rating": self.rating}
         return names if self.timestamp is None else {**names, "timestamp": self.timestamp}
 
+    def _top(self) -> tuple[Mapping[str, Any], int]:
+        # Ids of all ratings may be millions of strings.
+        return self.take(np.arange(min(len(self), SHOWN_ROWS)))._columns(), len(self)
+
     def to_polars(self) -> pl.DataFrame:
         """Give the ratings as a polars data frame.
 
@@ -342,6 +358,12 @@ class Ratings(Splitting, Tabular):
         -------
         polars.DataFrame
             With columns user, item, rating and, if there are any, timestamp.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings(["ann"], [7], [3]).to_polars().to_dicts()
+        [{'user': 'ann', 'item': 7, 'rating': 3.0}]
         """
         import polars as pl
 
@@ -354,9 +376,9 @@ class Ratings(Splitting, Tabular):
             columns["timestamp"] = pl.Series(self.timestamp)
         return pl.DataFrame(columns)
 
-    def _need(self, count: int) -> None:
-        if len(self) < count:
-            raise InputError(f"This needs {count} ratings or more; there are {len(self)}")
+    def _need(self, n: int) -> None:
+        if len(self) < n:
+            raise InputError(f"This needs {n} ratings or more; there are {len(self)}")
 
     def _drop_duplicates(self, duplicates: str) -> None:
         key = self.user_rows.astype(np.int64) * self.n_items + self.item_rows
@@ -365,32 +387,19 @@ class Ratings(Splitting, Tabular):
             return
         ordered = np.sort(key)
         twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-        repeated = is_among(key, twice)
-        order = np.flatnonzero(repeated)
         if duplicates == "error":
-            raise self._first_duplicate(order, key[order])
-        times = None if self.timestamp is None else self.timestamp[order]
-        last, value = last_of_repeats(key[order], self.rating[order], times, duplicates)
-        last = order[last]
-        self.rating[last] = value
+            firsts = np.unique(key, return_index=True)[1]
+            row = np.setdiff1d(np.arange(len(key)), firsts)[0]
+            user, item = self.user_ids[self.user_rows[row]], self.item_ids[self.item_rows[row]]
+            raise repeat_error(user, item)
+        left = drop_repeats(key, twice, self.rating, self.timestamp, duplicates)
         if duplicates != "sum":
             warn_of_repeats(extra, len(key), duplicates)
-        keep = ~repeated
-        keep[last] = True
-        self.user_rows, self.item_rows, self.rating = (
-            self.user_rows[keep],
-            self.item_rows[keep],
-            self.rating[keep],
-        )
-        self.timestamp = None if self.timestamp is None else self.timestamp[keep]
-
-    def _first_duplicate(self, rows: NDArray[np.int64], key: NDArray[np.int64]) -> InputError:
-        firsts = np.unique(key, return_index=True)[1]
-        row = np.delete(rows, firsts)[0]
-        user, item = self.user_ids[self.user_rows[row]], self.item_ids[self.item_rows[row]]
-        return repeat_error(user, item)
+        self.user_rows, self.item_rows = self.user_rows[left], self.item_rows[left]
+        self.rating = self.rating[left]
+        self.timestamp = None if self.timestamp is None else self.timestamp[left]
 
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
-    kept, new = np.unique(rows, return_inverse=True)
-    return ids.take(kept), new.astype(np.int32)
+    used, new = np.unique(rows, return_inverse=True)
+    return ids.take(used), new.astype(np.int32)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import whole
 from bayesmf.errors import InputError
 
 
@@ -25,7 +26,7 @@ class Splitting:
         """Some of the ratings, with the same id maps."""
         raise NotImplementedError
 
-    def _need(self, count: int) -> None:
+    def _need(self, n: int) -> None:
         raise NotImplementedError
 
     def split(self, share: float = 0.1, random_state: int = 0) -> tuple[Self, Self]:
@@ -33,10 +34,27 @@ class Splitting:
 
         Parameters
         ----------
-        share
+        share : float
             Share of the ratings that goes to test, between 0 and 1.
-        random_state
-            The same seed gives the same split.
+        random_state : int
+            The same number gives the same split.
+
+        Returns
+        -------
+        tuple of Ratings
+            Train and test, with the same id maps.
+
+        Raises
+        ------
+        InputError
+            If there are not two ratings, or an argument is not what it must be.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> train, test = Synthetic(60, 40, 1_000).ratings().split(0.2, random_state=1)
+        >>> len(train), len(test)
+        (800, 200)
         """
         count = self._test_count(share)
         order = _generator(random_state).permutation(len(self))
@@ -47,11 +65,29 @@ class Splitting:
 
         Parameters
         ----------
-        share
+        share : float
             Share of each user's ratings that goes to test, at least one of them; users
             with one rating stay in train.
-        random_state
-            The same seed gives the same split.
+        random_state : int
+            The same number gives the same split.
+
+        Returns
+        -------
+        tuple of Ratings
+            Train and test, with the same id maps.
+
+        Raises
+        ------
+        InputError
+            If every user has one rating only, or an argument is not what it must be.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> ratings = Ratings([1, 1, 1, 2, 2, 3], [7, 8, 9, 7, 8, 7], [1, 2, 3, 4, 5, 6])
+        >>> train, test = ratings.split_by_user(0.4)
+        >>> test.users.tolist()
+        [1, 2]
         """
         self._test_count(share)
         order = np.lexsort((_generator(random_state).random(len(self)), self.user_rows))
@@ -69,8 +105,27 @@ class Splitting:
 
         Parameters
         ----------
-        share
+        share : float
             Share of the ratings that goes to test; of equal times, the later in position.
+
+        Returns
+        -------
+        tuple of Ratings
+            Train and test, with the same id maps.
+
+        Raises
+        ------
+        InputError
+            If the ratings have no timestamps, or `share` is not between 0 and 1.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> days = ["2024-03-01", "2023-01-01", "2022-05-05"]
+        >>> ratings = Ratings([1, 1, 2], [7, 8, 7], [1, 2, 3], days)
+        >>> train, test = ratings.split_by_time(0.3)
+        >>> test.users.tolist(), test.items.tolist()
+        ([1], [7])
         """
         if self.timestamp is None:
             raise InputError("These ratings have no timestamps, so they cannot be split by time")
@@ -82,10 +137,27 @@ class Splitting:
 
         Parameters
         ----------
-        k
+        k : int
             Number of folds, 2 or more.
-        random_state
-            The same seed gives the same folds.
+        random_state : int
+            The same number gives the same folds.
+
+        Returns
+        -------
+        iterator of tuple of Ratings
+            Train and test of each fold, with the same id maps.
+
+        Raises
+        ------
+        InputError
+            If there are fewer ratings than folds, or an argument is not what it must be.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> ratings = Synthetic(60, 40, 1_000).ratings()
+        >>> [len(test) for train, test in ratings.k_folds(3)]
+        [334, 333, 333]
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
             raise InputError(f"k must be a whole number from 2 to {len(self)}, not {k!r}")
@@ -105,10 +177,4 @@ class Splitting:
 
 
 def _generator(random_state: int) -> np.random.Generator:
-    if (
-        isinstance(random_state, bool)
-        or not isinstance(random_state, (int, np.integer))
-        or random_state < 0
-    ):
-        raise InputError(f"random_state must be a whole number from 0, not {random_state!r}")
-    return np.random.default_rng(random_state)
+    return np.random.default_rng(whole("random_state", random_state, 0))

@@ -45,6 +45,12 @@ class Tabular:
         -------
         polars.DataFrame
             A row for each row of the result.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).to_polars().shape
+        (2, 3)
         """
         import polars as pl
 
@@ -62,6 +68,14 @@ class Tabular:
         ------
         InputError
             If pandas is not installed.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).to_pandas()
+           user  item  rating
+        0     1     7     3.0
+        1     2     8     5.0
         """
         pandas = _needed("pandas")
         return pandas.DataFrame({name: _plain(c) for name, c in self._columns().items()})
@@ -78,6 +92,12 @@ class Tabular:
         ------
         InputError
             If pyarrow is not installed.
+
+        Examples
+        --------
+        >>> from bayesmf import Ratings
+        >>> Ratings([1, 2], [7, 8], [3, 5]).to_arrow().column_names
+        ['user', 'item', 'rating']
         """
         _needed("pyarrow")
         check_polars("to_arrow()")
@@ -94,9 +114,14 @@ class Tabular:
         lists = (c.tolist() if isinstance(c, np.ndarray) else list(c) for c in columns.values())
         return map(row._make, zip(*lists, strict=True))
 
+    def _top(self) -> tuple[Columns, int]:
+        """Columns of the first rows at least, for a notebook, and how many rows there are."""
+        columns = self._columns()
+        return columns, len(next(iter(columns.values())))
+
     def _repr_html_(self) -> str:
-        columns = {name: _plain(column) for name, column in self._columns().items()}
-        n = len(next(iter(columns.values())))
+        found, n = self._top()
+        columns = {name: _plain(column) for name, column in found.items()}
         rows = [[cell(c[k]) for c in columns.values()] for k in range(min(n, SHOWN_ROWS))]
         more = f"{n - SHOWN_ROWS:,} more rows" if n > SHOWN_ROWS else ""
         return html_table(list(columns), rows, self._title(), more)

@@ -49,7 +49,7 @@ class TrainingData:
 
     @once
     def by_item(self) -> RowLists:
-        """The same ratings item by item."""
+        """Ratings item by item."""
         return self.turned or transpose(self.by_user, self.n_items)
 
     def user_counts(self) -> NDArray[np.int64]:
@@ -76,7 +76,7 @@ class TrainingData:
         return user, self.by_user.other, self.decode(self.by_user.value)
 
     def mean_square(self) -> float:
-        """Of the ratings."""
+        """Mean of the squared ratings."""
         code = self.by_user.value
         if code.dtype == np.uint8:
             share = np.bincount(code, minlength=len(self.levels)) / len(code)

@@ -20,7 +20,7 @@ from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.storage.reader import open_folder
-from bayesmf.storage.verify import Verification, check_all, close_all
+from bayesmf.storage.verify import Verification, close_all, verify_all
 from bayesmf.storage.writer import write_folder
 
 # Arrays that answers alone are made of: nearly all bytes, and nothing of them is read in a load.
@@ -60,7 +60,7 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     # What is mapped is looked at beside other work; what was read is looked at while it is there.
     later = LARGE if mmap else ()
     try:
-        check_all(claims[name] for name in claims if name not in later)
+        verify_all(claims[name] for name in claims if name not in later)
         model, found = _made(kind, path, arrays, meta)
     except BaseException:
         close_all(claims.values())

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.ids.encode import as_ids, encode_ids
 from bayesmf.ids.plain import id_column
-from bayesmf.ids.series import Where, first_true, memory_row, to_series
 from bayesmf.ids.strings import Strings, as_integer
 from bayesmf.system.forks import polars_is_lost
 from bayesmf.wording import shown
@@ -18,17 +18,13 @@ from bayesmf.wording import shown
 if TYPE_CHECKING:
     import polars as pl
 
-# A lookup table over the whole range of integer ids beats hashing while it stays about as
-# small as the data; ids spread over a wider range go through polars' hash tables.
-_TABLE_SLACK = 1 << 22
-
 
 class IdMap:
     """The external ids of users or items; the id of row ``k`` is ``ids[k]``.
 
     Parameters
     ----------
-    ids
+    ids : array-like
         The ids, ascending and without repeats: integers, or strings.
 
     Attributes
@@ -37,6 +33,20 @@ class IdMap:
         ``int64`` for integer ids, an object array of ``str`` for string ids.
     kind : {"int", "str"}
         What the ids are.
+
+    Raises
+    ------
+    InputError
+        If they are not ids, or do not ascend.
+
+    Examples
+    --------
+    >>> from bayesmf import IdMap
+    >>> ids = IdMap(["ann", "bob", "eve"])
+    >>> ids
+    IdMap(3 str ids: 'ann', 'bob', 'eve')
+    >>> ids[1], "eve" in ids, len(ids)
+    ('bob', True, 3)
     """
 
     kind: Literal["int", "str"]
@@ -120,15 +130,31 @@ class IdMap:
 
         Parameters
         ----------
-        values
+        values : array-like
             A column of ids: NumPy array, list, polars, pandas or Arrow column.
-        what
+        what : str
             What to call a value in error messages.
 
         Returns
         -------
-        tuple of IdMap and numpy.ndarray
-            The map, its ids in ascending order, and the ``int32`` row numbers.
+        map : IdMap
+            The ids, ascending.
+        rows : numpy.ndarray
+            The row number (``int32``) of each value.
+
+        Raises
+        ------
+        InputError
+            If a value is missing or no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> ids, rows = IdMap.encode(["eve", "ann", "eve"])
+        >>> ids
+        IdMap(2 str ids: 'ann', 'eve')
+        >>> rows.tolist()
+        [1, 0, 1]
         """
         if polars_is_lost():
             return cls._encode_plain(id_column(values, what=what))
@@ -137,7 +163,7 @@ class IdMap:
 
     @classmethod
     def _encode_plain(cls, column: NDArray[np.int64] | Strings) -> tuple[IdMap, NDArray[np.int32]]:
-        """As `encode`, slower."""
+        """Encode without polars, slower."""
         if isinstance(column, np.ndarray):
             unique, codes = np.unique(column, return_inverse=True)
             return cls(unique), codes.astype(np.int32)
@@ -149,7 +175,7 @@ class IdMap:
 
         Parameters
         ----------
-        values
+        values : array-like or IdMap
             Ids: NumPy array, list, polars, pandas or Arrow column, or another map.  Strings are
             matched to integer ids when they are their decimal text, and the other way round.
 
@@ -157,6 +183,17 @@ class IdMap:
         -------
         numpy.ndarray
             Row numbers (``int64``), -1 for an unknown id.
+
+        Raises
+        ------
+        InputError
+            If a value is missing or no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).lookup(["20", "5"]).tolist()
+        [1, -1]
         """
         column = column_of(values)
         if self._strings is not None:
@@ -169,7 +206,29 @@ class IdMap:
         return np.where(known, self._lookup_ints(numbers), np.int64(-1))
 
     def index(self, id: Any) -> int:
-        """Find the row number of one id, -1 when it is unknown."""
+        """Find the row number of one id, -1 when it is unknown.
+
+        Parameters
+        ----------
+        id : int or str
+            The id.
+
+        Returns
+        -------
+        int
+            Its row number.
+
+        Raises
+        ------
+        InputError
+            If it is no id.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).index(30)
+        2
+        """
         value = _scalar(id)
         if self._strings is not None:
             return self._strings.row(str(value))
@@ -180,7 +239,25 @@ class IdMap:
         return at if at < len(self) and self.ids[at] == number else -1
 
     def column(self, rows: NDArray[Any]) -> pl.Series:
-        """Give the ids of rows as a polars series (Int64 or String)."""
+        """Give the ids of rows as a polars series (Int64 or String).
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Row numbers.
+
+        Returns
+        -------
+        polars.Series
+            An id for each of them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).column(np.array([2, 0])).to_list()
+        [30, 10]
+        """
         import polars as pl
 
         if self._strings is not None:
@@ -190,7 +267,30 @@ class IdMap:
         return pl.Series(self.ids[rows])
 
     def take(self, rows: NDArray[Any]) -> IdMap:
-        """The map of some rows, which must ascend."""
+        """Give the map of some rows, which must ascend.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Row numbers, ascending.
+
+        Returns
+        -------
+        IdMap
+            Their ids, numbered anew.
+
+        Raises
+        ------
+        InputError
+            If they do not ascend.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import IdMap
+        >>> IdMap([10, 20, 30]).take(np.array([0, 2]))
+        IdMap(2 int ids: 10, 30)
+        """
         made = IdMap.__new__(IdMap)
         column = self._column
         made._take(column.take(rows) if isinstance(column, Strings) else column[rows])
@@ -201,9 +301,15 @@ class IdMap:
 
         Returns
         -------
-        dict
+        dict of str to numpy.ndarray
             ``{"ids": int64}``, or ``{"bytes": uint8, "offsets": int64}`` for strings:
             the UTF-8 text of id ``k`` is ``bytes[offsets[k]:offsets[k + 1]]``.
+
+        Examples
+        --------
+        >>> from bayesmf import IdMap
+        >>> IdMap(["a", "bc"]).to_arrays()["offsets"].tolist()
+        [0, 1, 3]
         """
         if self._strings is None:
             return {"ids": self.ids}
@@ -263,122 +369,11 @@ class IdMap:
         return at
 
 
-def count_distinct(values: NDArray[np.int64]) -> int:
-    """How many different numbers there are."""
-    if polars_is_lost():
-        return len(np.unique(values))
-    import polars as pl
-
-    return int(pl.Series(values).n_unique())
-
-
 def column_of(values: Any) -> NDArray[np.int64] | Strings:
     """The ids of a column, or of a map, as integers or strings."""
     if isinstance(values, IdMap):
         return values._column
     return values if isinstance(values, Strings) else id_column(values)
-
-
-def as_ids(
-    values: Any, *, what: str = "id", where: Where = memory_row
-) -> NDArray[np.int64] | pl.Series:
-    """Bring a column of ids to one of the two forms used here.
-
-    Parameters
-    ----------
-    values
-        NumPy array, list, polars, pandas or Arrow column of integers or strings; floats
-        are taken when they are whole numbers (pandas makes them of integers).
-    what
-        What to call a value in error messages.
-    where
-        Says where a row is in error messages.
-
-    Returns
-    -------
-    numpy.ndarray or polars.Series
-        An ``int64`` array, or a series of strings.
-    """
-    import polars as pl
-
-    column = to_series(values, what)
-    dtype = column.dtype
-    if dtype.is_float():
-        column = column.fill_nan(None)
-    if column.null_count():
-        raise InputError(f"The {what} at {where(first_true(column.is_null()))} is missing")
-    if dtype.is_integer() or dtype.is_float():
-        numbers = column.cast(pl.Int64, strict=False)
-        bad = numbers.is_null()
-        if dtype.is_float():
-            bad |= column != column.floor()
-        if bad.any():
-            row = first_true(bad)
-            raise InputError(
-                f"The {what} {column[row]} at {where(row)} is not a 64-bit integer;"
-                " ids are integers or strings"
-            )
-        return numbers.to_numpy()
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
-        return column.cast(pl.String)
-    if not len(column):
-        return np.empty(0, dtype=np.int64)
-    raise InputError(
-        f"The {what} column holds {dtype} values from {where(0)} on; ids are integers or strings"
-    )
-
-
-def encode_ids(
-    column: NDArray[np.int64] | pl.Series,
-) -> tuple[NDArray[np.int64] | pl.Series, NDArray[np.int32]]:
-    """Give the distinct ids, ascending, and the position among them of every value.
-
-    Parameters
-    ----------
-    column
-        What :func:`as_ids` gave.
-    """
-    if isinstance(column, np.ndarray):
-        return _encode_ints(column)
-    unique = column.unique().sort()
-    return unique, _positions(column, unique).astype(np.int32)
-
-
-def canonical_ints(texts: pl.Series) -> pl.Series:
-    """Read strings as integers; null where the text is not an integer's usual form."""
-    import polars as pl
-
-    numbers = texts.cast(pl.Int64, strict=False)
-    # What was read as an integer but does not look like one: "007", "+7", "-0".
-    padded = texts.str.starts_with("0") & (texts.str.len_bytes() > 1)
-    unusual = padded | texts.str.starts_with("+") | texts.str.starts_with("-0")
-    return numbers.set(unusual, None) if unusual.any() else numbers
-
-
-def _encode_ints(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    import polars as pl
-
-    if not len(values):
-        return values, np.empty(0, dtype=np.int32)
-    low, high = int(values.min()), int(values.max())
-    if high - low < len(values) + _TABLE_SLACK:
-        shifted = values - low
-        seen = np.zeros(high - low + 1, dtype=bool)
-        seen[shifted] = True
-        codes = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-        return np.flatnonzero(seen).astype(np.int64) + low, codes[shifted]
-    column = pl.Series(values)
-    unique = column.unique().sort()
-    return unique.to_numpy(), _positions(column, unique).astype(np.int32)
-
-
-def _positions(values: pl.Series, among: pl.Series) -> NDArray[np.int64]:
-    import polars as pl
-
-    if not len(among) or not len(values):
-        return np.full(len(values), -1, dtype=np.int64)
-    rows = pl.Series(np.arange(len(among), dtype=np.int64))
-    return values.replace_strict(among, rows, default=-1, return_dtype=pl.Int64).to_numpy()
 
 
 def _scalar(id: Any) -> int | str:

@@ -193,7 +193,7 @@ def _from_times(values: NDArray[Any], what: str) -> pl.Series:
     wide = np.datetime_data(values.dtype)[0] in _WIDE_UNITS
     # NumPy does not say so where a date does not fit.
     if wide and np.any((made.astype(values.dtype) != values) & ~np.isnat(values)):
-        raise InputError(f"The {what} column holds dates that are too far away to be kept")
+        raise InputError(f"The {what} column holds dates that are too far away to be stored")
     return pl.Series(np.ascontiguousarray(made))
 
 
@@ -208,7 +208,7 @@ def _from_values(values: Any) -> pl.Series:
 
 
 def explanation(values: Any, what: str) -> str:
-    """Say which value keeps a column from being of one type."""
+    """Say which value prevents a column from being of one type."""
     kind = ""
     for row, value in enumerate(values if isinstance(values, Iterable) else ()):
         found = _kind(value)

@@ -1,6 +1,6 @@
-"""Many strings as one run of UTF-8 bytes, and where each begins and ends.
+"""Many strings as one piece of UTF-8 bytes, and where each begins and ends.
 
-Ids are kept so on disk and in memory: a tenth of what Python's own strings take, loaded without
+Ids are stored so on disk and in memory: a tenth of what Python's own strings take, loaded without
 looking at each, and looked up without a library whose threads would be gone in a forked process.
 """
 
@@ -98,7 +98,7 @@ class Strings(Sequence[str]):
         return type(self)(self.blob, self.starts[rows], self.ends[rows])
 
     def packed(self) -> Self:
-        """The same with nothing between them: `blob` and `offsets` alone say it all."""
+        """These strings with nothing between them: `blob` and `offsets` alone say it all."""
         lengths = self.ends - self.starts
         offsets = _offsets(lengths)
         if np.array_equal(self.starts, offsets[:-1]) and offsets[-1] == len(self.blob):

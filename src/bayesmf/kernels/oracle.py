@@ -254,13 +254,3 @@ def turn(starts, other, value, first, place, index, kept):
                 index[at] = row
                 kept[at] = value[k]
                 place[j - first] = at + 1
-
-
-@njit(**EXACT)
-def deal(row, other, value, place, index, kept):
-    """Ratings in any order -> lists by row; `place` as for `turn`."""
-    for k in range(row.size):
-        at = place[row[k]]
-        index[at] = other[k]
-        kept[at] = value[k]
-        place[row[k]] = at + 1

@@ -59,25 +59,44 @@ def pack(
 
     Parameters
     ----------
-    source
+    source : path-like or sequence of path-like
         A file, a folder of a known format or of files of one kind, or several of these.
-    out
+    out : str or path-like
         The folder to make; it appears when it is complete.
-    columns, format, duplicates
-        As for :meth:`bayesmf.Ratings.read`.
-    overwrite
+    columns : mapping, optional
+        Which column is which, as for :meth:`Ratings.read`.
+    format : str
+        What the files are, as for :meth:`Ratings.read`.
+    duplicates : {"last", "mean", "error"}
+        What to do when a user rated an item more than once, as for `Ratings`.
+    overwrite : bool
         Whether packed ratings that are at ``out`` already are replaced.
-    chunk
+    chunk : int
         Ratings read at a time.
-    stretch
+    stretch : int
         Ratings sorted at a time; a user or an item with more is sorted at once all the same.
-    progress
+    progress : callable, optional
         Called as ``progress(done, total, stage)`` after each step.
 
     Returns
     -------
     PackedRatings
         The ratings, opened.
+
+    Raises
+    ------
+    InputError
+        If the files cannot be read, or something else is at ``out``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bayesmf import pack
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder)
+    ...     _ = (path / "a.csv").write_text("user,item,rating\\n1,7,4\\n2,7,5\\n")
+    ...     print(pack(path / "a.csv", path / "packed"))
+    PackedRatings(2 ratings of 1 item by 2 users, 4 to 5, mean 4.500)
     """
     check_duplicates(duplicates)
     whole("chunk", chunk)
@@ -110,7 +129,7 @@ def pack(
             journal.remove()
             raise
         except (OSError, KeyboardInterrupt):
-            log.warning("what is done is kept in %s: the same command goes on from there", work)
+            log.warning("what is done stays in %s: the same command goes on from there", work)
             raise
         if not named:  # else what is there under the name "result" was replaced by it
             give_name(work / "result", target, lambda: _refuse(target, out, True))

@@ -20,7 +20,8 @@ from bayesmf.storage.folders import is_real_folder
 from bayesmf.storage.manifest import MANIFEST, PACKED, peek
 from bayesmf.storage.paths import as_folder, as_input_error
 from bayesmf.storage.reader import open_folder
-from bayesmf.storage.verify import check_all
+from bayesmf.storage.verify import verify_all
+from bayesmf.wording import count
 
 
 class PackedRatings:
@@ -44,6 +45,18 @@ class PackedRatings:
         Numbers of users and items; each has a rating.
     low, high : float
         The lowest and the highest rating.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bayesmf import PackedRatings, Synthetic, pack
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder)
+    ...     Synthetic(60, 40, 900, stars=True).write(path / "a.csv")
+    ...     _ = pack(path / "a.csv", path / "packed")
+    ...     ratings = PackedRatings.open(path / "packed")
+    >>> len(ratings), ratings.n_users, ratings.levels.tolist()
+    (900, 60, [1.0, 2.0, 3.0, 4.0, 5.0])
     """
 
     path: Path
@@ -72,10 +85,31 @@ class PackedRatings:
 
         Parameters
         ----------
-        path
+        path : str or path-like
             The folder.
-        verify
+        verify : bool
             Whether to compare the checksums of all files now.
+
+        Returns
+        -------
+        PackedRatings
+            The ratings, whose files are mapped.
+
+        Raises
+        ------
+        InputError
+            If the folder is damaged, not finished, or something else.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import PackedRatings, Synthetic, pack
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder)
+        ...     Synthetic(60, 40, 900, stars=True).write(path / "a.csv")
+        ...     _ = pack(path / "a.csv", path / "packed")
+        ...     print(len(PackedRatings.open(path / "packed", verify=True)))
+        900
         """
         self = cls.__new__(cls)
         self.path, self._verified = as_folder(path), verify
@@ -85,12 +119,35 @@ class PackedRatings:
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
         self._stamp = _stamp(self.path)
-        check_all(claims.values())
+        verify_all(claims.values())
         self._load(arrays, meta)
         return self
 
     def verified(self) -> PackedRatings:
-        """Give the ratings once their checksums were compared, now if that was not done before."""
+        """Give the ratings once their checksums were compared, now if that was not done before.
+
+        Returns
+        -------
+        PackedRatings
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If a file is damaged, or the folder holds other ratings by now.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import PackedRatings, Synthetic, pack
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder)
+        ...     Synthetic(60, 40, 900, stars=True).write(path / "a.csv")
+        ...     _ = pack(path / "a.csv", path / "packed")
+        ...     ratings = PackedRatings.open(path / "packed")
+        ...     ratings.verified() is ratings
+        True
+        """
         if not self._verified or self._stamp != _stamp(self.path):
             again = PackedRatings.open(self.path, verify=True)
             if again._digest != self._digest:
@@ -100,28 +157,82 @@ class PackedRatings:
 
     @property
     def origin(self) -> Origin:
-        """Where they are, and which they are: for processes that open them again."""
+        """Where the ratings are, and which they are, for processes that open them again."""
         path = os.path.realpath(self.path)
         return Origin(path, self._digest, this_copy(path))
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
-        """Tell whether there are packed ratings at a path."""
+        """Tell whether there are packed ratings at a path.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A folder, or anything else.
+
+        Returns
+        -------
+        bool
+            Whether it is a folder of packed ratings, to judge by its manifest.
+
+        Examples
+        --------
+        >>> from bayesmf import PackedRatings
+        >>> PackedRatings.is_packed("no-such-folder")
+        False
+        """
         return peek(path).get("format") == PACKED.format
 
     def __len__(self) -> int:
         return len(self.by_user)
 
     def __repr__(self) -> str:
-        size = f"{len(self):,} ratings of {self.n_items:,} items by {self.n_users:,} users"
+        items, users = count(self.n_items, "item"), count(self.n_users, "user")
+        size = f"{count(len(self), 'rating')} of {items} by {users}"
         return f"PackedRatings({size}, {self.low:g} to {self.high:g}, mean {self.mean():.3f})"
 
     def mean(self) -> float:
-        """Give the mean of the ratings."""
+        """Give the mean of the ratings.
+
+        Returns
+        -------
+        float
+            Their mean.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import PackedRatings, Synthetic, pack
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder)
+        ...     Synthetic(60, 40, 900, stars=True).write(path / "a.csv")
+        ...     _ = pack(path / "a.csv", path / "packed")
+        ...     ratings = PackedRatings.open(path / "packed")
+        >>> 3 < ratings.mean() < 4
+        True
+        """
         return self._mean
 
     def std(self) -> float:
-        """Give the standard deviation of the ratings."""
+        """Give the standard deviation of the ratings.
+
+        Returns
+        -------
+        float
+            Their standard deviation.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import PackedRatings, Synthetic, pack
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder)
+        ...     Synthetic(60, 40, 900, stars=True).write(path / "a.csv")
+        ...     _ = pack(path / "a.csv", path / "packed")
+        ...     ratings = PackedRatings.open(path / "packed")
+        >>> 0.5 < ratings.std() < 1.5
+        True
+        """
         return math.sqrt(self._squares / len(self))
 
     def _load(self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.ids.id_map import as_ids, encode_ids
+from bayesmf.ids.encode import as_ids, encode_ids
 from bayesmf.kernels.csr import RowLists, group_rows
+from bayesmf.reading.formats import join_ids
 from bayesmf.reading.memory import Table
 from bayesmf.storage.pieces import Written
 
@@ -190,7 +191,7 @@ class SortedChunks:
             Gives some of the values of a chunk.
         """
         spans = [self._span(k, first, stop) for k in range(count)]
-        if any(len(starts) != len(rows) + 1 or _falls(starts) for rows, starts in spans):
+        if any(len(s) != len(rows) + 1 or s[0] < 0 or np.any(s[1:] < s[:-1]) for rows, s in spans):
             raise ValueError("the rows of a chunk do not follow each other")
         ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
         row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
@@ -256,10 +257,6 @@ class CodedValues:
         return np.take(table, read_raw(self.file(p), np.uint8, begin, end))
 
 
-def _falls(starts: NDArray[np.int64]) -> bool:
-    return bool(starts[0] < 0 or np.any(starts[1:] < starts[:-1]))
-
-
 def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
     """Read some elements of an array without a header."""
     offset = start * np.dtype(dtype).itemsize
@@ -283,14 +280,6 @@ def union_ids(files: Iterable[Path]) -> pl.Series:
         count += len(waiting[-1])
         # The more there are, the rarer they are merged: the work grows but little faster.
         if count > max(_MERGE_IDS, 2 * most):
-            waiting = [_merge(waiting)]
+            waiting = [join_ids(waiting).unique().sort()]
             count = most = len(waiting[0])
-    return _merge(waiting)
-
-
-def _merge(columns: list[pl.Series]) -> pl.Series:
-    import polars as pl
-
-    if len({column.dtype for column in columns}) > 1:
-        columns = [column.cast(pl.String) for column in columns]
-    return pl.concat(columns).unique().sort()
+    return join_ids(waiting).unique().sort()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.duplicates import is_among, last_of_repeats, repeat_error
+from bayesmf.data.duplicates import drop_repeats, repeat_error
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, code_ratings, sort_rows, transpose
 from bayesmf.packed.sorted_chunks import Stretch
@@ -20,7 +20,7 @@ class UserPart(NamedTuple):
 
     lists: RowLists
     by_item: RowLists
-    """The same ratings item by item, of the items that have any."""
+    """Those ratings item by item, of the items that have any."""
     items: NDArray[np.int32]
     """The rows of ``by_item``."""
     repeats: int
@@ -89,15 +89,9 @@ def without_repeats(
     repeated_keys = np.unique(of * n_items + lists.other[at])
     del lists
     key = row.astype(np.int64) * n_items + other
-    keep = is_among(key, repeated_keys)
-    order = np.flatnonzero(keep)
-    times = None if time is None else time[order]
-    last, value = last_of_repeats(key[order], rating[order], times, duplicates)
+    left = drop_repeats(key, repeated_keys, rating, time, duplicates)
     del key
-    np.logical_not(keep, out=keep)
-    keep[order[last]] = True
-    rating[order[last]] = value
-    return sort_rows(row[keep], other[keep], rating[keep], n_rows, n_items)
+    return sort_rows(row[left], other[left], rating[left], n_rows, n_items)
 
 
 def _repeats(lists: RowLists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

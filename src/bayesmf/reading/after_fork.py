@@ -52,7 +52,7 @@ def _ratings(column: Any, where: Where) -> NDArray[np.float64]:
             raise InputError(f"{where(row)}: the rating is missing")
         if np.isfinite(numbers[row]):
             raise InputError(
-                f"{where(row)}: rating {values[row]!r} is too large to be kept in single precision;"
+                f"{where(row)}: rating {values[row]!r} is too large for single precision;"
                 " divide all ratings by a number"
             )
         raise InputError(
@@ -86,8 +86,8 @@ def _seconds(column: Any, where: Where) -> NDArray[np.int64]:
     far = values.dtype.kind in "uf" and len(values) and float(np.abs(values).max()) >= 2.0**63
     if far or values.dtype.kind not in "iufM":
         raise InputError(
-            f"{where(0)}: the timestamps are no numbers of seconds that can be kept; leave them out"
-            " with columns={'timestamp': None}"
+            f"{where(0)}: the timestamps are no numbers of seconds that can be stored; leave them"
+            " out with columns={'timestamp': None}"
         )
     if values.dtype.kind == "M":
         values = values.astype("datetime64[s]")

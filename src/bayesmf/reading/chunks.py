@@ -15,6 +15,7 @@ from bayesmf.errors import InputError
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
 from bayesmf.reading.delimited import read_laid_out
 from bayesmf.reading.files import (
+    compression,
     existing_file,
     first_bytes,
     open_regular,
@@ -40,7 +41,6 @@ _PARTS = {
     "arrow": ("*.arrow", "*.feather", "*.ipc"),
     "csv": ("*.csv", "*.tsv", "*.txt", "*.csv.gz", "*.tsv.gz", "*.txt.gz"),
 }
-_PACKERS = {b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda"}
 
 
 class Bookmark(NamedTuple):
@@ -101,7 +101,7 @@ class RatingFile:
         """
         if self.format in ("parquet", "arrow"):
             return _typed_chunks(self, rows, offset)
-        if self.format == "netflix" or _head_bytes(self.path) in _PACKERS:
+        if self.format == "netflix" or _packed(self.path) in ("zstd", "zlib"):
             return _whole_chunks(self, rows, offset)
         return _text_chunks(self, rows, offset, lines)
 
@@ -140,9 +140,12 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
         name = recognise_format(path) if format == "auto" else ALIASES.get(format, format)
         return [RatingFile(path, name, columns)]
     names = tuple(FORMATS) if format == "auto" else (ALIASES.get(format, format),)
-    listed = {name: find_files(path, FORMATS[name]) for name in names}
+    listed = {name: find_files(path, FORMATS[name].patterns) for name in names}
     # Folders of a named format come first: they may hold other tables beside the ratings.
-    for name, files in (*listed.items(), *((name, _parts(path, name)) for name in _PARTS)):
+    for name, files in (
+        *listed.items(),
+        *((name, find_files(path, (parts,))) for name, parts in _PARTS.items()),
+    ):
         if files and name in names:
             return [RatingFile(file, name, columns) for file in files]
     refuse_ours(path)
@@ -150,10 +153,6 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
         f"{path} is a folder without ratings"
         f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files"
     )
-
-
-def _parts(folder: Path, name: str) -> list[Path]:
-    return sorted(file for pattern in _PARTS[name] for file in folder.glob(pattern))
 
 
 def read_chunks(
@@ -274,14 +273,12 @@ def _text_chunks(
 def _open_text(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Open the text of a file, and the file it comes from, which tells how much was read."""
     with reading(path), open_regular(path) as raw:
-        packed = _head_bytes(path) == b"\x1f\x8b"
+        packed = _packed(path)
         yield (cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw), raw
 
 
-def _head_bytes(path: Path) -> bytes:
-    """Give the first bytes by which a compressed file is known: four of zstd, two of others."""
-    head = first_bytes(path, 4)
-    return head if head in _PACKERS else head[:2]
+def _packed(path: Path) -> str | None:
+    return compression(first_bytes(path, 4))
 
 
 def _next_lines(stream: IO[bytes], size: int, quoted: bool) -> bytes:

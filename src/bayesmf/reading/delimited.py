@@ -91,7 +91,7 @@ def _refuse_late_header(
 
 
 def drop_blank(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[int]]:
-    """Leave out the rows with nothing in them; also give the numbers of those kept."""
+    """Leave out the rows with nothing in them; also give the numbers of the others."""
     import polars as pl
 
     if not any(column.null_count() for column in frame):
@@ -99,8 +99,8 @@ def drop_blank(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[int]]:
     blank = _is_blank(frame)
     if not blank.any():
         return frame, range(frame.height)
-    kept = pl.Series(range(frame.height)).filter(~blank)
-    return frame.filter(~blank), kept  # type: ignore[return-value]
+    filled = pl.Series(range(frame.height)).filter(~blank)
+    return frame.filter(~blank), filled  # type: ignore[return-value]
 
 
 def _is_blank(frame: pl.DataFrame) -> pl.Series:

@@ -16,12 +16,16 @@ from typing import BinaryIO
 from bayesmf.errors import InputError
 from bayesmf.storage.manifest import MODEL, PACKED, peek
 from bayesmf.storage.regular import NotRegular, open_handle
-from bayesmf.system.foreign import hushed, polars_errors, reason_of
+from bayesmf.system.foreign import polars_errors, reason_of, silenced
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 
 _MAGIC_TYPED = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+_MAGIC_PACKED = {
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x78\x01": "zlib", b"\x78\x9c": "zlib", b"\x78\xda": "zlib",
+}  # fmt: skip
 # First bytes of what people have instead of a table, and what to do with it.
 _MAGIC_OTHER = (
     (b"BZh", "compressed with bzip2: unpack it first"),
@@ -57,7 +61,7 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
         For whatever the system, polars (a panic included), a decompressor or csv raised.
     """
     try:
-        with hushed() if kind != "text" else contextlib.nullcontext():
+        with silenced() if kind != "text" else contextlib.nullcontext():
             yield
     except InputError:
         raise
@@ -83,7 +87,7 @@ class Unreadable(InputError):
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read it; nothing that makes a reader wait, or read without end."""
     try:
-        return os.fdopen(open_handle(path, follow=True), "rb")
+        return open(path, "rb", opener=lambda name, _: open_handle(name, follow=True))
     except NotRegular:
         raise InputError(_no_file(path)) from None
 
@@ -154,10 +158,18 @@ def missing_file(path: Path, what: str) -> str:
 
 def typed_kind(path: Path) -> str | None:
     """Tell whether a file is "Parquet" or "Arrow", by its first bytes or its suffix."""
-    head = first_bytes(path)
-    found = next((kind for magic, kind in _MAGIC_TYPED.items() if head.startswith(magic)), None)
+    found = _by_magic(first_bytes(path), _MAGIC_TYPED)
     suffix = path.suffix.lower()
     return found or ("Parquet" if suffix in PARQUET else "Arrow" if suffix in ARROW else None)
+
+
+def compression(head: bytes) -> str | None:
+    """Tell by its first bytes whether a file is packed by "gzip", "zstd" or "zlib"."""
+    return _by_magic(head, _MAGIC_PACKED)
+
+
+def _by_magic(head: bytes, known: dict[bytes, str]) -> str | None:
+    return next((kind for magic, kind in known.items() if head.startswith(magic)), None)
 
 
 def first_bytes(path: Path, count: int = 8) -> bytes:
@@ -179,7 +191,7 @@ def check_text(path: Path) -> None:
     for magic, said in _MAGIC_OTHER:
         if head.startswith(magic):
             raise InputError(f"{path} is {said}")
-    if head.startswith(b"\x1f\x8b"):
+    if compression(head) == "gzip":
         head = _unzipped(path)
     _check_characters(path, head)
 
@@ -201,7 +213,7 @@ def _check_characters(path: Path, head: bytes) -> None:
         )
     if head[257:262] == b"ustar":
         raise InputError(f"{path} is a tar archive: unpack it first")
-    if not head.startswith(b"\x28\xb5\x2f\xfd") and b"\0" in head:
+    if compression(head) != "zstd" and b"\0" in head:
         raise InputError(
             f"{path} is not UTF-8 text: it has zero bytes, as binary files and UTF-16 text have;"
             " convert it first"

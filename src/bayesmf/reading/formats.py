@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,7 +64,7 @@ def read_ratings(
     chosen = FORMATS[ALIASES.get(format, format)]
     if not path.is_dir():
         return chosen.read(path, columns)
-    files = find_files(path, chosen)
+    files = find_files(path, chosen.patterns)
     if not files:
         raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have")
     return join_tables(chosen.read(file, columns) for file in files)
@@ -104,7 +104,7 @@ def recognise_format(path: Path) -> str:
     """Find out which format a file or a folder has."""
     if path.is_dir():
         for name, format in FORMATS.items():
-            if find_files(path, format):
+            if find_files(path, format.patterns):
                 return name
         refuse_ours(path)
         known = "; ".join(_names(format) for format in FORMATS.values() if format.patterns)
@@ -119,9 +119,9 @@ def recognise_format(path: Path) -> str:
     return "netflix" if head and _OPENING.fullmatch(head[0]) else "csv"
 
 
-def find_files(folder: Path, format: Format) -> list[Path]:
-    """List the files of a format in a folder, in the order of their names."""
-    for alternative in format.patterns:
+def find_files(folder: Path, patterns: Sequence[Sequence[str]]) -> list[Path]:
+    """List the files of the first alternative that is in a folder, in the order of their names."""
+    for alternative in patterns:
         files = sorted(file for pattern in alternative for file in folder.glob(pattern))
         if files:
             return files
@@ -134,14 +134,15 @@ def join_tables(tables: Iterable[Table]) -> Table:
     ratings = [part.rating for part in parts if part.rating is not None]
     times = [part.timestamp for part in parts if part.timestamp is not None]
     return Table(
-        _join_ids([part.user for part in parts]),
-        _join_ids([part.item for part in parts]),
+        join_ids([part.user for part in parts]),
+        join_ids([part.item for part in parts]),
         _join(ratings) if len(ratings) == len(parts) else None,
         _join(times) if len(times) == len(parts) else None,
     )
 
 
-def _join_ids(parts: list[pl.Series]) -> pl.Series:
+def join_ids(parts: list[pl.Series]) -> pl.Series:
+    """Put columns of ids below each other, as text where some are."""
     import polars as pl
 
     if len({part.dtype for part in parts}) > 1:
@@ -183,11 +184,11 @@ def _read_netflix(path: Path) -> Table:
     frame, numbers = drop_blank(_three_fields(path, head[:skip]))
     opens = frame.select(_opened()).to_series()
     movie = opens.fill_null(strategy="forward").fill_null(int(opened[-1].strip().rstrip(":")))
-    kept = opens.is_null()
-    found = frame.with_columns(item=movie).filter(kept).to_dict()
+    rated = opens.is_null()
+    found = frame.with_columns(item=movie).filter(rated).to_dict()
 
     def where(row: int) -> str:
-        return f"{path} line {skip + int(numbers[int(kept.arg_true()[row])]) + 1}"
+        return f"{path} line {skip + int(numbers[int(rated.arg_true()[row])]) + 1}"
 
     return make_table(found, text=True, where=where)
 

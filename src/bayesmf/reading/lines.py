@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
-from bayesmf.reading.files import open_regular, polars_path, reading
+from bayesmf.reading.files import compression, open_regular, polars_path, reading
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _NEVER = "\x1f"
 # What the first lines of a table fit into.
 _HEAD_BYTES = 4 << 20
-_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_ZLIB = (b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 
 
 def read_lines(path: Path, count: int | None = None, part: bytes | None = None) -> pl.Series:
@@ -31,11 +29,11 @@ def read_lines(path: Path, count: int | None = None, part: bytes | None = None) 
 def _head(path: Path) -> bytes | None:
     """Give the first lines of a file: polars would unpack all of it; None where only it can."""
     with reading(path), open_regular(path) as raw:
-        first = raw.read(4)
-        if first == _ZSTANDARD or first[:2] in _ZLIB:
+        packed = compression(raw.read(4))
+        if packed in ("zstd", "zlib"):
             return None
         raw.seek(0)
-        stream = gzip.GzipFile(fileobj=raw) if first[:2] == _GZIP else raw
+        stream = gzip.GzipFile(fileobj=raw) if packed else raw
         head = stream.read(_HEAD_BYTES)
     if len(head) < _HEAD_BYTES:
         return head

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import as_ids, canonical_ints
+from bayesmf.ids.encode import as_ids, canonical_ints
 from bayesmf.ids.series import Where, first_true, memory_row, refuse_odd
 from bayesmf.reading.after_fork import checked_columns
 from bayesmf.system.foreign import polars_errors, reason_of
@@ -136,7 +136,7 @@ def ratings_column(column: pl.Series, where: Where) -> pl.Series:
             " in another column?"
         )
     numbers = _floats(column)
-    # Ratings are kept in single precision; what overflows there is refused here.
+    # Ratings are stored in single precision; what overflows there is refused here.
     bad = ~numbers.cast(pl.Float32, strict=False).is_finite().fill_null(False)
     if bad.any():
         row = first_true(bad)
@@ -144,20 +144,16 @@ def ratings_column(column: pl.Series, where: Where) -> pl.Series:
             raise InputError(f"{where(row)}: the rating is missing")
         if numbers[row] is not None and math.isfinite(numbers[row]):
             raise InputError(
-                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large to be kept in"
+                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large for"
                 " single precision; divide all ratings by a number"
             )
         raise InputError(
             f"{where(row)}: rating {cut(repr(column[row]), 80)} is not a number that can be used;"
             f" ratings are finite numbers{_written(column[row])}"
         )
-    _refuse_lost_digits(numbers)
-    return numbers
-
-
-def _refuse_lost_digits(numbers: pl.Series) -> None:
     low, high = (float(x) for x in (numbers.min() or 0.0, numbers.max() or 0.0))  # type: ignore[arg-type]
     refuse_lost_digits(low, high)
+    return numbers
 
 
 def _written(value: object) -> str:
@@ -219,7 +215,7 @@ def _text_seconds(column: pl.Series) -> pl.Series:
     column = column.str.strip_chars()
     numbers = column.cast(pl.Float64, strict=False)
     if numbers.is_not_null().any():
-        # Some exact integers have no exact double: keep those that were read as integers.
+        # Some exact integers have no exact double: those stay that were read as integers.
         return column.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
     return _iso_seconds(column)
 

@@ -33,7 +33,8 @@ HIDDEN = re.compile(r"\.bayesmf-\d+-[0-9a-f]{12}")
 # Names of what had to step aside, before a random one and its own.
 ASIDE = ".bayesmf-old-"
 
-_AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
+_AT_FDCWD = -100
+_SWAP = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
@@ -95,17 +96,13 @@ def _keep_modes(temporary: Path, target: Path) -> None:
 
 def exchange(one: Path, other: Path) -> bool:
     """Let two names stand for each other's folders from one moment on; False if that cannot be."""
-    flag = _RENAME_SWAP if sys.platform == "darwin" else _RENAME_EXCHANGE
-    name = "renamex_np" if sys.platform == "darwin" else "renameat2"
-    call = getattr(_libc(), name, None)
+    darwin = sys.platform == "darwin"
+    call = getattr(_libc(), "renamex_np" if darwin else "renameat2", None)
     if call is None:
         return False
     first, second = os.fsencode(one), os.fsencode(other)
-    if sys.platform == "darwin":
-        failed = call(first, second, ctypes.c_uint(flag))
-    else:
-        failed = call(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(flag))
-    if not failed:
+    paths = (first, second) if darwin else (_AT_FDCWD, first, _AT_FDCWD, second)
+    if not call(*paths, ctypes.c_uint(_SWAP)):
         return True
     number = ctypes.get_errno()
     if number in _CANNOT:

@@ -88,7 +88,11 @@ def is_real_folder(path: Path) -> bool:
 
 
 def foreign_name(
-    path: Path, known: re.Pattern[str], handle: int | None = None, before: str = ""
+    path: Path,
+    known: re.Pattern[str],
+    handle: int | None = None,
+    before: str = "",
+    parent: int | Path | None = None,
 ) -> str | None:
     """Name something in a folder that is not ours: a name or a kind of file we do not write.
 
@@ -102,22 +106,23 @@ def foreign_name(
         The same folder, open: what its name stands for by now does not matter then.
     before : str
         Names of the folders that this one is in.
+    parent : int or pathlib.Path, optional
+        The folder that it is in, open, where it was met in one.
     """
-    with _opened(path, handle) as folder:
+    with _opened(path, handle, parent) as folder:
         for name, entry in _entries(folder):
             try:
                 mode = entry.stat(follow_symlinks=False).st_mode
             except FileNotFoundError:  # somebody who may has just removed it
                 continue
+            own = f"{before}{name}/" if stat.S_ISDIR(mode) else before + name
+            if not known.fullmatch(own) or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                return own
             if stat.S_ISDIR(mode):
-                if not known.fullmatch(f"{before}{name}/"):
-                    return f"{before}{name}/"
-                with contextlib.suppress(FileNotFoundError), _inside(folder, name) as inside:
-                    odd = foreign_name(path / name, known, inside, f"{before}{name}/")
+                with contextlib.suppress(FileNotFoundError):
+                    odd = foreign_name(path / name, known, before=own, parent=folder)
                     if odd is not None:
                         return odd
-            elif not stat.S_ISREG(mode) or not known.fullmatch(before + name):
-                return before + name
     return None
 
 
@@ -127,67 +132,44 @@ def remove_known(
     last: str = "",
     handle: int | None = None,
     before: str = "",
+    parent: int | Path | None = None,
 ) -> None:
     """Remove what is ours in a folder, and the folder if nothing is left.
 
     Parameters
     ----------
-    path, known, handle, before
+    path, known, handle, before, parent
         As for `foreign_name`.
     last : str
         A file that goes after all others.
     """
     with contextlib.suppress(OSError):
-        if handle is None and not is_real_folder(path):
+        if handle is None and parent is None and not is_real_folder(path):
             return
-        with _opened(path, handle) as folder:
+        with _opened(path, handle, parent) as folder:
             for name, entry in sorted(_entries(folder), key=lambda one: one[0] == last):
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        _remove_inside(path, folder, name, known, before)
+                        if known.fullmatch(own := f"{before}{name}/"):
+                            remove_known(path / name, known, before=own, parent=folder)
                     elif known.fullmatch(before + name):
-                        _unlink(folder, name)
+                        at = folder if isinstance(folder, int) else None
+                        os.unlink(path / name if at is None else name, dir_fd=at)
         os.rmdir(path)  # of what is not empty, or no folder by now, nothing is removed
 
 
-def _remove_inside(
-    path: Path, folder: int | Path, name: str, known: re.Pattern[str], before: str
-) -> None:
-    if known.fullmatch(f"{before}{name}/"):
-        with _inside(folder, name) as inside:
-            remove_known(path / name, known, handle=inside, before=f"{before}{name}/")
-
-
-def _unlink(folder: int | Path, name: str) -> None:
-    if isinstance(folder, int):
-        os.unlink(name, dir_fd=folder)
-    else:
-        os.unlink(folder / name)
-
-
 @contextlib.contextmanager
-def _opened(path: Path, handle: int | None) -> Iterator[int | Path]:
+def _opened(path: Path, handle: int | None, parent: int | Path | None) -> Iterator[int | Path]:
     """A folder by its handle; by its name where the system knows no handles of folders."""
     if handle is not None or not _BY_HANDLE:
         yield path if handle is None else handle
         return
-    own = os.open(path, _FOLDER)
+    at = parent if isinstance(parent, int) else None
+    own = os.open(path if at is None else path.name, _FOLDER, dir_fd=at)
     try:
         yield own
     finally:
         os.close(own)
-
-
-@contextlib.contextmanager
-def _inside(folder: int | Path, name: str) -> Iterator[int | None]:
-    if not isinstance(folder, int):
-        yield None
-        return
-    inside = os.open(name, _FOLDER, dir_fd=folder)
-    try:
-        yield inside
-    finally:
-        os.close(inside)
 
 
 def _entries(folder: int | Path) -> list[tuple[str, os.DirEntry[str]]]:

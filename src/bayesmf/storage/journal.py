@@ -62,22 +62,22 @@ class Journal:
 
     def restart(self) -> None:
         """Forget what is finished, and remove it."""
-        remove_known(self.folder, self._but(_LOCK, _NAME))
+        remove_known(self.folder, self._without(_LOCK, _NAME))
         self.notes = []
         self._write([self._job])
 
     def remove(self) -> None:
         """Remove the folder; the journal goes last, so that this too can be done again."""
-        remove_known(self.folder, self._but(_LOCK), last=_NAME)
+        remove_known(self.folder, self._without(_LOCK), last=_NAME)
         remove_known(self.folder, self._known)
 
     def remove_some(self, names: str) -> None:
         """Remove those files of the job whose names match; others stay."""
         remove_known(self.folder, re.compile(f"(?=(?:{names})$)(?:{self._known.pattern})"))
 
-    def _but(self, *names: str) -> re.Pattern[str]:
-        kept = "|".join(map(re.escape, names))
-        return re.compile(f"(?!(?:{kept})$)(?:{self._known.pattern})")
+    def _without(self, *names: str) -> re.Pattern[str]:
+        others = "|".join(map(re.escape, names))
+        return re.compile(f"(?!(?:{others})$)(?:{self._known.pattern})")
 
     def finished(self, step: str) -> list[dict[str, Any]]:
         """Give the notes of a step, in the order in which they were made."""
@@ -173,7 +173,7 @@ def _check_own(folder: Path, kind: str, known: re.Pattern[str]) -> None:
         )
     foreign, names = foreign_name(folder, known), set(os.listdir(folder))
     begun = names <= {_LOCK, _PART}  # killed before its first note
-    if foreign is None and (begun or _is_of(folder, kind)):
+    if foreign is None and (begun or [note["kind"] for note in read_notes(folder)[:1]] == [kind]):
         return
     what = "no notes of unfinished work" if foreign is None else repr(foreign)
     if foreign is None and _is_older(folder):
@@ -193,11 +193,6 @@ def _is_older(folder: Path) -> bool:
         job = json.loads(own.read(_NAME, _MOST_BYTES).split(b"\n")[0])
         return isinstance(job, dict) and {"version", "files", "chunk", "stretch"} <= set(job)
     return False
-
-
-def _is_of(folder: Path, kind: str) -> bool:
-    notes = read_notes(folder)
-    return bool(notes) and notes[0]["kind"] == kind
 
 
 def _with_own(known: re.Pattern[str]) -> re.Pattern[str]:

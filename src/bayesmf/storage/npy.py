@@ -7,6 +7,7 @@ the bytes that follow from both; anything else is no array file.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -75,6 +76,15 @@ def read_header(stream: IO[bytes]) -> Header:
     if len(shape) > MOST_AXES or math.prod(n or 1 for n in shape) >= 1 << 60:
         raise NoArray("its shape cannot be that of an array")
     return Header(np.dtype(found[1].decode()), shape, _PREAMBLE + length)
+
+
+def header_bytes(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """The beginning of an array file, as `read_header` reads it: in C order, little-endian."""
+    header = io.BytesIO()
+    descr = np.dtype(dtype).newbyteorder("<").str
+    about = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, about)
+    return header.getvalue()
 
 
 def map_array(stream: IO[bytes], mode: str = "r") -> np.memmap[Any, Any]:

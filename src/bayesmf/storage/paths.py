@@ -14,9 +14,14 @@ PathLike = str | os.PathLike[str]
 
 # Files that a model and packed ratings have.
 _OURS = ("manifest.json", "manifest.sha256")
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_DENIED = {errno.EACCES, errno.EPERM}
-_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
+_REASONS = {
+    (errno.ENOSPC, errno.EDQUOT): "the disk is full, free some space or choose another path",
+    (errno.EACCES, errno.EPERM):
+        "permission is denied, choose another path or change its permissions",
+    (errno.EROFS,): "the file system is read-only, choose another path",
+    (errno.ENOTDIR, errno.EEXIST):
+        "a part of that path is a file and not a folder, choose another path",
+}  # fmt: skip
 
 
 def real_path(path: PathLike) -> Path:
@@ -79,17 +84,9 @@ def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            reason = "the disk is full, free some space or choose another path"
-        elif error.errno in _DENIED:
-            reason = "permission is denied, choose another path or change its permissions"
-        elif error.errno == errno.EROFS:
-            reason = "the file system is read-only, choose another path"
-        elif error.errno in _NO_FOLDER:
-            reason = "a part of that path is a file and not a folder, choose another path"
-        else:
-            reason = f"the system says {error.strerror or error!s}, check the path and the disk"
-        raise InputError(f"{path} cannot be {verb}: {reason}") from None
+        known = (said for numbers, said in _REASONS.items() if error.errno in numbers)
+        unknown = f"the system says {error.strerror or error!s}, check the path and the disk"
+        raise InputError(f"{path} cannot be {verb}: {next(known, unknown)}") from None
 
 
 @contextlib.contextmanager

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.storage.folders import Folder
+from bayesmf.storage.npy import header_bytes
+from bayesmf.storage.regular import open_handle
 
 # An .npy file of one dimension begins with this many bytes, however long it is.
 HEADER = 128
 
 _BYTES = 1 << 22
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 # Of a file's name in the job's folder: first byte, number of bytes and checksum of each piece.
 Pieces = dict[str, list[list[int]]]
@@ -64,8 +65,7 @@ class Written:
         self._new.setdefault(self._name(file), []).append(piece)
 
     def _write(self, file: Path, at: int, data: Any, flags: int) -> None:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | _FLAGS | flags, 0o666)
-        with os.fdopen(handle, "r+b") as stream:
+        with os.fdopen(open_handle(file, os.O_RDWR | os.O_CREAT | flags), "r+b") as stream:
             stream.seek(at)
             stream.write(data)
             stream.flush()
@@ -117,7 +117,7 @@ def _is_sound(file: Path, pieces: list[list[int]]) -> bool:
 
 
 def _checksum(stream: io.FileIO, at: int, size: int) -> int:
-    """Of the bytes of a piece; of none that a file can have if it ends before."""
+    """The checksum of a piece; one that no piece has if the file ends before."""
     stream.seek(at)
     found = 0
     while size > 0:
@@ -130,12 +130,10 @@ def _checksum(stream: io.FileIO, at: int, size: int) -> int:
 
 def seal(file: Path, dtype: Any, length: int) -> None:
     """Make an .npy file of what was written in parts."""
-    header = io.BytesIO()
-    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(header, about)
-    assert len(header.getvalue()) == HEADER
-    with os.fdopen(os.open(file, os.O_RDWR | _FLAGS), "r+b") as stream:
-        stream.write(header.getvalue())
+    header = header_bytes(dtype, (length,))
+    assert len(header) == HEADER
+    with os.fdopen(open_handle(file, os.O_RDWR), "r+b") as stream:
+        stream.write(header)
         stream.truncate(HEADER + length * np.dtype(dtype).itemsize)
         stream.flush()
         os.fsync(stream.fileno())

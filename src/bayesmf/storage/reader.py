@@ -30,7 +30,7 @@ from bayesmf.storage.manifest import (
 from bayesmf.storage.npy import Header, NoArray, map_array, measured_header, read_array
 from bayesmf.storage.paths import PathLike, as_folder, as_input_error
 from bayesmf.storage.rules import Expected, misfit
-from bayesmf.storage.verify import Claim, check, check_all
+from bayesmf.storage.verify import Claim, verify_all, verify_one
 
 # How often a folder that is replaced while it is read is begun anew.
 _TRIES = 100
@@ -75,7 +75,7 @@ def read_folder(
         As given to `bayesmf.storage.writer.write_folder`.
     """
     found = open_folder(path, kind, expects)
-    check_all(found.claims.values())
+    verify_all(found.claims.values())
     return found.arrays, found.meta
 
 
@@ -158,10 +158,10 @@ def _claim(folder: Path, name: str, stream: FileIO, entry: dict[str, Any], kind:
     try:
         header = measured_header(stream)
     except NoArray as error:
-        check(claim)  # where bytes were changed, that is what to say
+        verify_one(claim)  # where bytes were changed, that is what to say
         raise refuse(f"{name}.npy is not an array file, {error}") from None
     if header.dtype.str != entry["dtype"] or list(header.shape) != entry["shape"]:
-        check(claim)
+        verify_one(claim)
         raise refuse(f"{name}.npy has not the dtype and shape noted in {MANIFEST}")
     return claim._replace(header=header)
 
@@ -184,6 +184,6 @@ def _expected(
         expected, wrong = {}, str(error)
     if wrong:
         for claim in claims.values():
-            check(claim)
+            verify_one(claim)
         raise damaged(folder, wrong, kind)
     return expected

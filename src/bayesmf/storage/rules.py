@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     """What holds for all numbers of an array, looked at piece by piece, in order."""
 
     holds: Callable[[Piece, Any], bool]
-    """Of a piece that is not empty, and of the number before it (None at the beginning)."""
+    """Takes a piece that is not empty, and the number before it (None at the beginning)."""
     said: str
     """What is wrong where it does not hold."""
 
@@ -37,14 +37,12 @@ POSITIVE = Rule(
     "holds numbers that are not positive, or too small or too large to be computed with",
 )
 ASCENDING = Rule(
-    lambda piece, before: (before is None or piece[0] >= before) and _ascends(piece),
+    lambda piece, before: (
+        (before is None or piece[0] >= before) and bool((piece[1:] >= piece[:-1]).all())
+    ),
     "does not ascend",
 )
 ANY = Rule(lambda piece, _: True, "")
-
-
-def _ascends(piece: Piece) -> bool:
-    return bool((piece[1:] >= piece[:-1]).all())
 
 
 def below(n: int) -> Rule:

@@ -45,7 +45,7 @@ class Claim(NamedTuple):
     rule: Rule = ANY
 
 
-def check(claim: Claim) -> None:
+def verify_one(claim: Claim) -> None:
     """Read a file; InputError if its digest or a number in it is wrong."""
     with as_input_error(claim.folder, "read"):
         said = _read_through(claim, lambda: False)
@@ -59,13 +59,13 @@ def close_all(claims: Iterable[Claim]) -> None:
         claim.stream.close()
 
 
-def check_all(claims: Iterable[Claim]) -> None:
+def verify_all(claims: Iterable[Claim]) -> None:
     """Read files, large ones side by side; InputError names one that is wrong. Closes them."""
     claims = list(claims)
     try:
         for claim in claims:
             if claim.header.size < _BYTES:
-                check(claim)
+                verify_one(claim)
         large = Verification(claim for claim in claims if claim.header.size >= _BYTES)
         try:
             large.wait()
@@ -109,7 +109,7 @@ def _read(stream: FileIO, at: int, count: int) -> bytes:
     return stream.read(count)
 
 
-class _Work:
+class _Claims:
     """What threads share. They know nothing of the Verification, which may be forgotten earlier."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
@@ -118,7 +118,7 @@ class _Work:
         self.found: dict[str, str] = {}
         self.given_up = False
 
-    def run(self) -> None:
+    def verify_in_thread(self) -> None:
         """In a thread: claims, until there are no more."""
         # What goes wrong here goes wrong again, and is told, where the end is waited for.
         with suppress(Exception):
@@ -128,7 +128,7 @@ class _Work:
                 if not self.given_up:
                     self.found[claim.name] = said
 
-    def check(self) -> None:
+    def verify_rest(self) -> None:
         """InputError if a file is wrong; those that no thread has read are read here."""
         for claim in self.claims:
             if claim.name not in self.found:
@@ -136,10 +136,6 @@ class _Work:
                     self.found[claim.name] = _read_through(claim, lambda: False)
             if said := self.found[claim.name]:
                 raise claim.refuse(said)
-
-    def close(self) -> None:
-        """Let go of all files."""
-        close_all(self.claims)
 
 
 class Verification:
@@ -150,12 +146,14 @@ class Verification:
     """
 
     def __init__(self, claims: Iterable[Claim]) -> None:
-        self._work, self._by_threads = _Work(claims), True
+        self._claims, self._by_threads = _Claims(claims), True
         self._threads = [
-            threading.Thread(target=self._work.run, name="bayesmf-verify", daemon=True)
-            for _ in range(min(cores(), len(self._work.claims)))
+            threading.Thread(
+                target=self._claims.verify_in_thread, name="bayesmf-verify", daemon=True
+            )
+            for _ in range(min(cores(), len(self._claims.claims)))
         ]
-        self._end = weakref.finalize(self, _give_up, self._work, self._threads)
+        self._end = weakref.finalize(self, _give_up, self._claims, self._threads)
         with suppress(RuntimeError):  # no thread can be started: then `wait` does the work
             for thread in self._threads:
                 thread.start()
@@ -166,10 +164,10 @@ class Verification:
             if thread.is_alive():
                 thread.join()
         # Where threads did not do all of it, whoever waits reads too, and so may another.
-        self._by_threads = self._by_threads and len(self._work.found) == len(self._work.claims)
-        self._work.check()
+        self._by_threads = self._by_threads and len(self._claims.found) == len(self._claims.claims)
+        self._claims.verify_rest()
         if self._by_threads:
-            self._work.close()
+            close_all(self._claims.claims)
 
     def close(self) -> None:
         """Stop, and let go of all files."""
@@ -181,9 +179,9 @@ class Verification:
         return Verification, ((),)
 
 
-def _give_up(work: _Work, threads: list[threading.Thread]) -> None:
-    work.given_up = True
+def _give_up(shared: _Claims, threads: list[threading.Thread]) -> None:
+    shared.given_up = True
     for thread in threads:
         if thread.is_alive() and thread is not threading.current_thread():
             thread.join(_PATIENCE)
-    work.close()
+    close_all(shared.claims)

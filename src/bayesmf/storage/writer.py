@@ -8,7 +8,6 @@ reader sees the old model or the new one.
 """
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from bayesmf.storage.exchange import FILES, give_name, new_folder
 from bayesmf.storage.folders import foreign_name
 from bayesmf.storage.lock import one_writer
 from bayesmf.storage.manifest import DIGEST, MANIFEST, MODEL, NAME, Kind, digest_line, peek
+from bayesmf.storage.npy import header_bytes
 from bayesmf.storage.paths import (
     PathLike,
     as_input_error,
@@ -53,7 +53,7 @@ def write_folder(
         Arrays of plain dtypes by name (lower-case letters, digits, underscores).  They are written
         piece by piece, so memory maps larger than memory will do.
     meta : mapping
-        Plain JSON without NaN, returned by `read_folder` as JSON keeps it (tuples as lists).
+        Plain JSON without NaN, returned by `read_folder` as JSON has it (tuples as lists).
     kind : Kind
         What it is, if it is no model.
 
@@ -207,11 +207,8 @@ def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
 
 def _npy_chunks(array: Array) -> Iterator[bytes]:
     """Yield the .npy file of an array, in C order, without holding it whole."""
-    header = io.BytesIO()
+    yield header_bytes(array.dtype, array.shape)
     dtype = array.dtype.newbyteorder("<")
-    about = {"descr": dtype.str, "fortran_order": False, "shape": array.shape}
-    np.lib.format.write_array_header_1_0(header, about)
-    yield header.getvalue()
     items = max(1, _CHUNK_BYTES // array.dtype.itemsize)
     flags = ("external_loop", "buffered", "zerosize_ok")
     for piece in np.nditer(array, flags=flags, buffersize=items, order="C"):  # type: ignore[call-overload]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.errors import InputError
 from bayesmf.kernels.keys import STREAM_SYNTHETIC, generator, make_key
 from bayesmf.kernels.plant import alias_table, fill, hold
-from bayesmf.synthetic.plan import Plan
+from bayesmf.synthetic.plan import SyntheticPlan
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -18,7 +17,7 @@ _STRIPES = 64  # a shuffled chunk comes from about so many stretches of the user
 
 
 def make_parts(
-    plan: Plan, max_ratings: int, held: int = 0, shuffle: bool = False
+    plan: SyntheticPlan, max_ratings: int, held: int = 0, shuffle: bool = False
 ) -> Iterator[tuple[Arrays, Arrays]]:
     """Chunks of a plan's ratings, each as what is left and what is held out of it."""
     maker = Maker(plan, held)
@@ -36,7 +35,7 @@ def make_parts(
 class Maker:
     """What all users' ratings need, made once: item tables and where each user's ratings begin."""
 
-    def __init__(self, plan: Plan, held: int = 0) -> None:
+    def __init__(self, plan: SyntheticPlan, held: int = 0) -> None:
         self.plan = plan
         activity = plan.activity()
         self.offsets = np.concatenate(([0], np.cumsum(activity)))
@@ -104,10 +103,5 @@ def _take(columns: Arrays, at: Any) -> Arrays:
     return user[at], item[at], rating[at]
 
 
-def _generator(plan: Plan, number: int) -> np.random.Generator:
+def _generator(plan: SyntheticPlan, number: int) -> np.random.Generator:
     return generator(make_key(plan.random_state), number, STREAM_SYNTHETIC)
-
-
-def check_chunk(max_ratings: int) -> None:
-    if max_ratings < 1:
-        raise InputError(f"max_ratings must be at least 1, not {max_ratings!r}")

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.kernels.oracle import deal, predict_rows, score_truth, turn
+from bayesmf.kernels.csr import group_rows
+from bayesmf.kernels.oracle import predict_rows, score_truth, turn
 from bayesmf.synthetic.truth import Truth
 
 _BLOCK = 16_000_000  # ratings at a time: 64 MB as numbers, and as many as row numbers
@@ -107,10 +108,8 @@ def lists_by_user(
     n_users : int
         Number of users, of those without a rating too.
     """
-    starts = _starts(user, n_users)
-    index, kept = np.empty(len(user), np.int32), np.empty(len(user), value.dtype)
-    deal(user, item, value, starts[:-1].copy(), index, kept)
-    return starts, index, kept
+    lists = group_rows(user, item, value, n_users)
+    return lists.starts, lists.other, lists.value
 
 
 Block = tuple[int, NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
@@ -134,9 +133,9 @@ def _by_item(
     ends = _starts(other, len(truth.b))
     for first, last in _blocks(ends):
         mine = ends[first : last + 1] - ends[first]
-        index, kept = np.empty(mine[-1], np.int32), np.empty(mine[-1], value.dtype)
-        turn(starts, other, value, first, mine[:-1].copy(), index, kept)
-        yield first, mine, index, _plain(kept, levels)
+        index, own = np.empty(mine[-1], np.int32), np.empty(mine[-1], value.dtype)
+        turn(starts, other, value, first, mine[:-1].copy(), index, own)
+        yield first, mine, index, _plain(own, levels)
 
 
 def _blocks(starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

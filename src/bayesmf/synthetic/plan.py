@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesmf.checks import yes_or_no
+from bayesmf.checks import not_negative, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import fill_normals, make_key
 from bayesmf.kernels.plant import ACTIVITY, ITEMS, ORDER, USERS, plant
@@ -38,7 +38,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SyntheticPlan:
     """Sizes, strengths and seed of planted ratings, and the rows that follow; see `Synthetic`."""
 
     n_users: int
@@ -59,9 +59,7 @@ class Plan:
             if not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
         for name in ("noise", "bias_user", "bias_item", "factor_strength"):
-            value = getattr(self, name)
-            if not (_is_finite(value) and value >= 0):
-                raise InputError(f"{name} must be a finite number from 0 on, not {value!r}")
+            not_negative(name, getattr(self, name))
         if not _is_finite(self.mean):
             raise InputError(f"mean must be a finite number, not {self.mean!r}")
         yes_or_no("stars", self.stars)
@@ -80,16 +78,33 @@ class Plan:
 
     @classmethod
     def like(cls, shape: str, scale: float = 1.0, **overrides: Any) -> Self:
-        """The plan of a known data set, or of a part of it.
+        """Plan ratings at the shape of a known data set, or of a part of it.
 
         Parameters
         ----------
-        shape : str
-            A name in `SHAPES`.
+        shape : {"ml-100k", "ml-1m", "ml-10m", "netflix", "yahoo"}
+            The data set.
         scale : float
             Part of the number of ratings, in (0, 1].
-        **overrides
-            Any field of `Synthetic`.
+        **overrides : int, float or bool
+            Any parameter of `Synthetic`.
+
+        Returns
+        -------
+        Synthetic
+            The plan.
+
+        Raises
+        ------
+        InputError
+            If there is no such shape, or a value is not what it must be.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> plan = Synthetic.like("ml-1m", 0.1, random_state=1)
+        >>> plan.n_users, plan.n_items, plan.n_ratings
+        (604, 1172, 100021)
         """
         if shape not in SHAPES:
             raise InputError(f"Unknown shape {shape!r}: the known ones are {', '.join(SHAPES)}")
@@ -114,7 +129,20 @@ class Plan:
         return None if self.stars else float(self.noise)
 
     def truth(self) -> Truth:
-        """The planted factors and biases, float32; row k belongs to id k + 1."""
+        """Plant the factors and biases.
+
+        Returns
+        -------
+        Truth
+            The factors and biases, ``float32``; row k belongs to id k + 1.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> truth = Synthetic(60, 40, 900).truth()
+        >>> truth.U.shape, truth.b.shape, truth.noise_floor
+        ((60, 8), (40,), 0.85)
+        """
         U, a = self.user_factors(0, self.n_users)
         V, b = self.item_factors(0, self.n_items)
         return Truth(
@@ -123,15 +151,68 @@ class Plan:
         )  # fmt: skip
 
     def user_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Factors and biases of the users start..stop - 1, without making the others."""
+        """Plant factors and biases of some users, without making the others.
+
+        Parameters
+        ----------
+        start, stop : int
+            The users from row `start` to row `stop` - 1.
+
+        Returns
+        -------
+        factors : numpy.ndarray
+            A row for each user, ``float32``.
+        biases : numpy.ndarray
+            A number for each user, ``float32``.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> factors, biases = Synthetic(60, 40, 900).user_factors(10, 12)
+        >>> factors.shape, biases.shape
+        ((2, 8), (2,))
+        """
         return self._rows(start, stop, USERS, self.bias_user)
 
     def item_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Factors and biases of the items start..stop - 1, without making the others."""
+        """Plant factors and biases of some items, without making the others.
+
+        Parameters
+        ----------
+        start, stop : int
+            The items from row `start` to row `stop` - 1.
+
+        Returns
+        -------
+        factors : numpy.ndarray
+            A row for each item, ``float32``.
+        biases : numpy.ndarray
+            A number for each item, ``float32``.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> factors, biases = Synthetic(60, 40, 900).item_factors(10, 12)
+        >>> factors.shape, biases.shape
+        ((2, 8), (2,))
+        """
         return self._rows(start, stop, ITEMS, self.bias_item)
 
     def activity(self) -> np.ndarray:
-        """Number of ratings of each user, int64: log-normal above a minimum, exact in total."""
+        """Give the number of ratings of each user: log-normal above a minimum, exact in total.
+
+        Returns
+        -------
+        numpy.ndarray
+            A number (``int64``) for each user.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> counts = Synthetic(60, 40, 900).activity()
+        >>> len(counts), int(counts.sum())
+        (60, 900)
+        """
         # As in MovieLens, nobody has a handful only, unless the mean itself is small.
         least = max(1, int(min(20.0, self.n_ratings / self.n_users / 4)))
         most = self._most_per_user - least
@@ -153,7 +234,19 @@ class Plan:
         return counts
 
     def popularity(self) -> np.ndarray:
-        """Chance of each item to be a draw, float64, Zipf-like in an order that ids do not show."""
+        """Give the chance of each item to be drawn, Zipf-like in an order that ids do not show.
+
+        Returns
+        -------
+        numpy.ndarray
+            A chance (``float64``) for each item, all together 1.
+
+        Examples
+        --------
+        >>> from bayesmf import Synthetic
+        >>> round(float(Synthetic(60, 40, 900).popularity().sum()), 6)
+        1.0
+        """
         # The shift flattens the head: without it nearly every user would have the same few
         # items. The top item comes out at 70% of the users of ml-100k (the real one: 62%) and
         # at 37% of those of netflix (the real one: 49%).

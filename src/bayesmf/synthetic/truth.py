@@ -22,10 +22,36 @@ ARRAYS = ("U", "V", "a", "b")
 class Truth(NamedTuple):
     """What was planted: rating = mean + a[user] + b[item] + U[user] . V[item] + noise.
 
-    `noise_floor` is the error (RMSE) that no model can beat; None where ratings are stars,
-    because rounding and clipping change it (`bayesmf.synthetic.oracle` tells what it then is). The
-    numbers after it are those the planted ones were drawn with: entries of U and V are normal
-    with deviation `factor`, biases with `bias_user` and `bias_item`.
+    Attributes
+    ----------
+    U, V : numpy.ndarray
+        Factors of users and items, a row each.
+    a, b : numpy.ndarray
+        Biases of users and items.
+    noise_floor : float or None
+        The error (RMSE) that no model can beat; None where ratings are stars, because rounding and
+        clipping change it (`bayesmf.synthetic.oracle` tells what it then is).
+    mean : float
+        Centre of the ratings.
+    noise : float
+        Standard deviation of the noise.
+    factor : float
+        Standard deviation with which entries of U and V were drawn.
+    bias_user, bias_item : float
+        Standard deviations with which the biases were drawn.
+    stars : bool
+        Whether ratings were rounded to whole stars and clipped to 1..5.
+    seed : int
+        The `random_state` of the plan.
+
+    Examples
+    --------
+    >>> from bayesmf import Synthetic
+    >>> truth = Synthetic(60, 40, 900).truth()
+    >>> user, item = 0, 7
+    >>> expected = truth.mean + truth.a[user] + truth.b[item] + truth.U[user] @ truth.V[item]
+    >>> bool(0 < expected < 7)
+    True
     """
 
     U: np.ndarray
@@ -42,7 +68,28 @@ class Truth(NamedTuple):
     seed: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an .npz file, which appears under its name only when it is complete."""
+        """Write an .npz file, which appears under its name only when it is complete.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; its name ends in ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import Synthetic
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "truth.npz"
+        ...     Synthetic(60, 40, 900).truth().save(path)
+        ...     path.exists()
+        True
+        """
         path = Path(path)
         if path.suffix.lower() != ".npz":
             raise InputError(f"{path}: the planted truth is written to an .npz file")
@@ -56,7 +103,33 @@ class Truth(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Truth:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Truth
+            What was planted.
+
+        Raises
+        ------
+        InputError
+            If it is not such a file.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from bayesmf import Synthetic, Truth
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "truth.npz"
+        ...     Synthetic(60, 40, 900).truth().save(path)
+        ...     Truth.load(path).U.shape
+        (60, 8)
+        """
         try:
             with reading(path, "planted truth"), open_regular(path) as file:
                 found = _read(file)

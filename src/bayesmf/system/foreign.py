@@ -55,7 +55,7 @@ class _Silence:
     before = -1
 
 
-def speak_apart() -> None:
+def separate_stderr() -> None:
     """Give Python a standard error of its own, so that that of compiled code can be silenced.
 
     For a program, which owns its standard error: a panic of polars prints where it happened, and a
@@ -75,7 +75,7 @@ def speak_apart() -> None:
 
 
 @contextlib.contextmanager
-def hushed() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Compiled code says nothing meanwhile; only where Python has a standard error of its own."""
     if not _Silence.allowed:
         yield

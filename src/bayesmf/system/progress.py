@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from bayesmf.wording import printable
@@ -113,12 +112,7 @@ class Line:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.close()
 
     # -- drawing ----------------------------------------------------------------------------------
@@ -226,13 +220,13 @@ def bar_format(what: str, pieces: Sequence[str], width: int | None) -> str:
     """
     what = printable(what)
     room = 10**6 if width is None else width - len(what) - len(" || ") - LEAST_BAR
-    kept: list[str] = []
+    fitting: list[str] = []
     for piece in pieces:
-        room -= len(piece) + (2 if kept else 0)
+        room -= len(piece) + (2 if fitting else 0)
         if room < 0:
             break
-        kept.append(piece)
-    return escaped(f"{what} |") + "{bar}" + escaped(f"| {', '.join(kept)}".rstrip())
+        fitting.append(piece)
+    return escaped(f"{what} |") + "{bar}" + escaped(f"| {', '.join(fitting)}".rstrip())
 
 
 def escaped(text: str) -> str:

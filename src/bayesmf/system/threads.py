@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from bayesmf.checks import whole
@@ -40,12 +39,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
