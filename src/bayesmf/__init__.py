@@ -122,10 +122,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bayesmf' has no attribute {name!r}")
     from importlib import import_module
 
+    if name not in _HOMES:
+        if name[:1].isupper():  # a sampler, perhaps
+            rules: Any = import_module("bayesmf.samplers.registry").REGISTRY
+            for rule in rules.values():
+                if rule.__name__ == name:
+                    return rule
+        raise AttributeError(f"module 'bayesmf' has no attribute {name!r}")
     return getattr(import_module(f"bayesmf.{_HOMES[name]}"), name)
 
 

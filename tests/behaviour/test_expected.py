@@ -64,7 +64,7 @@ def _predictions(state, pairs):
 
 @pytest.fixture(scope="module", params=[(0.0, None), (0.9, None), (0.9, 1)], ids=str)
 def chains(request):
-    """Averages of each chain over its sweeps, variances over sweeps, and those of Pairs.predict.
+    """Averages of each chain over its sweeps, variances over sweeps, and of `predict`.
 
     Of whole rows, and of coordinate Gibbs: there means are those of columns given the rest.
     """

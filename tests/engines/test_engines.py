@@ -1,4 +1,4 @@
-"""Parts of engines that need no cluster: arrays from elsewhere, notes, settings, places."""
+"""Parts of engines that need no cluster: arrays from elsewhere, notes, settings, partitions."""
 
 import ast
 import pickle
@@ -104,8 +104,8 @@ def test_payload_is_what_is_pickled(watched):
 
 def test_a_holder_gives_the_bits_of_run_task(watched):
     holder = Holder(watched.work.rehearsal)
-    for place, held in enumerate(watched.work.held):
-        holder.hold(place, contiguous(held))
+    for partition, held in enumerate(watched.work.held):
+        holder.hold(partition, contiguous(held))
     tasks = watched.tasks[:6]
     found = holder.run(pickle.loads(pickle.dumps(tasks)), 0, None)
     for task, (result, seconds) in zip(tasks, found, strict=True):
@@ -137,8 +137,8 @@ def test_rows_travel_padded_where_that_is_hardly_more(width, wide):
 def test_a_ledger_adds_up():
     now = [0.0]
     ledger = Ledger("test", 2, lambda: now[0])
-    for worker, place, seconds in ((0, 0, 1.0), (0, 1, 3.0), (1, 0, 2.0)):
-        ledger.done(worker, place, seconds)
+    for worker, partition, seconds in ((0, 0, 1.0), (0, 1, 3.0), (1, 0, 2.0)):
+        ledger.done(worker, partition, seconds)
     ledger.moved(sent=10)
     ledger.moved(received=7)
     ledger.fault("something was lost")

@@ -39,7 +39,7 @@ def _settings(sampler, data=DATA, **more):
 class Job:
     """A task of so many ratings whose message and answer have so many bytes."""
 
-    place: int
+    partition: int
     count: int
     out: np.ndarray
     back: int
@@ -52,23 +52,23 @@ class Answer:
     rows: np.ndarray
 
 
-def job(place, count, out=0, back=0, chain=0):
-    return Job(place, count, np.zeros(out, np.uint8), back, chain)
+def job(partition, count, out=0, back=0, chain=0):
+    return Job(partition, count, np.zeros(out, np.uint8), back, chain)
 
 
 @pytest.fixture
 def engine_of(monkeypatch):
-    """An engine of 100 ratings a second for places with one worker each, as far as there are."""
+    """An engine of 100 ratings a second for partitions, with a worker each if there are enough."""
 
     def run_task(held, task):
         return Answer(task.count, np.zeros(task.back, np.uint8))
 
     monkeypatch.setattr(simulated, "run_task", run_task)
 
-    def make(n_workers, n_places, latency=0.0, bandwidth=math.inf, handling=(), **options):
+    def make(n_workers, n_partitions, latency=0.0, bandwidth=math.inf, handling=(), **options):
         network = Network(latency, bandwidth, *handling)
         engine = Simulated(n_workers, network, **{"rate": 100, **options})
-        engine.start(Workload([range(1)] * n_places, [range(n_places)]))
+        engine.start(Workload([range(1)] * n_partitions, [range(n_partitions)]))
         return engine
 
     return make
@@ -151,9 +151,9 @@ def test_a_wait_for_some_lets_others_come_in(engine_of):
 def test_two_chains_share_a_worker(engine_of):
     """Chains of two rounds of a second each: on one worker they alternate, 4 seconds in all."""
 
-    def chain(number, place):
+    def chain(number, partition):
         for _ in range(2):
-            yield [job(place, 100, chain=number)]
+            yield [job(partition, 100, chain=number)]
             ends.append((number, engine.seconds()))
 
     ends, engine = [], engine_of(1, 2)
@@ -352,14 +352,14 @@ def test_the_benchmark_draws_its_curves(tmp_path, monkeypatch, capsys):
     "sampler", [SGLD(grid=(3, 3)), SGLD(grid=(4, 1)), SGLD(grid=(2, 3)), Gibbs(n_stripes=6),
                 SGHMC(grid=(3, 3))],
 )  # fmt: skip
-def test_places_that_run_together_are_spread(sampler, n_workers):
+def test_partitions_that_run_together_are_spread(sampler, n_workers):
     data = random_data(120, 90, 4000)
     rounds = make_rounds(data, sampler.resolve(data_shape(data)), 0)
     work = Workload(rounds.held, rounds.together)
     owner = spread(work, n_workers)
     assert owner == spread(work, n_workers)
-    for places in work.together:
-        counts = np.bincount([owner[p] for p in places], minlength=n_workers)
+    for partitions in work.together:
+        counts = np.bincount([owner[p] for p in partitions], minlength=n_workers)
         assert counts.max() - counts.min() <= 1
     sizes = [len(held) for held in work.held]
     loads = np.bincount(owner, sizes, minlength=n_workers)
@@ -367,7 +367,7 @@ def test_places_that_run_together_are_spread(sampler, n_workers):
     assert loads.max() - loads.min() <= 1.01 * max(sizes)
 
 
-def test_a_place_of_two_lists_counts_in_both():
+def test_a_partition_of_two_lists_counts_in_both():
     held = [range(n) for n in (5, 9, 1, 7, 3)]
     assert spread(Workload(held, [[0, 1], [1, 2]]), 2) == [1, 0, 1, 1, 0]
     assert spread(Workload(held, []), 1) == [0] * 5

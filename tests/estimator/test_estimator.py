@@ -205,8 +205,9 @@ def test_the_default_step_is_stable(triple):
         for sampler in (SGD(grid=grid, epochs=20), SGLD(grid=grid, epochs=20)):
             model = BayesianMF(2, sampler=sampler, random_state=0)
             model.fit((user[unique], heavy[unique], rating[unique]))
+            assert model.report_["repairs"] == 0
             model.set_params(standardize=False)
-            model.fit((user, item, 20 * rating))
+            assert model.fit((user, item, 20 * rating)).report_["repairs"] == 0
 
 
 def test_equal_ratings_are_refused_and_two_are_enough():

@@ -8,12 +8,14 @@ from bayesmf.chains.clock_rounds import ClockRounds
 from bayesmf.chains.gibbs_rounds import GibbsRounds
 from bayesmf.chains.gradient_rounds import GradientRounds
 from bayesmf.chains.state import Rounds
+from bayesmf.chains.update_rounds import UpdateRounds
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.base import Sampler
 
 # Kinds are few, samplers many: a sampler says which of these it is made of.
 ROUNDS: dict[str, Any] = {
     "gradient": GradientRounds,
+    "update": UpdateRounds,
     "clock": ClockRounds,
     "gibbs": GibbsRounds,
 }

@@ -19,7 +19,7 @@ from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 
 class Safe(NamedTuple):
-    """A state whose errors have been seen to be sound, to fall back on."""
+    """A state whose errors were sound, to roll back to."""
 
     users: Rows
     items: Rows

@@ -172,6 +172,13 @@ class Simulated:
         self.contention = positive("contention", contention)
 
     def start(self, load: Workload) -> None:
+        """Hand out the ratings, and start the clocks.
+
+        Parameters
+        ----------
+        load : Workload
+            Partitions of the ratings, and which of them are worked on together.
+        """
         self._held, self._worker = load.held, spread(load, self.n_workers)
         self._now, self._server = 0.0, 0.0
         self._out, self._in = Link(self.network), Link(self.network)
@@ -191,6 +198,16 @@ class Simulated:
         All messages leave by one link and take equally long, so they arrive in the order of
         their sending: when the worker begins is known already. When the result is back is not: a
         task that is sent later may be done earlier.
+
+        Parameters
+        ----------
+        task : Task
+            What is to be done, and on which partition.
+
+        Returns
+        -------
+        Flight
+            The task under way.
         """
         self._catch_up()
         worker, size = self._worker[task.partition], self._size(task)
@@ -213,6 +230,16 @@ class Simulated:
 
         Results come in in the order in which they are done. While the server waits it sends
         nothing, so none can come before the first of those that are under way.
+
+        Parameters
+        ----------
+        handles : collection of Flight
+            Tasks under way.
+
+        Returns
+        -------
+        set of Flight
+            Those that are back, at least one.
         """
         self._catch_up()
         asked: set[Any] = set(handles)
@@ -225,16 +252,31 @@ class Simulated:
         return ready
 
     def seconds(self) -> float:
+        """Virtual seconds since the start.
+
+        Returns
+        -------
+        float
+            By the server's clock.
+        """
         self._catch_up()
         return self._now
 
     @contextmanager
     def aside(self) -> Iterator[None]:
+        """Context in which the clocks stand still."""
         self._catch_up()
         yield
         self._mark = time.thread_time()
 
     def report(self) -> dict[str, Any]:
+        """Who did what, how long it took, and what was sent.
+
+        Returns
+        -------
+        dict
+            As all engines report; also the seconds of both links and of the server.
+        """
         self._catch_up()
         return {
             **self._ledger.report(),
@@ -243,6 +285,7 @@ class Simulated:
         }
 
     def close(self) -> None:
+        """Release the ratings."""
         self._held, self._flying, self._known = (), [], {}
 
     def _catch_up(self) -> None:

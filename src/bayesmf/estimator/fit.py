@@ -125,15 +125,13 @@ def learn(
     made = prepare(train, yes_or_no("standardize", params["standardize"]))
     pairs = None if known is None else prepare_validation(known, made)
     history = History()
-    listeners: tuple[Callback, ...] = (history, *callbacks)
-    if progress not in listeners:
-        listeners = (*listeners, progress)
+    all_callbacks = (history, *callbacks, *(() if progress in callbacks else (progress,)))
     done = start_run(
         made.data,
         wanted,
         scale=made.scale,
         validation=pairs,
-        callbacks=listeners,
+        callbacks=all_callbacks,
         checkpoint=checkpoint,
         stage=progress.stage,
     )

@@ -47,7 +47,7 @@ class Source:
         if kind == "synthetic" and what not in SHAPES:
             raise InputError(f"--data {text!r}: the shapes are {', '.join(SHAPES)}")
         if not 0 < scale <= 1:
-            raise InputError(f"--scale must be above 0 and at most 1; got {scale:g}")
+            raise InputError(f"--scale must be above 0 and at most 1, not {scale:g}")
         return cls(kind, what, scale, seed)
 
     @property

@@ -168,7 +168,7 @@ def _scaled(rating: NDArray[np.float32], center: float, scale: float) -> NDArray
 
 
 def prepare_validation(known: Ratings, made: Prepared) -> Validation:
-    """The pairs of a validation set, in the chain's units; rows nobody has seen are -1."""
+    """A validation set in the chain's units; row -1 is a user or item without training ratings."""
     center, scale = made.center, made.scale
     user = made.user_ids.lookup(known.user_ids)[known.user_rows].astype(np.int32)
     item = made.item_ids.lookup(known.item_ids)[known.item_rows].astype(np.int32)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bayesmf.checks import one_of, positive, whole
+from bayesmf.checks import one_of, positive
+from bayesmf.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class Cluster:
     def __post_init__(self) -> None:
         for name in ("cpus_per_worker", "task_timeout", "start_timeout"):
             positive(f"{name} of a Cluster", getattr(self, name))
-        # Whole numbers in another type are made one, for a range of them.
-        object.__setattr__(self, "retries", whole("retries of a Cluster", self.retries, 0))
-        if self.n_workers is not None:
-            object.__setattr__(self, "n_workers", whole("n_workers of a Cluster", self.n_workers))
+        n_workers = 1 if self.n_workers is None else self.n_workers
+        for name, value, least in (("retries", self.retries, 0), ("n_workers", n_workers, 1)):
+            if type(value) is not int or value < least:
+                raise InputError(
+                    f"{name} of a Cluster must be a whole number of at least {least}, not {value!r}"
+                )
         one_of("placement", self.placement, ("spread", "pack"))

@@ -1,0 +1,64 @@
+"""Updates written in NumPy: the compiled ones to rounding, on all grids and ways of drawing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from bayesmf import SGD, SGLD
+from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds import make_rounds
+from bayesmf.chains.state import ChainState
+from bayesmf.kernels.keys import make_key
+from bayesmf.model.params import Params, Precisions, RowPrior
+from driving import sweep
+from problems import random_data
+
+
+@dataclass(frozen=True)
+class PlainSGLD(SGLD):
+    """SGLD by its definition, `GradientRule.update`."""
+
+    kind_of_rounds = "update"
+
+
+@dataclass(frozen=True)
+class PlainSGD(SGD):
+    kind_of_rounds = "update"
+
+
+def _after(data, rule, full, n_rounds, d=3):
+    """Where a chain is after some rounds, and the errors that the last one met."""
+    width = d if full else d + 1
+    rng = np.random.default_rng(2)
+    rows = (
+        rng.normal(size=(n, width)).astype(np.float32) / 2 for n in (data.n_users, data.n_items)
+    )
+    Lambda = np.cov(rng.normal(size=(width, 9))) if full else rng.uniform(1, 3, width)
+    prior = RowPrior(rng.normal(size=width) / 5, Lambda)
+    state = ChainState(0, make_key(7), Params(*rows, d), Precisions(prior, prior, 1.7))
+    rounds = make_rounds(data, rule.resolve(data_shape(data)), 5)
+    for t in range(n_rounds):
+        sweep(rounds, state, t)
+    return state
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("plain", "compiled", "settings"),
+    [
+        (PlainSGLD, SGLD, {}),
+        (PlainSGLD, SGLD, {"grid": (2, 3), "round_length": 5}),
+        (PlainSGLD, SGLD, {"minibatch": "replacement", "batch_size": 40}),
+        (PlainSGLD, SGLD, {"noise": "paper", "grid": (2, 1)}),
+        (PlainSGD, SGD, {"grid": (1, 2)}),
+    ],
+)
+def test_the_definition_of_an_update_is_what_is_compiled(plain, compiled, settings, full):
+    data = random_data(30, 20, 300)
+    settings = {"step_size": 1e-3, "epochs": 9, **settings}
+    one, other = (_after(data, rule(**settings), full, 6) for rule in (plain, compiled))
+    np.testing.assert_allclose(one.params.users, other.params.users, atol=2e-5)
+    np.testing.assert_allclose(one.params.items, other.params.items, atol=2e-5)
+    assert one.sse == pytest.approx(other.sse, rel=1e-5)
+    assert one.count == other.count > 0
