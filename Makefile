@@ -10,8 +10,9 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pyt
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
 
+# Tests start some hundred processes, which would each compile our modules from their source.
 test: $(VENV)/.test ## the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test ## style and types
 	$(BIN)/ruff check .

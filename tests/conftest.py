@@ -1,45 +1,92 @@
-"""The order of files: long ones first, so that two processes end at the same time.
+"""Fixtures of all rooms, and the order of files.
 
-`make test` gives whole files to processes, in this order. Files that are not named here are short,
-and fill what is left at the end. The first two have few kernels in common to compile.
+What is imported from bayesmf is so inside fixtures: the process that hands out tests needs none.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+# Long ones first, so that two processes end at the same time: `make test` gives whole files to
+# processes, in this order. Files that are not named here are short, and fill what is left at the
+# end. The first two have few kernels in common to compile. The order is that of processor seconds
+# of an empty cache of compiled code, those of processes that tests start among them.
 LONG = (
     "test_geweke.py",
     "test_row_clock.py",
     "test_terminal.py",
-    "test_contract.py",
-    "test_one_user.py",
-    "test_ray.py",
-    "test_ray_faults.py",
     "test_ray_signals.py",
-    "test_momentum.py",
-    "test_cli.py",
-    "test_gradient.py",
-    "test_examples.py",
-    "test_sbc.py",
-    "test_columns.py",
-    "test_pack.py",
-    "test_resume.py",
-    "test_paper.py",
-    "test_plots.py",
-    "test_estimator.py",
-    "test_cli_checkpoints.py",
-    "test_model_plots.py",
-    "test_demo.py",
-    "test_rescale.py",
-    "test_checkpoints.py",
+    "test_contract.py",
     "test_benchmarks.py",
-    "test_attack.py",
+    "test_ray.py",
+    "test_momentum.py",
+    "test_ray_faults.py",
+    "test_gradient.py",
+    "test_pack.py",
+    "test_examples.py",
+    "test_jit.py",
+    "test_cli_checkpoints.py",
+    "test_resume.py",
+    "test_exact_posterior.py",
     "test_failing_calls.py",
+    "test_forks.py",
+    "test_estimator.py",
+    "test_plots.py",
+    "test_paper.py",
+    "test_attack.py",
+    "test_demo.py",
+    "test_model_plots.py",
+    "test_checkpoints.py",
+    "test_sbc.py",
+    "test_rescale.py",
+    "test_escapes.py",
+    "test_hostile_folders.py",
+    "test_cli_answers.py",
+    "test_simulated.py",
+    "test_cli.py",
+    "test_cli_diagnose.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort files, and leave the tests of a file in their order."""
-    places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+    order = {name: index for index, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.name, len(LONG)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Do not flush to the disk: no test pulls the plug. Processes that tests start do flush."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture
+def signals_reach_us() -> Iterator[None]:
+    """Listen to SIGINT, which a job in the background, and its children, may have to ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Any:
+    """What the run of helpers/checkpointed.py gives where nothing stops it."""
+    from checkpointed import run_kept
+
+    return run_kept(None)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Any:
+    """The folder of that run, killed after six or seven of its nine rounds."""
+    from checkpointed import stop
+
+    return stop(tmp_path / "stopped")

@@ -21,12 +21,6 @@ def material(tmp_path_factory):
         yield make(tmp_path_factory.mktemp("failing") / "material")
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test of these pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 def all_calls(name, material, box, full, stride=1, first=1):
     """Findings of every k, or of one in so many; how many calls there were."""
     from benchmarks.attack.failing import attempt

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Ratings, Synthetic, pack
-from checkpointed import no_waiting_for_the_disk, run_kept, stopped
+from checkpointed import run_kept
 from problems import planted
 from resigned import edit, put, resign, set_at
 

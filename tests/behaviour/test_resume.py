@@ -1,6 +1,5 @@
 """A run that was stopped anywhere goes on to the bits of the run that never was."""
 
-import os
 import shutil
 from dataclasses import replace
 
@@ -26,12 +25,6 @@ SHAPE = data_shape(DATA)
 _TRIPLES = [part[:200] for part in DATA.triples()]
 KNOWN = Validation(WatchedPairs(_TRIPLES[0], _TRIPLES[1], np.ones(200, bool)), _TRIPLES[2])
 SHORT = {"batch_size": 100, "round_length": 2}
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def _settings(sampler, prior=None, **more):

@@ -10,17 +10,7 @@ from bayesmf import SGD, BayesianMF, Checkpoint, InputError
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run
-from checkpointed import (
-    DATA,
-    KNOWN,
-    SETTINGS,
-    SHAPE,
-    names,
-    no_waiting_for_the_disk,
-    reference,
-    run_kept,
-    stopped,
-)  # fmt: skip
+from checkpointed import DATA, KNOWN, SETTINGS, SHAPE, names, run_kept
 from problems import random_data
 
 

@@ -18,14 +18,7 @@ from bayesmf.engines.local import Serial
 from bayesmf.model.draws import DrawStore
 from bayesmf.storage import reader, writer
 from bayesmf.storage.rules import ANY, Expected
-from checkpointed import (
-    names,
-    no_waiting_for_the_disk,
-    reference,
-    run_kept,
-    settings_of,
-    stopped,
-)  # fmt: skip
+from checkpointed import names, run_kept, settings_of
 from dying import Dying, Killed
 
 # -- what is there ------------------------------------------------------------------------------

@@ -10,13 +10,7 @@ import pytest
 
 from bayesmf import BayesianMF, Ratings, __version__
 from bayesmf.cli import COMMANDS
-from cli_tools import QUICK, SGD, SGLD, Data, contents, make_data, run
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("cli"))
-
+from cli_tools import QUICK, SGD, SGLD, Data, contents, run
 
 # -- help and the command itself ------------------------------------------------------------------
 

@@ -14,13 +14,7 @@ import pytest
 
 import bayesmf.demo
 from bayesmf import BayesianMF, Ratings, Synthetic
-from cli_tools import QUICK, Data, contents, make_data, process, run
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("cli"))
-
+from cli_tools import QUICK, Data, contents, process, run
 
 # -- predict --------------------------------------------------------------------------------------
 

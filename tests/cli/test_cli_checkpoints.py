@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,32 +16,22 @@ import pytest
 
 from bayesmf import Ratings
 from bayesmf.storage import reader
-from cli_tools import Data, contents, make_data, run
+from cli_tools import Data, contents, run
 
 FIT = (
     "--sampler", "gibbs", "--epochs", "60", "--chains", "2", "--factors", "3", "--max-draws", "20",
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("cli"))
+pytestmark = pytest.mark.usefixtures("signals_reach_us")
 
 
 @pytest.fixture(scope="module")
-def expected(data: Data) -> dict[str, bytes]:
+def expected(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What a run that was never stopped saves."""
-    out = data.model.parent / "whole"
+    out = tmp_path_factory.mktemp("expected") / "whole"
     assert run("fit", data.train, "--out", out, *FIT).status == 0
     return _draws(out)
-
-
-@pytest.fixture(autouse=True)
-def signals_reach_us() -> Iterator[None]:
-    """A job in the background may have been told to ignore SIGINT, and its children with it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def _draws(model: Path) -> dict[str, bytes]:

@@ -11,14 +11,9 @@ import pytest
 from bayesmf import BayesianMF, Ratings
 from bayesmf.cli.diagnose import KINDS
 from bayesmf.storage import reader, writer
-from cli_tools import SGD, Data, contents, make_data, run
+from cli_tools import SGD, Data, contents, run
 
 PICTURES = {"reliability.png", "pit.png", "traces.png", "rmse.png"}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("cli"))
 
 
 # -- convergence ----------------------------------------------------------------------------------

@@ -8,12 +8,7 @@ import polars as pl
 import pytest
 
 from bayesmf import Ratings
-from cli_tools import QUICK, Data, contents, make_data, run
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("cli"))
+from cli_tools import QUICK, Data, contents, run
 
 
 def test_what_is_held_out_can_be_kept(data: Data, tmp_path: Path) -> None:

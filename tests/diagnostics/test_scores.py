@@ -73,7 +73,9 @@ def test_calibrated_predictions_are_covered():
     y = y + np.sqrt(0.7) * rng.standard_normal(20000)
     scorer = Scorer()
     scorer.add(y, mu.mean(axis=0), mu, var)
-    for level, share in scorer.result().coverage.items():
+    coverage = scorer.result().coverage
+    assert set(coverage) == {str(level) for level in LEVELS}
+    for level, share in coverage.items():
         p = int(level) / 100
         assert abs(share - p) < 4 * np.sqrt(p * (1 - p) / 20000)
 

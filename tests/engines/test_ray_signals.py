@@ -26,7 +26,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
 from bayesmf.storage import reader
-from checkpointed import reference, run_kept  # noqa: F401
+from checkpointed import run_kept
 from cli_tools import make_data, run
 from problems import planted
 from terminal import bayesmf
@@ -123,7 +123,7 @@ def test_in_another_thread_there_is_nothing_to_keep():
     assert done
 
 
-def test_who_ends_the_machines_too_hears_where_to_go_on(tmp_path, reference):  # noqa: F811
+def test_who_ends_the_machines_too_hears_where_to_go_on(tmp_path, reference):
     class Ending(Serial):
         tasks = 0
 

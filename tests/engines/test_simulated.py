@@ -1,9 +1,7 @@
 """Virtual clocks: times by hand, bytes by the paper's formulas, and the same bits as without."""
 
-import csv
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,25 +321,6 @@ def test_ratings_that_a_worker_can_reach_are_not_sent():
     assert every == payload(rounds.held[0]) + payload(rounds.held[1]) > 5 * L * M
     engine.start(Workload(rounds.held, rounds.together, recipes=[object(), None]))
     assert engine.report()["ratings_bytes_sent"] == payload(rounds.held[1])
-
-
-def test_the_benchmark_draws_its_curves(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
-    from benchmarks.scaling import main
-
-    small = ["--curves", "--scale", "0.001", "--factors", "4", "--rate", "1e6"]
-    assert main([*small, "--workers", "1", "4", "--out", str(tmp_path)]) == 0
-    assert "| DSGLD-C | 4x1 | 4 | 4 | 10 |" in capsys.readouterr().out
-    with (tmp_path / "scaling.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 3 * 2
-    for row in rows:  # keys and precisions travel besides
-        sent, rows_alone = float(row["bytes_per_round"]), float(row["bytes_by_formula"])
-        assert rows_alone < sent < rows_alone + 16 * 200
-    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
-    assert main([*small, "--workers", "3"]) == 2
-    assert "squares" in capsys.readouterr().err
 
 
 # -- who holds what --------------------------------------------------------------------------------

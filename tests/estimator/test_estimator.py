@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -231,7 +232,10 @@ def test_ratings_beyond_single_precision(triple):
 
 def test_many_factors_do_not_diverge(triple):
     for sampler in (SGLD(epochs=5), SGD(epochs=5)):
-        BayesianMF(600, sampler=sampler, random_state=0).fit(triple)
+        model = BayesianMF(600, sampler=sampler, random_state=0).fit(triple)
+        # SGLD's first steps are too long for so many: one round is done again with half of them.
+        assert model.report_["repairs"] <= (1 if isinstance(sampler, SGLD) else 0)
+        assert np.isfinite(model.evaluate(triple).rmse)
 
 
 def test_tau_fixed_is_in_the_users_units(triple):
@@ -379,7 +383,9 @@ def test_no_pickle_anywhere():
 
     import bayesmf
 
-    for path in Path(bayesmf.__file__).parent.rglob("*.py"):
+    paths = list(Path(bayesmf.__file__).parent.rglob("*.py"))
+    assert len(paths) > 100  # they were found
+    for path in paths:
         text = path.read_text()
-        assert "import pickle" not in text
+        assert not re.search(r"(import|from) (pickle|cloudpickle|dill|joblib|shelve)\b", text), path
         assert "allow_pickle=True" not in text

@@ -39,21 +39,8 @@ def run_kept(folder, settings=SETTINGS, engine=None, **how):
     return facts(report, history)
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """No test of these pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return run_kept(None)
-
-
-@pytest.fixture
-def stopped(tmp_path):
-    """The folder of a run that was killed after six or seven of its nine rounds."""
-    folder = tmp_path / "stopped"
+def stop(folder):
+    """Kill a run after six or seven of its nine rounds, and leave its folder."""
     with pytest.raises(Killed):
         run_kept(folder, engine=Dying(Serial(), 220))
     return folder

@@ -37,6 +37,11 @@ class _Screen(pyte.Screen):
                 self.wraps += 1
             super().draw(char)
 
+    def line(self, y: int) -> str:
+        """What stands on a line; `display` would look at each place of all of them."""
+        line = self.buffer[y]
+        return "".join(line[x].data for x in range(max(line, default=-1) + 1)).rstrip()
+
 
 @dataclass
 class Session:
@@ -170,6 +175,7 @@ def _watch(
     os.close(slave)
     screen = _Screen(columns, ROWS)
     stream, found, raw = pyte.ByteStream(screen), Session(columns), b""
+    lines = [""] * ROWS
     end = time.monotonic() + TIMEOUT
     try:
         while time.monotonic() < end:
@@ -183,7 +189,10 @@ def _watch(
                 break
             raw += chunk
             stream.feed(chunk)
-            shown = tuple(line.rstrip() for line in screen.display)
+            for y in screen.dirty:
+                lines[y] = screen.line(y)
+            screen.dirty.clear()
+            shown = tuple(lines)
             if not found.screens or shown != found.screens[-1]:
                 found.screens.append(shown)
             typed = on_screen("\n".join(shown))

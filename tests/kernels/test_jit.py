@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 import bayesmf
@@ -76,7 +77,7 @@ def test_all_are_kept_and_let_other_threads_run(kernels):
     for kernel in kernels:
         if not is_inline(kernel):
             assert kernel.targetoptions.get("nogil"), kernel
-            assert type(kernel._cache).__name__ != "NullCache", kernel
+            assert not isinstance(kernel._cache, NullCache), kernel
 
 
 def make_file(folder) -> CacheFile:

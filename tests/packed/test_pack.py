@@ -19,12 +19,6 @@ from bayesmf.storage.journal import Journal
 SMALL = {"chunk": 150, "stretch": 170}
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """No test cuts the power, so none waits for the disk."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 def frame(n=1000, *, users=40, items=30, seed=0, repeats=False, times=False, strings=False):
     """Ratings in a random order, ids with gaps, ratings from a few levels."""
     rng = np.random.default_rng(seed)

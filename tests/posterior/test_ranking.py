@@ -1,10 +1,7 @@
 """Many users at once are told what each would be told alone; so are many pairs."""
 
 import dataclasses
-import json
-import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,46 +234,3 @@ def test_no_users_x_items_array(policy):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60e6
-
-
-# -- the benchmark --------------------------------------------------------------------------------
-
-
-def test_the_benchmark_says_that_its_peer_is_missing(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
-    from benchmarks import answers
-
-    monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
-    options = ["--pairs", "1000", "--draws", "3", "--factors", "4", "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", ["answers", *options, "--shapes", "ml-1m"])
-    answers.main()
-    told = capsys.readouterr().out
-    assert "mean and std of 1,000 pairs" in told and "one draw, all items, 2 threads" in told
-    assert "implicit is left out: no environment was named" in told
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json", "--peers", "no-such-python"])
-    answers.main()
-    found = json.loads(capsys.readouterr().out)
-    assert "no-such-python" in found["missing"]
-    assert all(run["seconds"] > 0 for run in found["runs"].values())
-
-
-def test_the_benchmark_of_one_answer(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
-    from benchmarks import answers, latency
-
-    monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
-    monkeypatch.setattr(latency, "TIMES", 2)
-    monkeypatch.setattr(sys, "argv", ["answers", "--latency", "--draws", "3", "--factors", "4"])
-    answers.main()
-    told = capsys.readouterr().out
-    for words in (
-        "D = 4, 3 draws",
-        "load ",
-        "a user, mean",
-        "a user, ucb",
-        "unseen user, thompson",
-    ):
-        assert words in told
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json"])
-    answers.main()
-    assert all(ms > 0 for ms in json.loads(capsys.readouterr().out)["milliseconds"].values())

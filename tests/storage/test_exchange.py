@@ -35,9 +35,8 @@ def whole(folder):
     return meta["k"]
 
 
-def test_a_reader_beside_writers(tmp_path, monkeypatch):
+def test_a_reader_beside_writers(tmp_path):
     """Two processes' worth of writers, by threads; a reader sees the one or the other, always."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
     folder = tmp_path / "model"
     write_folder(folder, arrays(0), {"k": 0})
     failures, done = [], threading.Event()

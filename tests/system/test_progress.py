@@ -25,7 +25,10 @@ from bayesmf.system.progress import (
 )
 from waiting import until
 
-RATINGS = Synthetic(40, 30, 600).ratings()
+
+@pytest.fixture(scope="module")
+def ratings():
+    return Synthetic(40, 30, 600).ratings()
 
 
 class _Terminal(io.StringIO):
@@ -135,21 +138,21 @@ class _Gone(_Terminal):
         return super().write(text)
 
 
-def test_a_terminal_that_goes_away_does_not_matter(monkeypatch):
+def test_a_terminal_that_goes_away_does_not_matter(monkeypatch, ratings):
     """Not while a fit runs, and not when its line is taken away: draws are worth more."""
     monkeypatch.setattr("sys.stderr", terminal := _Gone())
     monkeypatch.setenv("BAYESMF_PROGRESS_AFTER", "0")
     looked = [Progress(after_seconds=0), lambda event: until(terminal.getvalue)]
     model = BayesianMF(2, sampler=Gibbs(epochs=6), callbacks=looked, random_state=0)
-    model.fit(RATINGS)
+    model.fit(ratings)
     assert len(model.history_) == 6
     terminal.truncate(0)
-    assert model.evaluate(RATINGS).n == len(RATINGS)
+    assert model.evaluate(ratings).n == len(ratings)
     assert not progress._OPEN
 
 
 @pytest.mark.parametrize("fails", ["refresh", "close", "made"])
-def test_a_notebook_whose_bar_fails_does_not_matter(monkeypatch, fails):
+def test_a_notebook_whose_bar_fails_does_not_matter(monkeypatch, ratings, fails):
     def fail(**options):
         raise RuntimeError("no widget")
 
@@ -160,7 +163,7 @@ def test_a_notebook_whose_bar_fails_does_not_matter(monkeypatch, fails):
     monkeypatch.setitem(sys.modules, "tqdm.auto", SimpleNamespace(tqdm=make))
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     monkeypatch.setenv("BAYESMF_PROGRESS_AFTER", "0")
-    model = BayesianMF(2, sampler=Gibbs(epochs=6), random_state=0).fit(RATINGS)
+    model = BayesianMF(2, sampler=Gibbs(epochs=6), random_state=0).fit(ratings)
     assert len(model.history_) == 6
 
 

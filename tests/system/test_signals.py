@@ -14,24 +14,11 @@ from bayesmf.kernels.jit import CLOCK
 from bayesmf.server.run import run
 from bayesmf.storage import writer
 from bayesmf.system.signals import Ended, at_once, deferred, leaving
-from checkpointed import (
-    DATA,
-    SETTINGS,
-    no_waiting_for_the_disk,
-    reference,
-    run_kept,
-    settings_of,
-)  # fmt: skip
+from checkpointed import DATA, SETTINGS, run_kept, settings_of
 from cli_tools import run as command
 from dying import facts
 
-
-@pytest.fixture(autouse=True)
-def signals_reach_us():
-    """A job in the background may have been told to ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("signals_reach_us")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
