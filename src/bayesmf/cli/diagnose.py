@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.fit import TOLD_BY_NOBODY, fit_facts
 from bayesmf.cli.output import (
     check_file,
     during,
@@ -19,7 +18,7 @@ from bayesmf.cli.output import (
 )
 from bayesmf.diagnostics.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
-from bayesmf.storage.paths import check_output
+from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
 
 if TYPE_CHECKING:
     from bayesmf.diagnostics.calibration import Calibration
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     about |= {"draws_per_chain": draws, "diagnostics": found}
     convergence = model.report_["convergence"] or {}
     about["converged"] = convergence.get("converged")
-    about["verdict"] = convergence.get("verdict", TOLD_BY_NOBODY)
+    about["verdict"] = convergence.get("verdict", NOT_JUDGED)
     about["advice"] = advice(convergence, shell=True) if "state" in convergence else ""
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
@@ -108,7 +107,7 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
         verdicts.append(("intervals", calibration.verdict))
     print_facts(verdicts)
     print()
-    print_facts([fact for fact in fit_facts(about["fit"]) if fact[0] != "converged"])
+    print_facts([fact for fact in fit_facts(about["fit"], shell=True) if fact[0] != "converged"])
     print()
     if (about["fit"]["convergence"] or {}).get("state") == "optimiser":
         print_text("There are no draws, so nothing is to be told of chains.")
@@ -131,13 +130,9 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
 def _make_folder(folder: Path) -> None:
     """Make the folder, and refuse now pictures that could not be written after the work."""
     from bayesmf.plots.diagnose import NAMES
+    from bayesmf.plots.style import make_folder
 
-    check_output(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{folder} cannot be made a folder: {reason}") from None
+    make_folder(folder)
     for name in NAMES:
         check_file(folder / name, (".png",))
 

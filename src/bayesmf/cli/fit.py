@@ -15,14 +15,13 @@ from bayesmf.cli import engine_options, fit_options, options
 from bayesmf.cli.output import check_file, during, note, peak_rss_mb, print_facts, print_json
 from bayesmf.diagnostics.convergence import advice
 from bayesmf.errors import InputError
-from bayesmf.wording import count, short
+from bayesmf.wording import short
 
 if TYPE_CHECKING:
     from bayesmf.checkpoints.folder import Checkpoint
     from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.packed.ratings import PackedRatings
 
-TOLD_BY_NOBODY = "not told by the version that fitted it"
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
 
 
@@ -294,12 +293,13 @@ def _result(
 
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
+    from bayesmf.estimator.facts import fit_facts
     from bayesmf.kernels.jit import CLOCK, Kept
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
     single = "" if result["convergence"]["state"] == "optimiser" else ", of single draws"
-    facts = [*fit_facts(result), ("train RMSE", f"{short(rmse)}{single}")]
+    facts = [*fit_facts(result, shell=True), ("train RMSE", f"{short(rmse)}{single}")]
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
     if (compiled := CLOCK.seconds()) >= 1:
@@ -314,43 +314,3 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
         went_on = ", from which this run went on" if args.resumed else ""
         facts.append(("checkpoint", f"{args.checkpoint}{went_on}"))
     print_facts([*facts, ("saved", args.out)])
-
-
-def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a model was fitted, for people."""
-    settings = dict(report["sampler"])
-    rule = settings.pop("rule")
-    told = ", ".join(
-        f"{name} {_told(value)}" for name, value in settings.items() if value is not None
-    )
-    chains = count(settings.get("n_chains", 1), "chain")
-    seconds = f"{report['seconds']:.1f} s, {report['ratings_per_second'] / 1e6:.2f}M ratings/s"
-    ended = report.get("convergence")
-    return [
-        (
-            "ratings",
-            f"{report['ratings']:,} by {count(report['users'], 'user')} "
-            f"of {count(report['items'], 'item')}",
-        ),
-        ("model", f"{count(report['factors'], 'factor')}, {report['prior']} prior"),
-        ("sampler", f"{rule}: {told}"),
-        ("seed", str(report["seed"])),
-        ("time", seconds),
-        ("draws", f"{report['draws']} from {chains} of {report['epochs']:g} epochs"),
-        *([("converged", convergence_fact(ended))] if ended else []),
-        (
-            "noise",
-            f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}",
-        ),
-    ]
-
-
-def convergence_fact(found: Mapping[str, Any] | None) -> str:
-    """Whether it converged, in a sentence, and what to do if it did not."""
-    if found is None or "state" not in found:  # a model of an earlier version
-        return TOLD_BY_NOBODY
-    return f"{found['verdict']} {advice(found, shell=True)}".rstrip()
-
-
-def _told(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         pairs = read_pairs(args.pairs, args.columns)
     found = model.predict_table(pairs.user, pairs.item, args.level)
     if not found.known.all():
-        asked = Asked.of(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
+        asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
         note(f"warning: {asked.unknown()}: the column known tells which")
     frame = _frame(pairs, found)
     about = {

@@ -23,8 +23,8 @@ from bayesmf.wording import printable
 
 if TYPE_CHECKING:
     from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.estimator.results import Recommendations
     from bayesmf.ids.id_map import IdMap
-    from bayesmf.posterior.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")
 SUFFIXES = (".csv", ".parquet", ".jsonl")

@@ -38,7 +38,7 @@ def calibrated_scores(model: BayesianMF, test: Ratings, found: Calibration) -> d
     told, examples = found.overall.as_dict(), ""
     if told["unseen"]:
         maps = model.user_ids_, model.item_ids_
-        examples = HeldOut.of(test, maps, model.posterior_.seen).unseen_examples()
+        examples = HeldOut.from_ratings(test, maps, model.posterior_.seen).unseen_examples()
     judged = {"calibrated": found.calibrated, "intervals": found.verdict}
     return {**told, "unseen_examples": examples, **judged}
 

@@ -1,4 +1,4 @@
-"""Scores of predictions against held-out ratings, and convergence diagnostics of the chains."""
+"""Scores of predictions on held-out ratings; R-hat and effective sample size of chains."""
 
 import inspect
 import warnings
@@ -35,18 +35,28 @@ class Scores(Tabular):
         Number of ratings.
     rmse, mae : float
         Root mean squared and mean absolute error of the point predictions.
-    rmse_se : float or None
-        Standard error of the RMSE over ratings; None with fewer than two, or without error.
     nll : float
         Mean negative log density of the ratings under the predictive distribution.
     crps : float
         Mean continuous ranked probability score.
     coverage : dict of str to float
         Share of ratings inside the central prediction interval, by level in percent ("50", ...).
+    rmse_se : float or None
+        Standard error of the RMSE over ratings; None with fewer than two, or without error.
     unseen_users, unseen_items, unseen : int
-        Ratings whose user, whose item, or one of them was not learnt from: the prior predicts them.
+        Ratings whose user, whose item, or one of them was not in the training ratings: the prior
+        predicts them.
     learnt : int
         Ratings that the model was fitted on. They make scores look better than they are.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+    >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+    >>> scores = model.evaluate(test)
+    >>> scores.n, sorted(scores.coverage)
+    (240, ['50', '80', '90', '95'])
     """
 
     n: int
@@ -67,7 +77,15 @@ class Scores(Tabular):
         Returns
         -------
         dict
-            Name to number; coverage by level is a dict of its own.
+            Numbers by name; coverage by level is a dict of its own.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> model.evaluate(test).as_dict()["n"]
+        240
         """
         return {
             "n": self.n,
@@ -101,7 +119,7 @@ class Scores(Tabular):
 
 
 class Scorer:
-    """Accumulate scores over chunks of pairs, so that no chunk needs to be kept."""
+    """Accumulate scores over chunks of pairs, so that no chunk has to stay in memory."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -126,7 +144,7 @@ class Scorer:
         y : array-like, shape (n,)
             The ratings.
         mean : array-like, shape (n,)
-            The point predictions; they need not be the mixtures' means (they may be clipped).
+            Point predictions; they need not be the mixtures' means (they may be clipped).
         mu, var : ndarray, shape (T, n)
             Means and variances of the predictive mixtures' components.
         """
@@ -135,7 +153,7 @@ class Scorer:
         if mu.ndim != 2 or mu.shape != var.shape or mu.shape[1] != len(rating):
             raise InputError(
                 f"mu {mu.shape} and var {var.shape} do not fit {len(rating)} ratings: "
-                "give both with shape (draws, ratings)."
+                "give both with shape (draws, ratings)"
             )
         if not len(rating):
             return
@@ -163,7 +181,7 @@ class Scorer:
         """Return the scores of all pairs added so far."""
         n = self._n
         if n == 0:
-            raise InputError("There are no ratings to score: give at least one.")
+            raise InputError("there are no ratings to score: give at least one")
         return Scores(
             n=n,
             rmse=float(np.sqrt(self._squared / n)),
@@ -191,8 +209,8 @@ def _errors(y: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     prediction = number_array("predictions", mean).astype(np.float64, copy=False)
     if rating.ndim != 1 or rating.shape != prediction.shape:
         raise InputError(
-            f"The ratings {rating.shape} and their predictions {prediction.shape} do not match: "
-            "give two vectors of the same length."
+            f"ratings {rating.shape} and their predictions {prediction.shape} do not match: "
+            "give two vectors of the same length"
         )
     return rating - prediction
 
@@ -200,7 +218,7 @@ def _errors(y: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
 def _some_errors(y: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     error = _errors(y, mean)
     if not len(error):
-        raise InputError("There are no ratings to score: give at least one.")
+        raise InputError("there are no ratings to score: give at least one")
     return error
 
 
@@ -249,8 +267,8 @@ def _by_blocks(x: npt.ArrayLike, statistic: Any) -> Floats:
     draws = np.asarray(x)
     if draws.ndim != 3:
         raise InputError(
-            f"The draws have shape {draws.shape}: "
-            "give them with shape (n_chains, n_draws, n_quantities)."
+            f"draws have shape {draws.shape}: "
+            "give them with shape (n_chains, n_draws, n_quantities)"
         )
     chains, length, quantities = draws.shape
     out = np.full(quantities, np.nan)
@@ -343,8 +361,8 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
     leading = {draws.shape[:2] for draws in posterior.values()}
     if len(leading) != 1 or len(next(iter(leading))) != 2:
         raise InputError(
-            "The quantities do not share their chains and draws: "
-            "give at least one, each with shape (n_chains, n_draws, ...)."
+            "quantities do not share their chains and draws: "
+            "give at least one, each with shape (n_chains, n_draws, ...)"
         )
     try:
         # Some versions warn about their own future when imported: not the caller's concern.
@@ -352,19 +370,24 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
             warnings.simplefilter("ignore")
             import arviz
     except ImportError:
-        raise InputError("ArviZ is not installed: pip install arviz") from None
+        raise InputError("arviz is not installed: pip install arviz") from None
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
         return arviz.from_dict(posterior=posterior)
     return arviz.from_dict({"posterior": posterior})
 
 
 def mixing(x: Floats) -> dict[str, float]:
-    """Return the worst split R-hat and ESS of all quantities, and what is usual.
+    """Return the worst split R-hat and effective sample size of quantities, and typical ones.
 
     Parameters
     ----------
     x : ndarray of shape (chains, draws, ...)
         Draws of the quantities.
+
+    Returns
+    -------
+    dict
+        "rhat" (largest), "rhat_95" (95% quantile), "ess_min" and "ess_median".
     """
     x = x.reshape(x.shape[0], x.shape[1], -1)
     rhat, ess = split_rhat(x), effective_sample_size(x)
@@ -376,5 +399,5 @@ def mixing(x: Floats) -> dict[str, float]:
     }
 
 
-def _extreme(values: Floats, of: Any) -> float:
-    return float(of(values)) if np.isfinite(values).any() else float("nan")
+def _extreme(values: Floats, statistic: Any) -> float:
+    return float(statistic(values)) if np.isfinite(values).any() else float("nan")
