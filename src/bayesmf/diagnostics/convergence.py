@@ -52,7 +52,7 @@ def told(found: Convergence) -> dict[str, Any]:
 
 
 def state_of(found: Convergence) -> State:
-    """Decide whether chains have converged; the one place where that is done."""
+    """Decide whether chains have converged; nothing else decides it."""
     if found["rule"] in OPTIMISERS:
         return "optimiser"
     if found["rhat"] is None:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import whole
-from bayesmf.diagnostics import scores as diagnostics
+from bayesmf.diagnostics import mixing
 from bayesmf.diagnostics.calibration import Calibration, Calibrator
+from bayesmf.diagnostics.scores import Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
@@ -73,7 +74,7 @@ class Scoring(Fitted):
         *,
         columns: Columns | None = None,
         progress: Callable[[int], Any] | None = None,
-    ) -> diagnostics.Scores:
+    ) -> Scores:
         """Score predictions on held-out ratings: RMSE, MAE, NLL, CRPS and coverage.
 
         Parameters
@@ -115,7 +116,7 @@ class Scoring(Fitted):
         >>> found.rmse < 1.5
         True
         """
-        scorer = diagnostics.Scorer()
+        scorer = Scorer()
         fitted, test = self._held_out(ratings, y, columns)
         self._score(scorer, fitted, test, progress)
         return replace(scorer.result(), **test.counts)
@@ -241,7 +242,7 @@ class Scoring(Fitted):
         ['ess_median', 'ess_min', 'rhat', 'rhat_95']
         """
         traces = self._traces(n_pairs, random_state)
-        return {name: diagnostics.mixing(trace) for name, trace in traces.items()}
+        return {name: mixing.summarize(trace) for name, trace in traces.items()}
 
     def to_arviz(self, n_pairs: int = 200, random_state: int = 0) -> Any:
         """Return draws of predictions, precisions and tau as an ArviZ object.
@@ -273,4 +274,4 @@ class Scoring(Fitted):
         >>> "tau" in model.to_arviz()["posterior"]
         True
         """
-        return diagnostics.to_arviz(self._traces(n_pairs, random_state))
+        return mixing.to_arviz(self._traces(n_pairs, random_state))

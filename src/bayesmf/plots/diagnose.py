@@ -19,7 +19,7 @@ from bayesmf.diagnostics.coverage import (
     TOLERANCE,
     allowed_gap,
 )
-from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
+from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 from bayesmf.plots import panels
 from bayesmf.plots import style as canvas
 from bayesmf.plots.panels import DASHES, Event, Floats
