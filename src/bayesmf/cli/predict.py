@@ -28,12 +28,12 @@ def parser() -> options.Parser:
     """The options of `predict`."""
     out = options.command(
         "predict",
-        "Expected rating, standard deviation and interval of a new rating, for each pair of user\n"
-        "and item in a file. Ids that were not learnt from are predicted from the prior, and the\n"
-        "column `known` tells which pairs have none of these.",
+        "Predict ratings: the expected rating, and standard deviation and interval of a new one, "
+        "for each pair of user and item in a file. Ids that the model was not fitted on are "
+        "predicted from the prior; the column `known` is false for their pairs.",
         "model pairs.csv --level 0.8 --out predicted.csv",
     )
-    out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    options.add_model(out)
     out.add_argument("pairs", metavar="PAIRS", type=Path, help="file with users and items")
     out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
     options.add_level(out)
