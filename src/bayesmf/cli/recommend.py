@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -173,17 +174,9 @@ def _write(path: Path, answers: Answers) -> None:
     import numpy as np
     import polars as pl
 
-    found, filled = answers.found, answers.found.filled
     # One column has one type: where an id is text, all are.
-    numeric = all(not isinstance(user, str) for user in answers.users)
-    users = pl.Series(answers.users if numeric else [str(user) for user in answers.users])
-    user, rank = np.nonzero(filled)
-    frame = pl.DataFrame(
-        {
-            "user": users.gather(user),
-            "rank": rank + 1,
-            "item": pl.Series(found.items[filled].tolist()),
-            **{name: pl.Series(getattr(found, name)[filled], dtype=pl.Float32) for name in NUMBERS},
-        }
-    )
-    write_frame(frame, path)
+    text = any(isinstance(user, str) for user in answers.users)
+    users = np.array([str(user) for user in answers.users] if text else answers.users, object)
+    frame = replace(answers.found, users=users).to_polars()
+    # Draws are single precision: more digits would be noise.
+    write_frame(frame.with_columns(pl.col(NUMBERS).cast(pl.Float32)), path)
