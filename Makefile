@@ -14,10 +14,11 @@ demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what com
 test: $(VENV)/.test ## the whole test suite
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-lint: $(VENV)/.test ## style and types
+lint: $(VENV)/.test ## style, types, and docstrings of public names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/helpers/public_names.py
 
 format: $(VENV)/.test ## apply the style
 	$(BIN)/ruff check --fix .

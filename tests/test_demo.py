@@ -14,6 +14,7 @@ from bayesmf import demo
 from bayesmf.errors import InputError
 from bayesmf.plots import demo as figures
 from bayesmf.plots import style as canvas
+from bayesmf.plots.panels import RowSpread
 from looks import check_legends, check_text
 
 # Half the epochs of SGLD are too few: on RMSE it then loses to SGD with 4 of the seeds 0 to 7. With
@@ -130,8 +131,8 @@ def test_legends_of_the_figure_cover_nothing(tmp_path, monkeypatch, bend):
         figures.Drawn(f"a name of some length {k}", seconds, way + k, 5, shares) for k in range(3)
     ]
     rng = np.random.default_rng(0)
-    certainty = figures.Certainty(rng.integers(1, 900, 300), rng.uniform(0, 2, 300))
-    figures.draw(fits, 0.7, certainty, tmp_path)
+    items = RowSpread(rng.integers(1, 900, 300), rng.uniform(0, 2, 300))
+    figures.draw(fits, 0.7, items, tmp_path)
     check_text(kept[0])
     check_legends(kept[0])
 

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.scores import LEVELS, Scores
-from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.estimator.results import Recommendation
 from bayesmf.plots import demo as figures
+from bayesmf.plots.panels import Floats, RowSpread
+from bayesmf.plots.style import make_folder
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.sgd import SGD
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.storage.paths import check_output
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.truth import Truth
 from bayesmf.system.progress import is_terminal, screen_width
@@ -33,14 +34,14 @@ from bayesmf.system.progress import is_terminal, screen_width
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
 BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal
 LEVEL = 0.9  # of the intervals around recommendations
-# What is not known about an item is averaged over this many users, the same for all items.
-ONLOOKERS = 50
+# The uncertainty of an item is averaged over this many users, the same for all items.
+PARTNERS = 50
 FACTORS = 8  # two more than are planted: nobody knows the right number
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is made and how long it is learnt: seconds, once compiled."""
+    """Sizes of the data and epochs of the fits: seconds in all, once compiled."""
 
     users: int = 1000
     items: int = 1000
@@ -52,7 +53,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class World:
-    """Ratings whose making is known."""
+    """Synthetic ratings, split, with what was planted in them."""
 
     plan: Synthetic
     truth: Truth
@@ -61,11 +62,11 @@ class World:
 
     @property
     def floor(self) -> float:
-        """The RMSE that no model can beat."""
+        """RMSE that no model can beat."""
         return self.plan.noise
 
     def planted(self, user: str, item: str) -> float:
-        """The rating of a pair before noise."""
+        """Planted rating of a pair, before noise."""
         truth, i, j = self.truth, _row(user), _row(item)
         return float(self.plan.mean + truth.a[i] + truth.b[j] + truth.U[i] @ truth.V[j])
 
@@ -90,7 +91,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class ItemSpread:
     """Standard deviation of the prediction for an item, noise left out."""
 
     item: str
@@ -99,20 +100,20 @@ class Unknown:
 
 
 def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None:
-    """Show what the library does, in under a minute.
+    """Fit synthetic ratings in three ways and compare, in under a minute.
 
     Parameters
     ----------
     out : Path
         Folder for the figure, made if missing.
     seed : int
-        Of the ratings, the split and the chains.
+        Seed of the ratings, the split and the chains.
     as_json : bool
         Print one JSON object in place of the text.
     sizes : Sizes, optional
         Smaller ones for tests.
     """
-    # A few held-out films have no other rating; that runs are short is told below their table.
+    # A few held-out films have no other rating; that runs are short is said below their table.
     with warnings.catch_warnings():
         for category in (DataWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
@@ -121,7 +122,7 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
 
 def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
     begin = time.monotonic()
-    _make_folder(out)
+    make_folder(out)
     story = _Story(quiet=as_json)
     story.begins(seed)
     world = make_world(sizes, seed)
@@ -165,7 +166,7 @@ def _recommendation_dict(
 
 
 def make_world(sizes: Sizes, seed: int) -> World:
-    """Ratings with six planted factors; one in ten is held out."""
+    """Make ratings with six planted factors, one in ten of them held out."""
     plan = Synthetic(
         sizes.users, sizes.items, sizes.ratings,
         n_factors=6, noise=0.7, factor_strength=0.6, random_state=seed,
@@ -190,7 +191,7 @@ def _samplers(sizes: Sizes, train: Ratings, seed: int) -> dict[str, tuple[str, S
 
 
 def _regularization(sgd: SGD, train: Ratings, seed: int) -> float:
-    """The best for SGD on a part of the training ratings; samplers draw theirs."""
+    """Best regularization of SGD on a part of the training ratings; samplers draw theirs."""
     part, rest = train.split(0.1, random_state=seed + 1)
 
     def rmse(regularization: float) -> float:
@@ -209,7 +210,7 @@ def _fit(name: str, sampler: Sampler, world: World, seed: int) -> Fit:
 
 
 def _short_runs(fits: list[Fit]) -> list[str]:
-    """A sentence for each sampler that would have to go on."""
+    """A sentence for each sampler that has not converged."""
     return [
         f"{fit.name} has not converged in so short a run (R-hat {found['rhat']:.2f})."
         for fit in fits
@@ -218,7 +219,7 @@ def _short_runs(fits: list[Fit]) -> list[str]:
 
 
 def _row(name: str) -> int:
-    """The planted row of an id: "film 17" is row 16."""
+    """Planted row of an id: "film 17" is row 16."""
     return int(name.split()[1]) - 1
 
 
@@ -228,47 +229,38 @@ def _typical_user(train: Ratings) -> str:
     return str(train.user_ids.ids[order[len(order) // 2]])
 
 
-def _unknown_std(model: BayesianMF, users: NDArray[Any], items: NDArray[Any]) -> figures.Floats:
-    """Standard deviation of predictions without the noise, which nothing can reduce."""
+def _unknown_std(model: BayesianMF, users: NDArray[Any], items: NDArray[Any]) -> Floats:
+    """Standard deviation of predictions without the noise, which no model can reduce."""
     _, std = model.predict(users, items, return_std=True)
-    variance: figures.Floats = np.maximum(std**2 - 1 / model.report_["tau"], 0.0)
+    variance: Floats = np.maximum(std**2 - 1 / model.report_["tau"], 0.0)
     return np.sqrt(variance)
 
 
-def _certainty(model: BayesianMF, train: Ratings) -> figures.Certainty:
+def _certainty(model: BayesianMF, train: Ratings) -> RowSpread:
     users, items = model.user_ids_.ids, model.item_ids_.ids
-    some = users[np.linspace(0, len(users) - 1, ONLOOKERS).astype(int)]
+    some = users[np.linspace(0, len(users) - 1, PARTNERS).astype(int)]
     std = _unknown_std(model, np.tile(some, len(items)), np.repeat(items, len(some)))
     ids, counts = np.unique(train.items, return_counts=True)
     by_item = dict(zip(ids, counts, strict=True))
     n = np.array([by_item[i] for i in items])
-    return figures.Certainty(n, std.reshape(len(items), -1).mean(axis=1))
+    return RowSpread(n, std.reshape(len(items), -1).mean(axis=1))
 
 
-def _extremes(model: BayesianMF, certainty: figures.Certainty) -> tuple[Unknown, Unknown]:
-    """The item with the fewest ratings and the one with the most."""
+def _extremes(model: BayesianMF, certainty: RowSpread) -> tuple[ItemSpread, ItemSpread]:
+    """Items with the fewest and the most ratings."""
     n = certainty.n_ratings
     rare, popular = (
-        Unknown(str(model.item_ids_.ids[k]), int(n[k]), float(certainty.std[k]))
+        ItemSpread(str(model.item_ids_.ids[k]), int(n[k]), float(certainty.std[k]))
         for k in (n.argmin(), n.argmax())
     )
     return rare, popular
 
 
-def _make_folder(out: Path) -> None:
-    check_output(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be made a folder: {error.strerror or error}.") from None
-
-
-def _draw(fits: list[Fit], floor: float, certainty: figures.Certainty, out: Path) -> list[Path]:
-    """The figure's files; none where matplotlib is missing."""
+def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> list[Path]:
+    """Draw the figure; its files, none where matplotlib is missing."""
     drawn = []
     for fit in fits:
-        # Once draws are averaged, all chains' are, so one chain's events tell the whole story.
-        # One chain while it burns in, then the average over all of them, as in the paper.
+        # The first chain while it burns in, then the average over all chains, as in the paper.
         events = [e for e in fit.model.history_ if e["chain"] == 0]
         seconds = np.array([e["seconds"] for e in events])
         rmse = np.array([e["rmse" if e["burning"] else "rmse_all_chains"] for e in events])
@@ -284,7 +276,7 @@ def _draw(fits: list[Fit], floor: float, certainty: figures.Certainty, out: Path
 
 
 class _Story:
-    """The text, told as things happen. Plain ASCII, so that every pipe can carry it."""
+    """Prints the text as results come in. Plain ASCII, so that every pipe can carry it."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
@@ -359,10 +351,10 @@ class _Story:
                 f"  {_bar(r, planted, low, high, self.bar)}".rstrip()
             )
 
-    def tells_unknown(self, rare: Unknown, popular: Unknown) -> None:
+    def tells_unknown(self, rare: ItemSpread, popular: ItemSpread) -> None:
         self.say("")
         self.explains(
-            f"What is not known, noise left out (standard deviation, mean over {ONLOOKERS} users):"
+            f"What is not known, noise left out (standard deviation, mean over {PARTNERS} users):"
         )
         for kind, one in (("popular", popular), ("rare", rare)):
             self.say(f"   {kind:<8} {one.item:<9} {one.ratings:4} ratings   +-{one.std:.2f}")
@@ -374,7 +366,7 @@ class _Story:
 
 
 def _bar(r: Recommendation, planted: float, low: float, high: float, width: int) -> str:
-    """The interval to scale, with the expected and the planted rating in it."""
+    """Interval drawn to scale, with the expected and the planted rating in it."""
 
     def at(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)

@@ -20,7 +20,7 @@ from bayesmf.chains.gibbs_rounds import GibbsRounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
-from bayesmf.diagnostics.scores import effective_sample_size
+from bayesmf.diagnostics.mixing import effective_sample_size
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -12,7 +12,7 @@ import pytest
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.estimator import plot as looking
-from bayesmf.plots.panels import Unknown, running_median
+from bayesmf.plots.panels import RowSpread, running_median
 from bayesmf.storage import reader, writer
 from looks import check_legends, check_text, lines
 from problems import planted
@@ -120,7 +120,7 @@ def test_a_subfigure_will_do(model, plt):
 def test_refusals(model, triple, plt, picture, monkeypatch):
     with pytest.raises(NotFittedError):
         draw(BayesianMF(), picture, triple)
-    with pytest.raises(InputError, match=r"ax must be one Axes of matplotlib, and is ndarray"):
+    with pytest.raises(InputError, match=r"ax must be one Axes of matplotlib, not ndarray"):
         draw(model, picture, triple, plt.subplots(1, 2)[1])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install matplotlib"):
@@ -222,7 +222,7 @@ def test_what_was_found_can_be_drawn_again(model, triple, monkeypatch):
 
 
 def test_uncertainty_is_that_of_predictions_without_noise(model, triple):
-    items = looking.unknown(model.posterior_, "item")
+    items = looking.spread_by_row(model.posterior_, "item")
     ids = model.item_ids_.ids
     np.testing.assert_array_equal(items.n_ratings, [np.sum(triple[1] == i) for i in ids])
     users = model.user_ids_.ids
@@ -239,14 +239,14 @@ def test_uncertainty_is_that_of_predictions_without_noise(model, triple):
 def test_large_models_are_sampled_the_same_each_time(model, monkeypatch):
     monkeypatch.setattr(looking, "ROWS", 10)
     monkeypatch.setattr(looking, "PARTNERS", 5)
-    one, two = (looking.unknown(model.posterior_, "user") for _ in range(2))
+    one, two = (looking.spread_by_row(model.posterior_, "user") for _ in range(2))
     assert len(one.std) == 10
     np.testing.assert_array_equal(one.std, two.std)
 
 
 def test_running_medians_need_rows():
-    few = Unknown(np.arange(1, 20), np.ones(19))
+    few = RowSpread(np.arange(1, 20), np.ones(19))
     assert running_median(few).shape == (0, 2)
-    many = Unknown(np.arange(1, 141)[::-1], np.repeat(np.arange(14.0), 10)[::-1])
+    many = RowSpread(np.arange(1, 141)[::-1], np.repeat(np.arange(14.0), 10)[::-1])
     np.testing.assert_allclose(running_median(many)[:, 1], np.arange(14.0))
     np.testing.assert_allclose(running_median(many)[:2, 0], [5.5, 15.5])

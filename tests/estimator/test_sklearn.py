@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmf import SGD, SGLD, BayesianMF, Gibbs, InputError, NotFittedError, Ratings
+from bayesmf import SGD, SGLD, BayesianMF, Cluster, Gibbs, InputError, NotFittedError, Ratings
 from problems import planted
 
 FAST = Gibbs(epochs=8)
@@ -149,3 +149,19 @@ def test_types_find_a_wrong_name(tmp_path):
     assert 'Revealed type is "float"' in lines[4][0].replace("builtins.", "")
     assert "ndarray" in lines[5][0]
     assert "tuple[float, float]" in lines[6][0].replace("builtins.", "")
+
+
+def test_repr_has_what_differs_from_the_defaults():
+    model = BayesianMF(8, sampler=Gibbs(epochs=20), engine=Cluster(retries=1), random_state=1)
+    said = "n_factors=8, sampler=Gibbs(epochs=20), engine=Cluster(retries=1), random_state=1"
+    assert repr(model) == f"BayesianMF({said})"
+
+
+def test_a_model_is_a_small_table_in_a_notebook():
+    model = BayesianMF(2, sampler=Gibbs(epochs=4), max_draws=3, random_state=0)
+    assert "not fitted" in model._repr_html_()
+    model.fit(([1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]))
+    html = model._repr_html_()
+    assert "<td>5 by 3 users of 3 items</td>" in html and "<td>converged</td>" in html
+    odd = BayesianMF(prior="<b>&")
+    assert "&lt;b&gt;&amp;" in odd._repr_html_()

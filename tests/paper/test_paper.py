@@ -286,7 +286,7 @@ def test_cost_says_beforehand_how_long_it_takes_and_searches_for_nothing(tmp_pat
             "--jobs", "1", "--out", tmp_path / "r")  # fmt: skip
     ran = command(*args)
     assert ran.status == 0, ran.err
-    assert "cost: 10 runs to make, of at most 1 s each by their own clock; about " in ran.err
+    assert "cost: 10 trials to make, of at most 1 s each by their own clock; about " in ran.err
     assert not (tmp_path / "r" / "tuned.json").exists()
     kept = [json.loads(file.read_text()) for file in (tmp_path / "r" / "runs").iterdir()]
     assert len(kept) == 10

@@ -29,7 +29,7 @@ def test_scores_of_one_user_are_those_of_its_components(policy, means, D):
     scores, items = UserScores(posterior, policy, True, Pool(1)), np.arange(70)
     for user in (0, 17, 49, -1):
         expected = naive.policy_scores(posterior, user, policy, 4)
-        found = posterior.scale * scores.of(user, 4, items)
+        found = posterior.scale * scores.for_user(user, 4, items)
         # All of a user may be moved alike: the order is the same.
         assert np.allclose(found - found[0], expected - expected[0], atol=2e-4 * D**0.5)
 
@@ -38,14 +38,14 @@ def test_scores_of_one_user_are_those_of_its_components(policy, means, D):
 def test_an_item_has_the_same_bits_in_any_company(policy, monkeypatch):
     posterior = random_posterior(D=12)
     items = np.arange(70)
-    whole = [UserScores(posterior, policy, True, Pool(1)).of(u, 2, items) for u in (3, -1)]
+    whole = [UserScores(posterior, policy, True, Pool(1)).for_user(u, 2, items) for u in (3, -1)]
     monkeypatch.setattr(one_user, "STRETCH", 6 * 13 * 5)
     with Pool(3) as pool:
         scores = UserScores(posterior, policy, True, pool)
         for user, score in zip((3, -1), whole, strict=True):
-            assert np.array_equal(scores.of(user, 2, items), score)
+            assert np.array_equal(scores.for_user(user, 2, items), score)
             some = np.array([61, 7, 20])
-            assert np.array_equal(scores.of(user, 2, some), score[some])
+            assert np.array_equal(scores.for_user(user, 2, some), score[some])
 
 
 def ask(posterior, users, n, policy, exclude_seen):
@@ -125,7 +125,7 @@ def test_one_user_with_strings():
 
 @pytest.mark.parametrize("level", [None, "0.9", 90, 1, 0, float("nan"), [0.9], 0.9 + 0j])
 def test_a_level_that_is_none_is_refused(model, level):
-    with pytest.raises(InputError, match="level must lie between 0 and 1"):
+    with pytest.raises(InputError, match="level must be between 0 and 1"):
         model.recommend(model.user_ids_[0], level=level)
 
 

@@ -1,4 +1,4 @@
-"""Examples in the docstrings of public names run, and say what comes out."""
+"""Public names document themselves: docstrings are whole, and their examples run."""
 
 from __future__ import annotations
 
@@ -9,37 +9,45 @@ import matplotlib
 import pytest
 
 import bayesmf
+from public_names import all_mistakes, mistakes, public_names
 
-# What the estimator's parts have is found through it; other classes by themselves.
+# A method that several classes inherit is run once.
 EXAMPLES = {
-    test.name: test
-    for name in bayesmf.__all__
-    for found in [getattr(bayesmf, name)]
-    for base in getattr(found, "__mro__", [found])[:-1]
-    if base.__module__.startswith("bayesmf")
-    for test in doctest.DocTestFinder(recurse=True).find(base, base.__name__, globs={})
+    test.docstring: test
+    for name, found in public_names()
+    for test in doctest.DocTestFinder(recurse=False).find(found, name, globs={})
     if test.examples
 }
 
 
-def test_the_estimator_has_examples():
-    methods = {name.split(".")[-1] for name in EXAMPLES}
-    assert methods >= {
-        "fit", "predict", "predict_interval", "predict_table", "score", "evaluate", "calibration",
-        "recommend", "recommend_many", "plot_convergence", "plot_calibration", "plot_uncertainty",
-        "get_params", "set_params", "save", "load", "diagnose", "to_arviz",
-    }  # fmt: skip
+def test_docstrings_are_whole():
+    """Summary, Parameters, Returns, Examples, by numpydoc's validation."""
+    assert not all_mistakes()
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_run(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("docstring", "found"),
+    [
+        (None, "GL08"),
+        ("Fit a model.", "PR01"),
+        ("Fit a model.\n\nParameters\n----------\nX : Ratings\n    Ratings.\n", "RT01"),
+        ("Fit a model.\n\nReturns\n-------\nBayesianMF\n    Itself.\n", "EX01"),
+    ],
+)
+def test_what_is_missing_is_found(docstring, found, monkeypatch):
+    monkeypatch.setattr(bayesmf.BayesianMF.fit, "__doc__", docstring)
+    assert found in " ".join(mistakes("BayesianMF.fit", {"GL08", "PR01", "RT01", "EX01"}))
+
+
+@pytest.mark.parametrize("test", EXAMPLES.values(), ids=lambda test: test.name)
+def test_examples_run(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    failed = runner.run(EXAMPLES[name], out=told.append, clear_globs=True).failed
+    failed = runner.run(test, out=told.append, clear_globs=True).failed
     assert failed == 0, "".join(told)
-    if "plot" in name:
+    if "plot" in test.name:
         from matplotlib import pyplot as plt
 
         plt.close("all")

@@ -20,7 +20,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from bayesmf.estimator.plot import unknown
+from bayesmf.estimator.plot import spread_by_row
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "tutorial.ipynb"
 MOVIELENS = Path(__file__).resolve().parents[3] / "shared" / "data" / "ml-100k"
@@ -127,7 +127,7 @@ def _check_uncertainty(space):
     """What is not known falls with the number of ratings, and is small beside the noise."""
     posterior = space["model"].posterior_
     for side in ("item", "user"):
-        found = unknown(posterior, side)
+        found = spread_by_row(posterior, side)
         assert np.corrcoef(np.log(found.n_ratings), found.std)[0, 1] < -0.4
         busiest = found.std[found.n_ratings >= np.quantile(found.n_ratings, 0.9)]
         assert busiest.mean() < 0.5 * np.sqrt(posterior.noise())

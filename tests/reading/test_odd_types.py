@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmf import BayesianMF, Ratings
-from bayesmf.diagnostics.scores import rmse
+from bayesmf.checks import number_array
 from bayesmf.errors import InputError
 from bayesmf.estimator.fit import training_ratings
 from bayesmf.ids.id_map import IdMap
@@ -65,7 +65,7 @@ def test_times_are_no_numbers_anywhere():
     times, three = np.array([1, 2, 3], "M8[s]"), np.arange(3)
     ids = IdMap([1, 2, 3])
     with pytest.raises(InputError, match="must be numbers"):
-        rmse(times, three)
+        number_array("ratings", times)
     with pytest.raises(InputError, match="must be numbers"):
         Ratings.from_arrays(three, three, times, None, ids, ids)
 
@@ -97,7 +97,7 @@ def test_masked_y_is_missing():
         with pytest.raises(InputError, match=r"row 1 .* missing"):
             training_ratings(pairs, column, None)
     with pytest.raises(InputError, match="masked"):
-        rmse(y, np.arange(3))
+        number_array("ratings", y)
 
 
 @pytest.mark.parametrize("kind", [sp.coo_matrix, sp.coo_array])

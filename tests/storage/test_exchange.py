@@ -290,7 +290,7 @@ def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "write_chunks", full)
     found = run("fit", tmp_path / "a.csv", "--out", tmp_path / "there" / "m", *QUICK)
     assert found.status == 2
-    assert "the disk is full" in found.sentence and "The model is saved in" in found.sentence
+    assert "the disk is full" in found.sentence and "the model is saved in" in found.sentence
     (saved,) = (tmp_path / "here").iterdir()
     assert str(saved) in found.sentence
     BayesianMF.load(saved).predict(1, 1)

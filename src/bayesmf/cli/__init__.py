@@ -1,4 +1,4 @@
-"""The command `bayesmf`: which command is meant, and how it ends."""
+"""The command line `bayesmf`: which command is called, and how it ends."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bayesmf.system.signals import LAST, leaving, never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
-    "predict": "expected ratings, with intervals, of pairs of user and item",
+    "predict": "predict ratings of pairs of user and item, with intervals",
     "evaluate": "score a model on ratings that were held out",
-    "recommend": "the best items for users",
+    "recommend": "recommend the best items to users",
     "diagnose": "say whether chains have converged and intervals hold",
     "pack": "make a folder of ratings that need not fit in memory",
     "synth": "write synthetic ratings of a known size and noise",
@@ -75,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the program, what is registered for its end done, without taking it apart.
+    """Call exit functions and end the process at once, without tearing down the interpreter.
 
-    A compiler that is half way through a function would crash.
+    A compiler that is half way through a function would crash in that.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -89,7 +89,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _ended_by(error: BaseException, args: list[str]) -> int:
-    """Say in a sentence what went wrong; the exit status."""
+    """Print in a sentence what went wrong; return the exit status."""
     if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
         error = error.__cause__  # raised where numba looks at arguments, and goes on
     if isinstance(error, BayesMFError):
@@ -132,7 +132,7 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 def _lacks_threads(error: BaseException) -> bool:
-    """Python has no class of its own for that, nor has polars."""
+    """Judge by the message: neither Python nor polars has a class for it."""
     if not isinstance(error, RuntimeError) and type(error).__name__ != "PanicException":
         return False
     said = ("start new thread", "spawn thread", "ThreadPoolBuildError", "temporarily unavailable")
@@ -140,7 +140,7 @@ def _lacks_threads(error: BaseException) -> bool:
 
 
 def _again(args: list[str]) -> str:
-    """The command line that goes on from a checkpoint."""
+    """Command line that resumes from the checkpoint."""
     if "--resume" not in args:
         end = args.index("--") if "--" in args else len(args)
         args = [*args[:end], "--resume", *args[end:]]
@@ -150,14 +150,14 @@ def _again(args: list[str]) -> str:
 def _fail(sentence: str, status: int) -> int:
     try:
         note(f"error: {sentence}")
-    except MemoryError:  # not even for that
+    except MemoryError:  # not enough even for a note
         with contextlib.suppress(OSError):
             os.write(2, b"bayesmf: error: there is not enough memory\n")
     return status
 
 
 def _drop_output() -> None:
-    """Let go of what stdout did not take: the interpreter flushes again when it ends."""
+    """Discard what stdout did not take: the interpreter flushes again when it ends."""
     try:
         sys.stdout.flush()
     except OSError:

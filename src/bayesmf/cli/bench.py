@@ -37,13 +37,15 @@ def parser() -> options.Parser:
         "--only sgd gibbs-4 threads --factors 32 64 --out bench.md",
     )
     add, whole = out.add_argument, options.whole
-    add("--shape", choices=SHAPES, default="ml-1m", help="of the ratings (ml-1m)")
+    add("--shape", choices=SHAPES, default="ml-1m", help="sizes of a known data set (ml-1m)")
     add("--scale", type=options.unit, default=1, metavar="X", help="part of its ratings (1)")
-    add("--factors", type=whole(1), nargs="+", default=[10, 32], metavar="D", help="(10 32)")
+    add(
+        "--factors", type=whole(1), nargs="+", default=[10, 32], metavar="D", help="factors (10 32)"
+    )
     add("--repeats", type=whole(1), default=3, metavar="K", help="laps; the best counts (3)")
     add(
         "--threads", type=whole(1), default=2, metavar="T",
-        help="compared with one thread (2); 1 leaves that out",
+        help="threads to compare with one (2); 1 leaves that out",
     )  # fmt: skip
     add(
         "--only", nargs="+", choices=(*RULES, *PARTS), metavar="RULE",
@@ -55,8 +57,8 @@ def parser() -> options.Parser:
 
 
 @dataclass
-class Found:
-    """What was measured."""
+class Measured:
+    """Rows of each table, and what they were measured on."""
 
     about: dict[str, Any]
     rules: list[dict[str, Any]] = field(default_factory=list)
@@ -64,28 +66,29 @@ class Found:
     answers: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """All of it as plain numbers and text, for JSON."""
         return {
             **self.about, "rules": self.rules, "threads": self.threads, "answers": self.answers,
         }  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, tell, and write."""
+    """Measure, print, and write."""
     if args.out is not None:
         check_file(args.out, (".md", ".json"))
     if not args.scale:
         raise InputError("--scale must be above 0")
     found = _measure(args)
     if args.out is not None:
-        _write(args.out, _text(found, json=args.out.suffix.lower() == ".json"))
+        with replacing(args.out) as file:
+            file.write(_text(found, json=args.out.suffix.lower() == ".json").encode())
     if args.json:
         print_json(found.as_dict())
     else:
         _print_tables(found, markdown=False)
 
 
-def _measure(args: argparse.Namespace) -> Found:
+def _measure(args: argparse.Namespace) -> Measured:
     from bayesmf.machine import describe_machine
     from bayesmf.synthetic.synthetic import Synthetic
     from bayesmf.system.threads import cores
@@ -96,7 +99,7 @@ def _measure(args: argparse.Namespace) -> Found:
     made = Synthetic.like(args.shape, args.scale, stars=True).ratings().compact()
     sizes = {"users": made.n_users, "items": made.n_items, "ratings": len(made.rating)}
     about = {"machine": describe_machine(), "shape": args.shape, **sizes, "repeats": args.repeats}
-    found, asked = Found(about), args.only or (*RULES, *PARTS)
+    found, asked = Measured(about), args.only or (*RULES, *PARTS)
     rules = [name for name in RULES if name in asked]
     if rules:
         found.rules = _time_rules(made, rules, args)
@@ -164,7 +167,7 @@ def _take_turns(timers: Iterable[Timer], repeats: int, what: str) -> None:
 Table = tuple[str, Sequence[str], list[Sequence[str]]]
 
 
-def _tables(found: Found) -> list[Table]:
+def _tables(found: Measured) -> list[Table]:
     """Title, heads and rows of each."""
     from bayesmf.bench import LABELS
 
@@ -214,8 +217,8 @@ def _answer_table(answers: Sequence[dict[str, Any]]) -> Table:
     return title, ("answer", "threads", "ms", "a second"), list(rows)
 
 
-def _text(found: Found, json: bool) -> str:
-    """All of it for a file: one JSON object, or Markdown."""
+def _text(found: Measured, json: bool) -> str:
+    """Text for a file: one JSON object, or Markdown."""
     out = io.StringIO()
     with redirect_stdout(out):
         if json:
@@ -225,7 +228,7 @@ def _text(found: Found, json: bool) -> str:
     return out.getvalue()
 
 
-def _print_tables(found: Found, markdown: bool) -> None:
+def _print_tables(found: Measured, markdown: bool) -> None:
     from bayesmf.machine import machine_text
 
     about = found.about
@@ -243,9 +246,3 @@ def _print_tables(found: Found, markdown: bool) -> None:
                 print(f"| {' | '.join(row)} |")
         else:
             print_table(heads, rows)
-
-
-def _write(path: Path, text: str) -> None:
-    """Under another name first: whoever looks sees the old file or all of the new one."""
-    with replacing(path) as file:
-        file.write(text.encode())

@@ -15,10 +15,11 @@ def parser() -> options.Parser:
         "Make ratings with a planted truth, fit them in several ways, and compare.",
         "--out bayesmf-demo",
     )
+    folder = Path("bayesmf-demo")
     out.add_argument(
-        "--out", type=Path, default=Path("bayesmf-demo"), metavar="DIR", help="(bayesmf-demo)"
+        "--out", type=Path, default=folder, metavar="DIR", help=f"folder for the figure ({folder})"
     )
-    out.add_argument("--seed", type=options.whole(0), default=0, metavar="S", help="(0)")
+    options.add_seed(out, "the ratings and the chains")
     options.add_json(out)
     return out
 

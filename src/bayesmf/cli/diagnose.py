@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.fit import TOLD_BY_NOBODY, fit_facts
 from bayesmf.cli.output import (
     check_file,
     during,
@@ -19,7 +18,7 @@ from bayesmf.cli.output import (
 )
 from bayesmf.diagnostics.convergence import DECIDED_BY, advice
 from bayesmf.errors import InputError
-from bayesmf.storage.paths import check_output
+from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
 
 if TYPE_CHECKING:
     from bayesmf.diagnostics.calibration import Calibration
@@ -41,21 +40,20 @@ def parser() -> options.Parser:
     """The options of `diagnose`."""
     out = options.command(
         "diagnose",
-        "Whether a model has converged, in a sentence; with --test also whether its intervals\n"
-        "hold what they promise. Below that the details: how it was fitted, R-hat and effective\n"
-        "sample size of predictions, precisions and tau, coverage by activity of users and by\n"
-        "popularity of items, and a PIT histogram.",
+        "Say in a sentence whether a model has converged and, with --test, whether its intervals "
+        "hold what they promise. Details follow: how it was fitted, R-hat and effective sample "
+        "size of predictions, precisions and tau, coverage by activity of users and by popularity "
+        "of items, and a PIT histogram.",
         "model --test test.csv",
         "model --test test.csv --plots pictures",
     )
-    out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    options.add_model(out)
     out.add_argument("--test", metavar="FILE", help="held-out ratings: scores and calibration")
     out.add_argument(
         "--plots",
         metavar="FOLDER",
         type=Path,
-        help="draw traces.png and rmse.png into it, and with --test reliability.png and pit.png "
-        "(none)",
+        help="folder for traces.png and rmse.png, and with --test reliability.png and pit.png",
     )
     options.add_file_options(out)
     options.add_json(out)
@@ -63,9 +61,8 @@ def parser() -> options.Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Diagnose, and tell."""
+    """Diagnose, and print it."""
     from bayesmf.cli.scores import calibrate, calibrated_scores
-    from bayesmf.data.ratings import Ratings
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     if args.test is None and (args.columns is not None or args.format != "auto"):
@@ -77,8 +74,7 @@ def run(args: argparse.Namespace) -> None:
     model = BayesianMF.load(args.model)
     ratings = scores = calibration = None
     if args.test is not None:
-        with during(f"reading {args.test}"):
-            ratings = Ratings.read(args.test, format=args.format, columns=args.columns)
+        ratings = options.read_ratings(args.test, args)
     if args.plots is not None:
         _make_folder(args.plots)
     if ratings is not None:
@@ -90,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     about |= {"draws_per_chain": draws, "diagnostics": found}
     convergence = model.report_["convergence"] or {}
     about["converged"] = convergence.get("converged")
-    about["verdict"] = convergence.get("verdict", TOLD_BY_NOBODY)
+    about["verdict"] = convergence.get("verdict", NOT_JUDGED)
     about["advice"] = advice(convergence, shell=True) if "state" in convergence else ""
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
@@ -108,10 +104,10 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
         verdicts.append(("intervals", calibration.verdict))
     print_facts(verdicts)
     print()
-    print_facts([fact for fact in fit_facts(about["fit"]) if fact[0] != "converged"])
+    print_facts([fact for fact in fit_facts(about["fit"], shell=True) if fact[0] != "converged"])
     print()
     if (about["fit"]["convergence"] or {}).get("state") == "optimiser":
-        print_text("There are no draws, so nothing is to be told of chains.")
+        print_text("There are no draws, so there is nothing to say of chains.")
     else:
         print_text(
             "As detail, the worst R-hat and effective sample size (ESS) of each kind. "
@@ -131,13 +127,9 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
 def _make_folder(folder: Path) -> None:
     """Make the folder, and refuse now pictures that could not be written after the work."""
     from bayesmf.plots.diagnose import NAMES
+    from bayesmf.plots.style import make_folder
 
-    check_output(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{folder} cannot be made a folder: {reason}") from None
+    make_folder(folder)
     for name in NAMES:
         check_file(folder / name, (".png",))
 
@@ -173,7 +165,7 @@ def _rounded(value: float) -> str:
 
 
 def _chains(model: BayesianMF) -> tuple[int, int]:
-    """Chains, and draws of the shortest."""
+    """Number of chains, and draws of the shortest."""
     import numpy as np
 
     sizes: Any = np.unique(model.posterior_.draws.chain, return_counts=True)[1]

@@ -21,24 +21,29 @@ OF_SIMULATED = {"latency": "--latency", "bandwidth": "--bandwidth"}
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
-    """All of them."""
+    """Options of where tasks run."""
     add = group.add_argument
-    add("--engine", choices=ENGINES, default="threads", help="where it runs (threads)")
-    add("--workers", type=options.whole(1), metavar="W", help="how many (all cores)")
+    add("--engine", choices=ENGINES, default="threads", help="where tasks run (threads)")
+    add(
+        "--workers",
+        type=options.whole(1),
+        metavar="W",
+        help="threads or workers (one for each core)",
+    )
     add(
         "--ray-address", metavar="A",
-        help="ray: a cluster to join, auto for this machine's (one is started)",
+        help="ray: cluster to join, auto for this machine's (starts one)",
     )  # fmt: skip
     add("--task-timeout", type=options.positive, metavar="S",
         help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
     add("--retries", type=options.whole(0), metavar="N",
         help="ray: tries of a task after its worker was lost (3)")  # fmt: skip
-    add("--latency", type=options.seconds, metavar="MS", help="simulated: one way (0.5)")
-    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: the server's (10)")
+    add("--latency", type=options.seconds, metavar="MS", help="simulated: latency, one way (0.5)")
+    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
 
 
 def make_engine(args: argparse.Namespace) -> str | Cluster | Engine:
-    """The engine of the options; one sentence for those that it does not have."""
+    """Engine of the options; InputError for options of another engine."""
     for engine, names in (("ray", OF_RAY), ("simulated", OF_SIMULATED)):
         for name, option in names.items():
             if args.engine != engine and getattr(args, name) is not None:
@@ -66,7 +71,7 @@ def make_engine(args: argparse.Namespace) -> str | Cluster | Engine:
 
 
 def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Who did the work, who waited, what travelled, and what went wrong."""
+    """What a report says of workers, idle time, bytes moved and faults, for people."""
     if not told or "idle" not in told:
         return []
     idle = [100 * share for share in told["idle"]]

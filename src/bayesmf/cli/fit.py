@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import engine_options, fit_options, options
-from bayesmf.cli.output import check_file, during, note, peak_rss_mb, print_facts, print_json
+from bayesmf.cli.output import check_file, note, peak_rss_mb, print_facts, print_json
 from bayesmf.diagnostics.convergence import advice
 from bayesmf.errors import InputError
-from bayesmf.wording import count, short
+from bayesmf.wording import short
 
 if TYPE_CHECKING:
     from bayesmf.checkpoints.folder import Checkpoint
+    from bayesmf.data.ratings import Ratings
     from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.packed.ratings import PackedRatings
 
-TOLD_BY_NOBODY = "not told by the version that fitted it"
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
 
 
@@ -34,60 +34,47 @@ def parser() -> options.Parser:
         "ratings.csv --out model --holdout 0.1",
         "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
     )
-    out.add_argument(
-        "ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too"
-    )
-    out.add_argument("--out", required=True, metavar="MODEL", help="folder to save the model to")
+    add = out.add_argument
+    add("ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too")
+    add("--out", required=True, metavar="MODEL", help="folder to save the model to")
     scored = out.add_mutually_exclusive_group()
     scored.add_argument(
         "--test", metavar="FILE", help="ratings to score at the end, never learnt from"
     )
     scored.add_argument(
-        "--holdout",
-        type=options.share,
-        metavar="SHARE",
+        "--holdout", type=options.share, metavar="SHARE",
         help="share of RATINGS to hold out at random and score at the end, such as 0.1",
-    )
-    out.add_argument(
-        "--save-holdout",
-        metavar="FILE",
-        type=Path,
-        help="write what is held out to a .csv or .parquet file, as for diagnose --test",
-    )
-    out.add_argument(
-        "--validation", metavar="FILE", help="ratings whose RMSE is followed meanwhile"
-    )
+    )  # fmt: skip
+    add("--save-holdout", metavar="FILE", type=Path,
+        help="write what is held out to a .csv or .parquet file, for diagnose --test")  # fmt: skip
+    add("--validation", metavar="FILE", help="ratings whose RMSE is followed while chains run")
     options.add_json(out)
     fit_options.add_model_options(out.add_argument_group("model"))
     fit_options.add_sampler_options(out)
     run = out.add_argument_group("run")
     engine_options.add_engine_options(run)
-    run.add_argument(
-        "--seed", type=options.whole(0), default=0, metavar="S", help="same seed, same bits (0)"
-    )
-    checkpoints = out.add_argument_group("checkpoints")
-    checkpoints.add_argument(
-        "--checkpoint", metavar="DIR", help="folder in which the run is written down while it lasts"
-    )
-    checkpoints.add_argument(
-        "--checkpoint-every",
-        type=options.seconds,
-        metavar="SECONDS",
-        help="how often (60); 0 is after every round",
-    )
-    checkpoints.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on from DIR to the same bits; from the beginning if there is nothing in it",
-    )
+    options.add_seed(run, "all that is drawn: the same seed gives the same bits")
+    _add_checkpoint_options(out.add_argument_group("checkpoints"))
     files = out.add_argument_group("files")
     options.add_file_options(files)
     options.add_duplicates(files)
     return out
 
 
+def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--checkpoint", metavar="DIR", help="folder in which the run is written down while it lasts"
+    )
+    add("--checkpoint-every", type=options.seconds, metavar="SECONDS",
+        help="how often (60); 0 is after every round")  # fmt: skip
+    add("--resume", action="store_true",
+        help="go on from DIR to the same bits; from the beginning if there is nothing in it",
+    )  # fmt: skip
+
+
 def run(args: argparse.Namespace) -> None:
-    """Fit, save, and tell."""
+    """Fit, save, and print the result."""
     checkpoint = _checkpoint(args)
     if checkpoint is None:
         return _run(args, None)
@@ -99,39 +86,17 @@ def run(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.cli.rescue import save
-    from bayesmf.data.ratings import Ratings
+    from bayesmf.cli.scores import score
     from bayesmf.server.settings import least_bytes
     from bayesmf.storage.writer import check_writable
 
     model = _model(args)
     check_writable(args.out)
     if args.save_holdout is not None:
-        if args.holdout is None:
-            raise InputError("--save-holdout needs --holdout SHARE")
         _check_holdout(args)
     if checkpoint is not None:
         args.resumed = _look(checkpoint)
-
-    def read(path: str | None) -> Ratings | None:
-        if path is None:
-            return None
-        with during(f"reading {path}"):
-            return Ratings.read(
-                path, format=args.format, columns=args.columns, duplicates=args.duplicates
-            )
-
-    packed = _packed(args)
-    validation, test = map(read, (args.validation, args.test))
-    ratings = read(None if packed else args.ratings)
-    if args.holdout is not None:
-        assert ratings is not None
-        ratings, test = ratings.split(args.holdout, random_state=args.seed)
-        if len(ratings) < 2:
-            raise InputError(
-                f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
-            )
-    train = packed or ratings
-    assert train is not None
+    train, validation, test = _read(args)
     sizes = train.n_users, train.n_items, len(train)
     check_writable(args.out, least_bytes(args.factors, _least_draws(args), *sizes))
     _fit(model, train, validation, checkpoint)
@@ -142,20 +107,38 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
         try:
             test.write(args.save_holdout)
         except InputError as error:
-            raise InputError(f"{error} The model is saved in {args.out}.") from None
-    scores = None
-    if test is not None:
-        from bayesmf.cli.scores import score
-
-        scores = score(model, test)
+            saved = f"; the model is saved in {args.out}"
+            raise InputError(str(error).rstrip(".") + saved) from None
+    scores = None if test is None else score(model, test)
     if args.json:
         print_json(_result(args, model, scores))
     else:
         _tell(args, model, scores)
 
 
+def _read(
+    args: argparse.Namespace,
+) -> tuple[Ratings | PackedRatings, Ratings | None, Ratings | None]:
+    """Ratings to learn from, to validate with and to test on."""
+    packed = _packed(args)
+    validation, test = (
+        None if path is None else options.read_ratings(path, args)
+        for path in (args.validation, args.test)
+    )
+    if packed is not None:
+        return packed, validation, test
+    ratings = options.read_ratings(args.ratings, args)
+    if args.holdout is not None:
+        ratings, test = ratings.split(args.holdout, random_state=args.seed)
+        if len(ratings) < 2:
+            raise InputError(
+                f"--holdout {args.holdout:g} leaves {len(ratings)} to learn from: hold out less"
+            )
+    return ratings, validation, test
+
+
 def _least_draws(args: argparse.Namespace) -> int:
-    """Arrays of rows that a model has at least; Gibbs keeps conditional means beside draws."""
+    """Fewest arrays of rows that a model has; Gibbs has conditional means beside draws."""
     if args.sampler == "sgd":
         return 1
     draws = min(16, args.max_draws or 16)
@@ -163,7 +146,7 @@ def _least_draws(args: argparse.Namespace) -> int:
 
 
 def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
-    """What the options ask for, None for no checkpoints."""
+    """Checkpoint that the options ask for, if any."""
     if args.checkpoint is None:
         for name, given in (
             ("--checkpoint-every", args.checkpoint_every is not None),
@@ -187,22 +170,24 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
 def _check_holdout(args: argparse.Namespace) -> None:
     """Refuse now a file that would be in the way of what is read or written later."""
+    if args.holdout is None:
+        raise InputError("--save-holdout needs --holdout SHARE")
     from bayesmf.storage.paths import real_path
 
     read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
     check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
-    place = args.save_holdout.resolve()
-    if place.exists() and place.is_relative_to(read[0].resolve()):
+    path = args.save_holdout.resolve()
+    if path.exists() and path.is_relative_to(read[0].resolve()):
         raise InputError(f"{args.save_holdout} is among what is read: choose another name")
     for folder in (args.out, args.checkpoint):
-        if folder is not None and place.is_relative_to(real_path(folder)):
+        if folder is not None and path.is_relative_to(real_path(folder)):
             raise InputError(
-                f"--save-holdout {args.save_holdout} is in {folder}: choose another path"
+                f"--save-holdout {args.save_holdout} is in {folder}: choose another folder"
             )
 
 
 def _look(checkpoint: Checkpoint) -> bool:
-    """Refuse a folder before the ratings are read; whether there is something to go on from."""
+    """Whether there is a checkpoint to resume; refuses its folder before the ratings are read."""
     from bayesmf.checkpoints.folder import noted_run
 
     begun = noted_run(checkpoint) is not None
@@ -293,12 +278,13 @@ def _result(
 
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
+    from bayesmf.estimator.facts import fit_facts
     from bayesmf.kernels.jit import CLOCK, Kept
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
     single = "" if result["convergence"]["state"] == "optimiser" else ", of single draws"
-    facts = [*fit_facts(result), ("train RMSE", f"{short(rmse)}{single}")]
+    facts = [*fit_facts(result, shell=True), ("train RMSE", f"{short(rmse)}{single}")]
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
     if (compiled := CLOCK.seconds()) >= 1:
@@ -313,43 +299,3 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
         went_on = ", from which this run went on" if args.resumed else ""
         facts.append(("checkpoint", f"{args.checkpoint}{went_on}"))
     print_facts([*facts, ("saved", args.out)])
-
-
-def fit_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a model was fitted, for people."""
-    settings = dict(report["sampler"])
-    rule = settings.pop("rule")
-    told = ", ".join(
-        f"{name} {_told(value)}" for name, value in settings.items() if value is not None
-    )
-    chains = count(settings.get("n_chains", 1), "chain")
-    seconds = f"{report['seconds']:.1f} s, {report['ratings_per_second'] / 1e6:.2f}M ratings/s"
-    ended = report.get("convergence")
-    return [
-        (
-            "ratings",
-            f"{report['ratings']:,} by {count(report['users'], 'user')} "
-            f"of {count(report['items'], 'item')}",
-        ),
-        ("model", f"{count(report['factors'], 'factor')}, {report['prior']} prior"),
-        ("sampler", f"{rule}: {told}"),
-        ("seed", str(report["seed"])),
-        ("time", seconds),
-        ("draws", f"{report['draws']} from {chains} of {report['epochs']:g} epochs"),
-        *([("converged", convergence_fact(ended))] if ended else []),
-        (
-            "noise",
-            f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}",
-        ),
-    ]
-
-
-def convergence_fact(found: Mapping[str, Any] | None) -> str:
-    """Whether it converged, in a sentence, and what to do if it did not."""
-    if found is None or "state" not in found:  # a model of an earlier version
-        return TOLD_BY_NOBODY
-    return f"{found['verdict']} {advice(found, shell=True)}".rstrip()
-
-
-def _told(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

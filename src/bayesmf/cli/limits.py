@@ -1,4 +1,4 @@
-"""Limits of the system that would end a command without a word, or never: told before it begins.
+"""Refuse limits of the system under which a command would abort without a word, or hang.
 
 Under a limit on address space (`ulimit -v`) libraries whose threads or tables find no room abort,
 or wait for ever. Most of what they ask for is never touched, so where there is such a limit they

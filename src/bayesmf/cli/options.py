@@ -7,17 +7,21 @@ import math
 import re
 import textwrap
 from collections.abc import Callable
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bayesmf.checks import did_you_mean
-from bayesmf.cli.output import continued
+from bayesmf.cli.output import continued, during
 from bayesmf.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmf.data.ratings import Ratings
 
 DEBUG = "--debug"
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fits every line to the terminal; indented lines (commands, examples) stay lines."""
+    """Formats help to the width of the terminal; indented lines (commands, examples) stay lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
@@ -30,14 +34,14 @@ class Formatter(argparse.HelpFormatter):
 
 
 def _entry(line: str, width: int) -> list[str]:
-    """An example as a shell takes it; a list's entry under itself."""
+    """Wrap an example as a shell takes it, and an entry of a list with an indent."""
     if line.lstrip().startswith("bayesmf "):
         return continued(line, width)
     return textwrap.wrap(line, width, subsequent_indent=" " * 13)
 
 
 def _in_usage(action: argparse.Action) -> str:
-    """An option with its value, or a positional argument, perhaps of several."""
+    """Usage of an option with its value, or of a positional argument."""
     name = str(action.metavar)
     if action.option_strings:
         return f"{action.option_strings[-1]} {name}"
@@ -59,14 +63,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        """With what must be given in the usage; the many options are listed below it."""
+        """Help whose usage has only what must be given; the many options are listed below it."""
         needed = [_in_usage(a) for a in self._actions if a.required or not a.option_strings]
         if needed:
             self.usage = " ".join(["%(prog)s", *needed, "[options]"])
         return super().format_help()
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help or the version; argparse would keep quiet about what could not be written."""
+        """Print help or the version; argparse itself hides errors of writing."""
         print(message, end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
@@ -80,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def command(name: str, description: str, *examples: str) -> Parser:
-    """The parser of a command; its help ends with examples."""
+    """Parser of a command, whose help ends with examples."""
     shown = "\n".join(f"  bayesmf {name} {example}" for example in examples)
     text = " ".join(description.split())
     parser = Parser(f"bayesmf {name}", text, f"example:\n{shown}", "%(prog)s [options]")
@@ -88,7 +92,18 @@ def command(name: str, description: str, *examples: str) -> Parser:
     return parser
 
 
+def add_model(parser: argparse._ActionsContainer) -> None:
+    """The model that a command asks."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+
+
+def add_seed(parser: argparse._ActionsContainer, what: str) -> None:
+    """Seed of `what`, 0 by default."""
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="S", help=f"seed of {what} (0)")
+
+
 def add_json(parser: argparse._ActionsContainer) -> None:
+    """Whether to print JSON."""
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
 
 
@@ -110,7 +125,17 @@ def add_file_options(parser: argparse._ActionsContainer, *, formats: bool = True
     )
 
 
+def read_ratings(path: str, args: argparse.Namespace) -> Ratings:
+    """Read ratings by the options of `add_file_options` and, if there, of `add_duplicates`."""
+    from bayesmf.data.ratings import Ratings
+
+    duplicates = getattr(args, "duplicates", "last")
+    with during(f"reading {path}"):
+        return Ratings.read(path, format=args.format, columns=args.columns, duplicates=duplicates)
+
+
 def add_duplicates(parser: argparse._ActionsContainer) -> None:
+    """Which of several ratings of one pair counts."""
     parser.add_argument(
         "--duplicates",
         choices=("last", "mean", "error"),
@@ -120,6 +145,7 @@ def add_duplicates(parser: argparse._ActionsContainer) -> None:
 
 
 def add_level(parser: argparse._ActionsContainer) -> None:
+    """Probability of intervals."""
     parser.add_argument(
         "--level",
         type=level,
@@ -129,7 +155,7 @@ def add_level(parser: argparse._ActionsContainer) -> None:
     )
 
 
-# -- types: each gives the value, or says in a sentence what it should have been ------------------
+# -- types: each returns the value, or says in a sentence what it should have been ---------------
 
 
 def _typed(text: str, convert: Callable[[str], Any], good: Callable[[Any], bool], what: str) -> Any:
@@ -157,12 +183,12 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """A finite number above 0, kept whole where it was written so."""
+    """A finite number above 0; an int where it is whole."""
     return number(text, lambda value: value > 0, "a positive number")
 
 
 def seconds(text: str) -> float:
-    """A time, or none."""
+    """A number of seconds, 0 included."""
     return number(text, lambda value: value >= 0, "a number of seconds, 0 or more")
 
 
@@ -182,7 +208,7 @@ def level(text: str) -> float:
 
 
 def number(text: str, good: Callable[[float], bool], what: str) -> float:
-    """A finite number that is good; an int where it is whole, so that 60 is not told as 60.0."""
+    """A finite number that is good; an int where it is whole, so that 60 is not shown as 60.0."""
     value = float(_typed(text, float, lambda value: math.isfinite(value) and good(value), what))
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 _SLICE = 100_000
-# Columns of what goes to a file or a pipe.
+# Width of lines, in characters, that go to a file or a pipe.
 IN_FILES = 100
-# Characters that the first column of a table keeps on the narrowest terminal.
+# Fewest characters of the first column of a table, on the narrowest terminal.
 LEAST_FIRST = 8
 
 
@@ -51,13 +51,13 @@ def _plain(value: Any) -> Any:
 
 
 def room(stream: Any = None) -> int:
-    """Columns to print in: those of the terminal, or as many as one likes to read in a file."""
+    """Width to print in: that of the terminal, or IN_FILES where there is none."""
     stream = sys.stdout if stream is None else stream
     return screen_width(stream) if is_terminal(stream) else IN_FILES
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines that fit, of a text that may have several already; words stay whole."""
+    """Wrap a text, which may have line breaks already; words stay whole."""
     return [
         part
         for line in text.split("\n")
@@ -69,7 +69,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def continued(command: str, width: int) -> list[str]:
-    """A command over several lines, as a shell takes it."""
+    """Wrap a command over several lines, as a shell takes it."""
     parts = textwrap.wrap(
         command, width - 2, subsequent_indent=" " * 6, break_long_words=False,
         break_on_hyphens=False,
@@ -78,12 +78,12 @@ def continued(command: str, width: int) -> list[str]:
 
 
 def print_text(text: str) -> None:
-    """Print sentences, in lines that fit."""
+    """Print sentences, wrapped."""
     print("\n".join(wrapped(text, room())))
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and what there is to say of them, aligned, in lines that fit."""
+    """Print names and their texts, aligned and wrapped."""
     pairs = list(facts)
     width = max(len(name) for name, _ in pairs)
     for name, text in pairs:
@@ -116,7 +116,7 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _widths(head: Sequence[str], body: list[list[str]], width: int) -> tuple[list[int], int]:
-    """Of each column, and of the gap between them: as they like to be, or as they must."""
+    """Widths of columns and of the gap between them: as wide as they need, or as they can be."""
     cells = [max((len(row[k]) for row in body), default=0) for k in range(len(head))]
     wide = [max(len(name), n) for name, n in zip(head, cells, strict=True)]
     if sum(wide) + 2 * (len(wide) - 1) <= width:
@@ -137,9 +137,9 @@ def _cell(value: Any) -> str:
 
 
 def note(sentence: str, command: str = "") -> None:
-    """Say something that is no result: on stderr, in one line, or in lines that fit a terminal.
+    """Print to stderr what is no result: in one line, or wrapped at a terminal.
 
-    A command that ends it is cut as a shell takes it, so that it can be copied.
+    A `command` at its end is wrapped as a shell takes it, so that it can be copied.
     """
     text = f"bayesmf: {cut_middle(' '.join(sentence.split()))}"
     if is_terminal(sys.stderr):
@@ -150,13 +150,13 @@ def note(sentence: str, command: str = "") -> None:
     else:
         text = printable(f"{text} {command}".rstrip())
     with set_aside(), contextlib.suppress(OSError, ValueError, RuntimeError):
-        # What nobody can read must not end what is told about.
+        # A stderr that cannot be written must not end the command.
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def told_as_notes(debug: bool) -> Iterator[None]:
-    """Tell our warnings and log as notes; those of libraries only to someone who debugs."""
+    """Print our warnings and log as notes; those of libraries only with --debug."""
     handler = _Notes(logging.WARNING)
     log = logging.getLogger("bayesmf")
 
@@ -179,14 +179,14 @@ def told_as_notes(debug: bool) -> Iterator[None]:
 
 
 class _Notes(logging.Handler):
-    """A log as notes."""
+    """Handler that prints a log as notes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def peak_rss_mb() -> float | None:
-    """The most memory that this process had, None where the system does not tell."""
+    """Peak memory of this process in MB, None where the system does not tell."""
     try:
         import resource
     except ImportError:  # Windows
@@ -200,7 +200,7 @@ def peak_rss_mb() -> float | None:
 
 @contextmanager
 def during(what: str) -> Iterator[Line]:
-    """Show what is under way, if it takes long."""
+    """Progress line that says what is under way, if it takes long."""
     with Line() as line:
         line.say(what)
         yield line
@@ -233,13 +233,13 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Show where an error comes from, to someone who asked for it."""
+    """Print where an error comes from, for --debug."""
     for line in "".join(traceback.format_exception(error)).splitlines():
         print(printable(line), file=sys.stderr)
 
 
 def print_csv(frame: pl.DataFrame) -> None:
-    """Print CSV, by slices: the text of all of a long table would need room of its own.
+    """Print a table as CSV, in slices: a long one as one text would fill the memory.
 
     It is UTF-8 whatever the terminal is, because ids must survive; but what would steer a terminal
     is shown to it as an escape.

@@ -19,8 +19,8 @@ def parser() -> options.Parser:
     """The options of `pack`."""
     out = options.command(
         "pack",
-        "Pack ratings, perhaps more than fit in memory, into a folder. What was interrupted goes "
-        "on\nwhere it was when the same command is given again.",
+        "Pack ratings, perhaps more than fit in memory, into a folder that fit reads in place. The "
+        "same command again goes on where it was interrupted.",
         "ratings.parquet --out packed",
         "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
     )
@@ -34,7 +34,7 @@ def parser() -> options.Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Pack, and tell the size and the speed."""
+    """Pack, and print the size and the speed."""
     from bayesmf.packed.pack import pack
 
     begin = time.monotonic()
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class _Bars:
-    """A bar for each stage."""
+    """Progress of each stage, as a bar of its own."""
 
     def __init__(self) -> None:
         self.bar: Counter | None = None

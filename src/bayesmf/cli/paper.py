@@ -28,10 +28,10 @@ def parser() -> options.Parser:
     """The options of `paper`."""
     out = options.command(
         "paper",
-        "Run the experiments of the paper: figures, tables, and a verdict on each claim.\n"
-        "convergence: Figures 3 and 4. chains: Figure 5. dimension: Figure 6 a, b, and the table.\n"
-        "cost: Figure 6 c. all: the four. search: steps for --settings tuned, on a validation\n"
-        "split; the others make it where it is missing. Runs are kept in DIR and not made twice.",
+        "Run the experiments of the paper: figures, tables, and a verdict on each claim. "
+        "convergence: Figures 3 and 4. chains: Figure 5. dimension: Figure 6 a, b, and the table. "
+        "cost: Figure 6 c. all: the four. search: step sizes for --settings tuned, on a validation "
+        "split; the others make it where it is missing. Trials are stored in DIR, not made twice.",
         "all --data synthetic:netflix --scale 0.02 --budget 60 --out report",
         "convergence --data movielens:ml-1m --settings paper --out report",
     )
@@ -42,29 +42,31 @@ def parser() -> options.Parser:
     add("--scale", type=options.positive, default=None, metavar="X",
         help="part of the users (1; synthetic 0.02)")  # fmt: skip
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
-        help="of each run's own clock at the most (60)")  # fmt: skip
+        help="most seconds of each trial, by its own clock (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="passes of each chain at the most (120)")  # fmt: skip
+        help="most epochs of each chain (120)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
-        help="a square: of the distributed algorithms (9)")  # fmt: skip
+        help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
     add("--settings", choices=("tuned", "paper"), default="tuned",
-        help="steps found on a validation split, or those printed (tuned)")  # fmt: skip
+        help="step sizes found on a validation split, or the paper's (tuned)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
-        help="of dimension and cost; the others take the first (30 60 100)")  # fmt: skip
+        help="factors; of dimension and cost all, of others the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
     add("--latency", type=options.seconds, metavar="MS",
-        help=f"of the simulated links, one way ({LATENCY:g})")  # fmt: skip
+        help=f"latency of simulated links, one way ({LATENCY:g})")  # fmt: skip
     add("--bandwidth", type=options.positive, metavar="GBIT",
-        help=f"of the simulated server's link ({BANDWIDTH:g})")  # fmt: skip
-    add("--jobs", type=options.whole(1), metavar="J", help="runs side by side (all cores)")
-    add("--seed", type=options.whole(0), default=0, metavar="S", help="(0)")
-    add("--out", type=Path, required=True, metavar="DIR", help="where all of it goes")
+        help=f"bandwidth of the simulated server's link ({BANDWIDTH:g})")  # fmt: skip
+    add(
+        "--jobs", type=options.whole(1), metavar="J", help="trials side by side (one for each core)"
+    )
+    options.add_seed(out, "the data and the chains")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for all of it")
     options.add_json(out)
     return out
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make what is missing, draw everything, tell the verdicts."""
+    """Make what is missing, draw everything, print the verdicts."""
     from bayesmf.paper.datasets import load_dataset
     from bayesmf.paper.experiments import EXPERIMENTS as MADE
     from bayesmf.paper.experiments import perform_all, specs_of
@@ -94,7 +96,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
     from bayesmf.paper.trials import Links
 
     scale = args.scale or (0.02 if args.data.startswith("synthetic:") else 1.0)
-    grid_and_chains("DSGLD-S", args.workers)  # one sentence now for what is no square
+    grid_and_chains("DSGLD-S", args.workers)  # refuses now a number that is no square
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
@@ -121,7 +123,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 def _tuned(
     settings: ExperimentSettings, dataset: Any, args: argparse.Namespace
 ) -> ExperimentSettings:
-    """Steps from tuned.json, found now where there is none."""
+    """Settings with step sizes of tuned.json, which is made where it is missing."""
     from dataclasses import replace
 
     from bayesmf.paper.search import first_trials, keep, search
@@ -157,8 +159,8 @@ def _announce(what: str, specs: Any, settings: ExperimentSettings, dataset: Any)
     found = expected(specs, settings, dataset)
     if found.runs:
         note(
-            f"{what}: {count(found.runs, 'run')} to make, of at most {settings.budget:g} s each by "
-            f"their own clock; about {_lasting(found.seconds)} here, and the first time about "
+            f"{what}: {count(found.runs, 'trial')} to make, of at most {settings.budget:g} s each "
+            f"by their own clock; about {_lasting(found.seconds)} here, and the first time about "
             f"{_lasting(found.compiling)} of compiling"
         )
 
@@ -168,7 +170,7 @@ def _lasting(seconds: float) -> str:
 
 
 class _writable:
-    """One sentence for a folder that cannot be written to."""
+    """Context in which the folder exists; InputError where it cannot be written to."""
 
     def __init__(self, out: Path) -> None:
         self._out = out

@@ -28,12 +28,12 @@ def parser() -> options.Parser:
     """The options of `predict`."""
     out = options.command(
         "predict",
-        "Expected rating, standard deviation and interval of a new rating, for each pair of user\n"
-        "and item in a file. Ids that were not learnt from are predicted from the prior, and the\n"
-        "column `known` tells which pairs have none of these.",
+        "Predict ratings: the expected rating, and standard deviation and interval of a new one, "
+        "for each pair of user and item in a file. Ids that the model was not fitted on are "
+        "predicted from the prior; the column `known` is false for their pairs.",
         "model pairs.csv --level 0.8 --out predicted.csv",
     )
-    out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    options.add_model(out)
     out.add_argument("pairs", metavar="PAIRS", type=Path, help="file with users and items")
     out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
     options.add_level(out)
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         pairs = read_pairs(args.pairs, args.columns)
     found = model.predict_table(pairs.user, pairs.item, args.level)
     if not found.known.all():
-        asked = Asked.of(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
+        asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
         note(f"warning: {asked.unknown()}: the column known tells which")
     frame = _frame(pairs, found)
     about = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +24,8 @@ from bayesmf.wording import printable
 
 if TYPE_CHECKING:
     from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.estimator.results import Recommendations
     from bayesmf.ids.id_map import IdMap
-    from bayesmf.posterior.ranking import Recommendations
 
 NUMBERS = ("mean", "std", "low", "high")
 SUFFIXES = (".csv", ".parquet", ".jsonl")
@@ -33,7 +34,7 @@ LOOKED_AT = 20
 
 
 class Answers(NamedTuple):
-    """What users are recommended; `users` are their ids, of an unknown one what was typed."""
+    """Recommendations with ids of users; an unknown user's id is as it was typed."""
 
     users: list[Any]
     known: list[bool]
@@ -50,26 +51,30 @@ def parser() -> options.Parser:
     """The options of `recommend`."""
     out = options.command(
         "recommend",
-        "The best items for users, those they have rated left out. An unknown user gets what\n"
-        "people in general rate highest.",
+        "Recommend the best items to users, without those they have rated. An unknown user gets "
+        "what people in general rate highest.",
         "model 17 42 -n 5",
         "model --all --policy thompson --seed 1 --out best.csv",
         "model --users users.txt --out best.jsonl",
     )
-    out.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    options.add_model(out)
     out.add_argument("user", metavar="USER", nargs="*", help="ids of users")
     out.add_argument("--users", metavar="FILE", type=Path, help="file of users, one id a line")
-    out.add_argument("--all", action="store_true", help="every user that was learnt from")
-    out.add_argument("-n", type=options.whole(1), default=10, metavar="N", help="items each (10)")
+    out.add_argument("--all", action="store_true", help="every user the model was fitted on")
+    out.add_argument(
+        "-n", type=options.whole(1), default=10, metavar="N", help="items for each user (10)"
+    )
     out.add_argument(
         "--policy",
         choices=("mean", "ucb", "thompson"),
         default="mean",
-        help="by expected rating (mean), with a bonus for the unknown, or by one random draw",
+        help="rank by expected rating (mean), with a bonus for uncertainty, or by a random draw",
     )
     out.add_argument("--include-seen", action="store_true", help="also items the user has rated")
     options.add_level(out)
-    out.add_argument("--seed", type=options.whole(0), metavar="S", help="of thompson (a new one)")
+    out.add_argument(
+        "--seed", type=options.whole(0), metavar="S", help="seed of thompson (new each time)"
+    )
     out.add_argument(
         "--out", metavar="FILE", type=Path, help=".csv, .parquet or .jsonl file (stdout)"
     )
@@ -78,7 +83,7 @@ def parser() -> options.Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Recommend, and write or print it."""
+    """Recommend, and write or print the items."""
     if args.all == bool(args.user or args.users):
         raise InputError("say for whom: give ids of users, --users FILE, or --all alone")
     if args.seed is not None and args.policy != "thompson":
@@ -169,17 +174,9 @@ def _write(path: Path, answers: Answers) -> None:
     import numpy as np
     import polars as pl
 
-    found, filled = answers.found, answers.found.filled
     # One column has one type: where an id is text, all are.
-    numeric = all(not isinstance(user, str) for user in answers.users)
-    users = pl.Series(answers.users if numeric else [str(user) for user in answers.users])
-    user, place = np.nonzero(filled)
-    frame = pl.DataFrame(
-        {
-            "user": users.gather(user),
-            "rank": place + 1,
-            "item": pl.Series(found.items[filled].tolist()),
-            **{name: pl.Series(getattr(found, name)[filled], dtype=pl.Float32) for name in NUMBERS},
-        }
-    )
-    write_frame(frame, path)
+    text = any(isinstance(user, str) for user in answers.users)
+    users = np.array([str(user) for user in answers.users] if text else answers.users, object)
+    frame = replace(answers.found, users=users).to_polars()
+    # Draws are single precision: more digits would be noise.
+    write_frame(frame.with_columns(pl.col(NUMBERS).cast(pl.Float32)), path)

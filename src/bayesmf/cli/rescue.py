@@ -1,4 +1,4 @@
-"""A model that took hours is not lost because the place it was meant for fails."""
+"""Save a model elsewhere where its own folder fails: a fit of hours must not be lost."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ def save(model: BayesianMF, out: str) -> None:
         found = _saved_elsewhere(model)
         if found is None:
             raise
-        raise InputError(f"{error} The model is saved in {found}: move it from there.") from None
+        raise InputError(
+            f"{str(error).rstrip('.')}; the model is saved in {found}: move it from there"
+        ) from None
 
 
 def _saved_elsewhere(model: BayesianMF) -> Path | None:
-    for place in _places():
-        found = place / f"bayesmf-model-{secrets.token_hex(4)}"
+    for folder in _folders():
+        found = folder / f"bayesmf-model-{secrets.token_hex(4)}"
         with contextlib.suppress(InputError):
             model.save(found)
             return found
     return None
 
 
-def _places() -> Iterator[Path]:
+def _folders() -> Iterator[Path]:
     """Folders in which there may be room."""
     for find in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError, RuntimeError):

@@ -1,10 +1,8 @@
-"""What `fit --test`, `evaluate` and `diagnose --test` tell of a model on held-out ratings."""
+"""What `fit --test`, `evaluate` and `diagnose --test` print of a model on held-out ratings."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli.output import print_table, print_text, room
@@ -20,39 +18,31 @@ BAR = 40  # characters of the longest
 
 
 def score(model: BayesianMF, test: Ratings) -> dict[str, Any]:
-    """Scores, what they rest on, and whether intervals hold, as `diagnose` judges it."""
-    found = calibrate(model, test)
-    return calibrated_scores(model, test, found)
+    """Scores on test ratings, and the verdict on intervals."""
+    return calibrated_scores(model, test, calibrate(model, test))
 
 
 def calibrate(model: BayesianMF, test: Ratings) -> Calibration:
-    """The calibration."""
-    with _without_warnings():
+    """Calibration on test ratings; what it warns of is told among the facts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
         return model.calibration(test)
 
 
 def calibrated_scores(model: BayesianMF, test: Ratings, found: Calibration) -> dict[str, Any]:
-    """Scores, some unseen ids, and the verdict on intervals."""
+    """Scores of a calibration, some unseen ids, and the verdict on intervals."""
     from bayesmf.estimator.questions import HeldOut
 
     told, examples = found.overall.as_dict(), ""
     if told["unseen"]:
         maps = model.user_ids_, model.item_ids_
-        examples = HeldOut.of(test, maps, model.posterior_.seen).unseen_examples()
+        examples = HeldOut.from_ratings(test, maps, model.posterior_.seen).unseen_examples()
     judged = {"calibrated": found.calibrated, "intervals": found.verdict}
     return {**told, "unseen_examples": examples, **judged}
 
 
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """What they say is told among the facts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        yield
-
-
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """Scores for people."""
+    """Names and texts of scores, for people."""
     levels = [f"{level}%: {100 * share:.1f}%" for level, share in scores["coverage"].items()]
     return [
         *error_facts(scores),
@@ -62,7 +52,7 @@ def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same without coverage and what follows from it."""
+    """Names and texts of scores without those of intervals."""
     error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
     learnt = f"{scores['learnt']:,} of them were learnt from, which flatters the scores"
     return [
@@ -84,7 +74,7 @@ def _unseen(scores: dict[str, Any]) -> str:
 
 
 def print_calibration(found: Calibration) -> None:
-    """Coverage overall and by group, and the PIT histogram."""
+    """Print coverage overall and by group, and the PIT histogram."""
     print_text(
         "Coverage of central intervals, by training ratings of the test rating's user and item:"
     )
@@ -97,7 +87,7 @@ def print_calibration(found: Calibration) -> None:
 
 
 def _print_pit(counts: tuple[int, ...]) -> None:
-    """Ten bars, each of two bins."""
+    """Print ten bars, each of two bins."""
     pairs = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
     total, most = sum(pairs), max(pairs)
     width = len(f"{most:,}")

@@ -16,6 +16,7 @@ from bayesmf.wording import count
 if TYPE_CHECKING:
     from bayesmf.synthetic.synthetic import Synthetic
 
+SHAPES = ("ml-100k", "ml-1m", "ml-10m", "netflix", "yahoo")
 SIZES = ("users", "items", "ratings")
 SUFFIXES = (".csv", ".tsv", ".parquet")
 
@@ -24,21 +25,23 @@ def parser() -> options.Parser:
     """The options of `synth`."""
     out = options.command(
         "synth",
-        "Write synthetic ratings: of the shape of a known data set, or of your own.",
+        "Write synthetic ratings, of the shape of a known data set or of sizes of your own.",
         "--shape ml-1m --scale 0.1 --out ratings.csv",
         "--users 1000 --items 500 --ratings 40000 --stars --out ratings.parquet",
         "--shape netflix --stars --shuffle --out train.parquet --test test.parquet",
     )
     add, whole = out.add_argument, options.whole
     add("--out", required=True, type=Path, metavar="FILE", help=".csv, .tsv or .parquet file")
-    add("--shape", choices=("ml-100k", "ml-1m", "ml-10m", "netflix", "yahoo"))
+    add("--shape", choices=SHAPES, help="sizes of a known data set")
     add("--scale", type=options.positive, metavar="X", help="part of the shape's ratings (1)")
     for name, letter in zip(SIZES, "LMN", strict=True):
-        add(f"--{name}", type=whole(1), metavar=letter)
+        add(f"--{name}", type=whole(1), metavar=letter, help=f"number of {name}")
     add("--factors", type=whole(1), default=8, metavar="D", help="planted factors (8)")
-    add("--noise", type=_noise, default=0.85, metavar="S", help="its standard deviation (0.85)")
+    add(
+        "--noise", type=_noise, default=0.85, metavar="S", help="standard deviation of noise (0.85)"
+    )
     add("--stars", action="store_true", help="round to 1, 2, 3, 4 or 5")
-    add("--seed", type=whole(0), default=0, metavar="S", help="(0)")
+    options.add_seed(out, "all that is drawn")
     add("--test", type=Path, metavar="FILE", help="file for ratings that are held out of --out")
     add("--holdout", type=_holdout, metavar="X", help="their share, or their number (0.01)")
     add("--shuffle", action="store_true", help="rows in random order, not user by user")

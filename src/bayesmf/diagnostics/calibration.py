@@ -1,4 +1,4 @@
-"""Do intervals hold what they promise? Coverage overall and by what was known, PIT, a verdict."""
+"""Do intervals hold what they promise? Coverage overall and by training ratings, PIT, a verdict."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 PIT_BINS = 20
-# Ratings of so few values are stars, or some other scale of steps.
+# Ratings with at most so many different values are stars, or some other scale of steps.
 FEW_VALUES = 30
-# Of ratings that were learnt from intervals hold more than of others: so many of them spoil it.
+# Intervals hold more training ratings than others: beyond this share of them nothing is judged.
 LEARNT_SHARE = 0.01
-# What most people ask for: where intervals from here on are sound, a lower level is not needed.
+# The level, in percent, that most people ask for: where intervals from here on are sound, they are
+# advised to ask for no less.
 USUAL = 90
 
 _TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
@@ -47,18 +48,18 @@ class Calibration:
         Terciles of the test ratings by training ratings of their user, then of their item. Equal
         counts stay together, so there may be fewer than three.
     pit : tuple of int
-        Test ratings by the probability that was given to a smaller one, in equal bins from 0 to 1.
+        Histogram of the probability integral transform: test ratings by the probability that was
+        given to a smaller rating, in equal bins from 0 to 1.
     levels, observed : tuple
-        The reliability curve: levels from 50% to 95%, share of ratings inside.
+        The reliability curve: levels from 50% to 95%, and the share of ratings inside.
     few_values : bool
-        Whether ratings take few values, as stars do. `pit` is uneven then even when intervals are
-        right: a star has all of its probability in one place.
+        Whether ratings take few values, as stars do. `pit` is then uneven even when intervals are
+        right: a star has all of its probability at one value.
 
     Examples
     --------
     >>> from bayesmf import BayesianMF, Gibbs, Synthetic
-    >>> ratings = Synthetic(200, 100, 8_000, random_state=1).ratings()
-    >>> train, test = ratings.split(0.25, random_state=1)
+    >>> train, test = Synthetic(200, 100, 8_000).ratings().split(0.25)
     >>> model = BayesianMF(4, sampler=Gibbs(epochs=60), random_state=0).fit(train)
     >>> found = model.calibration(test)
     >>> found.calibrated
@@ -75,7 +76,22 @@ class Calibration:
     few_values: bool = False
 
     def gaps(self) -> list[Gap]:
-        """Of all ratings, then of each group, by level."""
+        """List the gaps between promised and observed coverage.
+
+        Returns
+        -------
+        list of Gap
+            Those of all ratings, then those of each group, by level.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> gaps = model.calibration(test).gaps()
+        >>> gaps[0].where, gaps[0].level
+        ('all ratings', 50)
+        """
         out = gaps_of(None, self.observed, self.overall.n)
         for group in self.groups:
             out += gaps_of(group, group.observed, group.n)
@@ -88,7 +104,7 @@ class Calibration:
 
     @property
     def calibrated(self) -> bool | None:
-        """Whether no gap counts, the worst included; None where ratings were learnt from."""
+        """Whether no gap counts; None where too many test ratings are training ratings."""
         return None if self._spoilt() else not self.worst.counts
 
     def _spoilt(self) -> bool:
@@ -96,12 +112,12 @@ class Calibration:
 
     @property
     def visible(self) -> float:
-        """Smallest gap of all ratings, in points, that so many of them can show at any level."""
+        """Smallest gap of all ratings, in points, that would count at every level."""
         return max(gap.allowed for gap in gaps_of(None, self.observed, self.overall.n))
 
     @property
     def headline(self) -> str:
-        """The verdict in few words, for titles."""
+        """Verdict in few words, for titles."""
         if self._spoilt():
             return "Intervals cannot be judged by ratings that were learnt from"
         worst = self.worst
@@ -110,7 +126,7 @@ class Calibration:
 
     @property
     def verdict(self) -> str:
-        """In a sentence: whether intervals hold, the worst of them, what to do."""
+        """Whether intervals hold, which is worst, and what to do, in a sentence."""
         if self._spoilt():
             return (
                 f"Intervals cannot be judged by these ratings: {self.overall.learnt:,} of "
@@ -145,7 +161,7 @@ class Calibration:
         return "Intervals hold what they promise"
 
     def _sound_from(self) -> int:
-        """The level from which on no gap counts, in any group."""
+        """Lowest level from which on no gap counts, in any group."""
         return 1 + max(gap.level for gap in self.gaps() if gap.counts)
 
     def _everywhere(self) -> bool:
@@ -169,7 +185,7 @@ class Calibration:
         return f"{whose} {worst.level}% interval holds {100 * worst.observed:.1f}%{of}"
 
     def _advice(self) -> str:
-        """What to do until the model is better: the level that holds what is wanted."""
+        """What to do until the model is better: the level that holds what a user needs."""
         worst = self.worst
         if (sound := self._sound_from()) <= USUAL:
             return f"ask for {sound}% or more, where on these ratings all hold what they promise"
@@ -191,7 +207,22 @@ class Calibration:
         return f"{ask} there"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON. `worst_gap` is in points, below zero where too narrow."""
+        """Return all of it as plain numbers and text, for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes and properties by name; `worst_gap` is in points, below zero where
+            intervals are too narrow.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> model.calibration(test).as_dict()["overall"]["n"]
+        240
+        """
         worst = self.worst
         return {
             "overall": self.overall.as_dict(),
@@ -212,7 +243,21 @@ class Calibration:
         }
 
     def table(self) -> list[tuple[str, ...]]:
-        """Text in rows, heads first: group, trained on, tested on, RMSE, coverage of levels."""
+        """Return coverage overall and by group as text, for people.
+
+        Returns
+        -------
+        list of tuple of str
+            Rows, the head first: group, trained on, tested on, RMSE, coverage of levels.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> model.calibration(test).table()[0][:4]
+        ('', 'trained on', 'tested on', 'RMSE')
+        """
         heads = ("", "trained on", "tested on", "RMSE", *(f"{level}%" for level in LEVELS))
         every = [("all", "", self.overall.n, self.overall.rmse, self.overall.coverage)]
         every += [(f"{g.side}s, {g.name}", g.span, g.n, g.rmse, g.coverage) for g in self.groups]
@@ -227,19 +272,19 @@ class Calibration:
         return f"Calibration({n:,} test ratings, RMSE {rmse:#.4g}, {shares}; {self.headline})"
 
     def _repr_html_(self) -> str:
-        """A table with the verdict above, for notebooks."""
+        """Table with the verdict above, for notebooks."""
         head, *rows = self.table()
         return html_table(head, rows, self.verdict)
 
 
 class Calibrator:
-    """Accumulate a calibration over chunks of pairs, so that no chunk needs to be kept.
+    """Accumulate a calibration over chunks of pairs, so that no chunk has to stay in memory.
 
     Parameters
     ----------
     user_counts, item_counts : array-like of int
         For each test rating, in the order of the chunks: how many training ratings its user has,
-        and its item. An unseen one has none.
+        and its item; zero where they are not known.
     """
 
     def __init__(self, user_counts: ArrayLike, item_counts: ArrayLike) -> None:
@@ -259,7 +304,7 @@ class Calibrator:
         mu: NDArray[np.floating[Any]],
         var: NDArray[np.floating[Any]],
     ) -> None:
-        """Add the next pairs, as to a `Scorer`."""
+        """Add the next chunk of pairs, with the arguments of `Scorer.add`."""
         rating = np.ascontiguousarray(y, dtype=np.float64)
         self._scorer.add(rating, mean, mu, var)
         pit = mixture_cdf(rating, mu, var)
@@ -274,23 +319,23 @@ class Calibrator:
         self._at = part.stop
 
     def result(self) -> Calibration:
-        """The calibration of all pairs, once they have been added."""
+        """Return the calibration of all pairs, once they have been added."""
         overall, side = self._scorer.result(), self._sides[0]
         if self._at != len(side.label):
-            raise InputError(f"{self._at} ratings were added and {len(side.label)} announced.")
+            raise InputError(f"{self._at} ratings were added and {len(side.label)} announced")
         return Calibration(
             overall=overall,
             groups=tuple(group for side in self._sides for group in side.groups()),
             pit=tuple(self._pit.tolist()),
             levels=FINE_LEVELS,
             observed=_shares(side.covering.sum(axis=0)),
-            # Not by themselves few: each value is there twice, on average.
+            # Few ratings are not enough for that: each value must be there twice, on average.
             few_values=len(self._values) <= min(FEW_VALUES, overall.n // 2),
         )
 
 
 class _Side:
-    """The groups of one side: users or items."""
+    """Accumulates the groups of one side: users or items."""
 
     def __init__(self, name: str, counts: Counts) -> None:
         self.name = name
@@ -333,7 +378,7 @@ def terciles(counts: Counts) -> list[tuple[int, int]]:
 
 
 def _levels_that_cover(pit: Floats) -> Counts:
-    """How many of the fine levels, from the widest on, have an interval that holds the rating."""
+    """Number of fine levels, counted from the widest, whose interval holds the rating."""
     above = np.searchsorted(_TAILS, pit, side="right")
     below = len(_TAILS) - np.searchsorted(np.sort(1.0 - _TAILS), pit, side="left")
     return np.minimum(above, below)
@@ -341,6 +386,6 @@ def _levels_that_cover(pit: Floats) -> Counts:
 
 def _shares(covering: Counts) -> tuple[float, ...]:
     """Share of ratings inside the interval of each fine level, ascending."""
-    # Held by the k widest: so by the narrowest of those and all that are wider.
+    # A rating that the k widest intervals hold counts for each of these levels.
     held = np.cumsum(covering[::-1])[:-1]
     return tuple((held / max(covering.sum(), 1)).tolist())

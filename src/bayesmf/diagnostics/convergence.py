@@ -11,39 +11,39 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-# Where no target says another one.
+# Limit of R-hat where the target has none of its own.
 AGREE = 1.1
-# Split R-hat halves each chain, and a variance takes two.
+# Split R-hat halves each chain, and the variance of a half takes two draws.
 LEAST_DRAWS = 4
-# Of fewer passes, of one chain and of each of several, R-hat is above AGREE even where draws are
-# independent: then it tells how few they are, not whether chains agree. What it is above 1 by falls
-# with the number of passes, so a closer limit takes more of them.
+# With fewer passes after burn-in, of a single chain and of each of several, R-hat is above AGREE
+# even where draws are independent: then it shows how few they are, not whether chains agree. R-hat
+# minus 1 falls with the number of passes, so a closer limit takes more of them.
 ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
 LARGEST_RHAT = 1e6
-# Beside numbers of other quantities, which may be larger.
+# Said beside R-hats of other quantities, which may be larger.
 DECIDED_BY = "The verdict is that of predictions, 95% of 400 watched pairs"
 OPTIMISERS = ("SGD",)
-# Than a run that was not enough: passes with the same sampler, and beyond the last target.
+# Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
 MORE, MUCH_MORE = 2, 4
 
-Found = Mapping[str, Any]
+Convergence = Mapping[str, Any]
 State = Literal["optimiser", "still", "too few", "converged", "not converged"]
 
 
-def told(found: Found) -> dict[str, Any]:
-    """What follows from R-hat: whether it converged, in a word and a sentence, and what to do.
+def told(found: Convergence) -> dict[str, Any]:
+    """Add what follows from R-hat: whether it converged, in a word and a sentence, and advice.
 
     Parameters
     ----------
     found : mapping
         `rule` and `chains`; `rhat`, `limit`, `loss` and `passes` after burn-in; `draws` that were
-        kept; `epochs`, `ended_by` and `target`, for what to do.
+        kept; `epochs`, `ended_by` and `target`, for the advice.
 
     Returns
     -------
     dict
-        `state`, `converged` (None where that cannot be known), `verdict`, `advice` in Python's
-        words, empty where all is well.
+        The same with `state`, `converged` (None where that cannot be known), `verdict`, and
+        `advice` in Python's words, empty where all is well.
     """
     state = state_of(found)
     known = {"converged": True, "not converged": False}.get(state)
@@ -51,8 +51,8 @@ def told(found: Found) -> dict[str, Any]:
     return {**out, "advice": advice(out, shell=False)}
 
 
-def state_of(found: Found) -> State:
-    """The one place where it is decided."""
+def state_of(found: Convergence) -> State:
+    """Decide whether chains have converged; nothing else decides it."""
     if found["rule"] in OPTIMISERS:
         return "optimiser"
     if found["rhat"] is None:
@@ -64,13 +64,13 @@ def state_of(found: Found) -> State:
 
 
 def enough_passes(chains: int, limit: float) -> int:
-    """Passes of each chain from which on R-hat of independent draws is mostly below a limit."""
+    """Passes of each chain from which on R-hat of independent draws is mostly below the limit."""
     at_usual = ENOUGH_PASSES if chains == 1 else ENOUGH_OF_EACH
     return math.ceil(at_usual * (AGREE - 1) / (limit - 1) - 1e-9)
 
 
-def verdict(found: Found) -> str:
-    """What is known, in a sentence."""
+def verdict(found: Convergence) -> str:
+    """Whether chains have converged, in a sentence."""
     state = state_of(found)
     if state == "optimiser":
         return (
@@ -104,8 +104,8 @@ def verdict(found: Found) -> str:
     return f"Converged: the {found['chains']} chains predict alike {number}{_gain(found)}."
 
 
-def headline(found: Found) -> str:
-    """The same in few words, for a picture's title."""
+def headline(found: Convergence) -> str:
+    """Whether chains have converged, in few words, for a picture's title."""
     state = state_of(found)
     if state == "optimiser":
         return f"{found['rule']}: one point, nothing to converge"
@@ -117,16 +117,16 @@ def headline(found: Found) -> str:
     return f"{word}: R-hat {found['rhat']:.3f}, limit {found['limit']:g}"
 
 
-def _gain(found: Found) -> str:
-    """What is lost by sampling no longer; not told where it rests on passes that were not kept."""
+def _gain(found: Convergence) -> str:
+    """What more sampling would gain; empty where not every pass was kept as a draw."""
     if found["loss"] is None or found["draws"] < found["chains"] * found["passes"]:
         return ""
     # An estimate on the safe side: long runs gain less than this, or nothing.
     return f"; more sampling would take at most about {100 * found['loss']:.2g}% off the RMSE"
 
 
-def advice(found: Found, shell: bool) -> str:
-    """What to do about it, in Python's words or the shell's; nothing where all is well."""
+def advice(found: Convergence, shell: bool) -> str:
+    """What to do about it, in Python's words or the shell's; empty where all is well."""
     state, rule = state_of(found), found["rule"]
     if state in ("optimiser", "converged"):
         return ""

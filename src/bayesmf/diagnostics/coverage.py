@@ -1,4 +1,4 @@
-"""Promised and observed coverage: groups of test ratings, gaps, which of them count."""
+"""Promised and observed coverage of intervals: groups of test ratings, and gaps that count."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from bayesmf.diagnostics.scores import LEVELS
 
 FINE_LEVELS = tuple(range(50, 96))
-"""Levels that are looked at, in percent. Nobody uses narrower intervals, and whole stars make
-their coverage jump; beyond 95% there are too few ratings outside."""
-# A gap counts beyond these, in points, and beyond so many standard errors. They were chosen before
-# real ratings were looked at: of a model that is right, simulated test sets (4,000 to 20,000 of
-# each size, 46 levels x 7 curves) raise a false alarm in
+"""Levels at which coverage is judged, in percent. Narrower intervals are rarely used, and whole
+stars make their coverage jump; beyond 95% there are too few ratings outside."""
+# A gap counts if it is larger than these, in points, and than so many standard errors. They were
+# chosen on simulations, before any real ratings: with a model that is right, simulated test sets
+# (4,000 to 20,000 of each size, 46 levels x 7 curves) raise a false alarm in
 #     ratings         200    600   2,000  4,400  8,000  11,000  20,000
 #     of the sets    0.1%   0.1%    0.2%   0.3%   0.3%    0.1%   0.03%
 # With 3 standard errors it is 13% of sets of 2,000 and 0.03% of those of 20,000. Test ratings are
@@ -30,17 +30,26 @@ class Group:
     Attributes
     ----------
     side : {"user", "item"}
-        Whose training ratings are meant.
+        Whose training ratings are counted.
     name : {"fewest", "middle", "most", "all"}
-        Its place among the groups of that side.
+        Position among the groups of that side.
     low, high : int
         The fewest and the most training ratings.
     n : int
-        Test ratings.
+        Number of test ratings.
     rmse : float
-        Of the test ratings.
+        Root mean squared error of the test ratings.
     observed : tuple of float
         Share of test ratings inside the central interval of each of the levels 50% to 95%.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+    >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+    >>> group = model.calibration(test).groups[0]
+    >>> group.side, group.name, sorted(group.coverage)
+    ('user', 'fewest', ['50', '80', '90', '95'])
     """
 
     side: str
@@ -53,12 +62,12 @@ class Group:
 
     @property
     def coverage(self) -> dict[str, float]:
-        """As of `Scores`."""
+        """Share of test ratings inside the interval, by level in percent, like that of `Scores`."""
         return {str(level): self.observed[FINE_LEVELS.index(level)] for level in LEVELS}
 
     @property
     def span(self) -> str:
-        """Its training ratings."""
+        """Range of training ratings, as text."""
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,}-{self.high:,}"
 
     def __str__(self) -> str:
@@ -77,9 +86,9 @@ class Gap:
     Attributes
     ----------
     group : Group or None
-        Whose interval; None stands for all ratings.
+        Group of test ratings; None stands for all ratings.
     level : int
-        What is promised, in percent.
+        Coverage that the interval promises, in percent.
     observed : float
         Share of the ratings inside.
     allowed : float
@@ -87,6 +96,7 @@ class Gap:
 
     Examples
     --------
+    >>> from bayesmf import Gap
     >>> gap = Gap(None, 90, 0.841, 1.5)
     >>> gap.counts
     True
@@ -111,7 +121,7 @@ class Gap:
 
     @property
     def where(self) -> str:
-        """Whose interval it is, in words."""
+        """Whose ratings these are, in words."""
         return "all ratings" if self.group is None else str(self.group)
 
     def __repr__(self) -> str:
@@ -121,11 +131,11 @@ class Gap:
 
 
 def allowed_gap(level: float, n: int, tolerance: float) -> float:
-    """The larger of the tolerance and of what chance does to n ratings, in points.
+    """Largest gap, in points, that n ratings may show: of the tolerance and what chance does.
 
     Standard errors alone would blame a model for the one rating of three that lies outside. The
-    second term is Bernstein's, which holds for few ratings; of many it is nothing. More than all
-    or nothing cannot be.
+    second term is Bernstein's, which holds for few ratings and vanishes for many. No gap can be
+    larger than that of all ratings or none inside.
     """
     errors = STANDARD_ERRORS * math.sqrt(level * (100 - level) / n)
     chance = errors + 100 * STANDARD_ERRORS**2 / (6 * n)
@@ -133,7 +143,7 @@ def allowed_gap(level: float, n: int, tolerance: float) -> float:
 
 
 def gaps_of(group: Group | None, observed: Sequence[float], n: int) -> list[Gap]:
-    """One for each of the fine levels."""
+    """Gaps of a group, or of all ratings, at each of the fine levels."""
     tolerance = TOLERANCE if group is None else GROUP_TOLERANCE
     return [
         Gap(group, level, share, allowed_gap(level, n, tolerance))
@@ -142,5 +152,5 @@ def gaps_of(group: Group | None, observed: Sequence[float], n: int) -> list[Gap]
 
 
 def worst_of(gaps: Iterable[Gap]) -> Gap:
-    """The largest; one that counts before any that does not."""
+    """Largest of gaps; one that counts before any that does not."""
     return max(gaps, key=lambda gap: (gap.counts, abs(gap.points)))

@@ -1,4 +1,4 @@
-"""BayesianMF: what a user holds in hand. It stores settings, and asks others to do the work."""
+"""BayesianMF, the estimator: it stores settings, and asks other modules to do the work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.folder import load_model, save_model
-from bayesmf.estimator.plot import Looking
+from bayesmf.estimator.plot import Plotting
 from bayesmf.estimator.predict import Predicting
 from bayesmf.estimator.recommend import Recommending
 from bayesmf.estimator.sklearn import EstimatorHabits
@@ -26,43 +26,49 @@ PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
 
 
-class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
-    """Bayesian matrix factorization by MCMC.
+class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
+    """Bayesian matrix factorization by Markov chain Monte Carlo.
+
+    A rating of item j by user i is modelled as the mean of all ratings, plus a bias of the user and
+    one of the item, plus the product of their rows of factors, plus Gaussian noise. `fit` draws
+    from the posterior of all of these; every answer is an average over the draws that were kept,
+    so it comes with its uncertainty.
 
     Parameters
     ----------
     n_factors : int, optional
-        Latent features D. The default follows the number of ratings per row.
-    sampler : "auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd" or a sampler object
+        Number of latent factors D. The default follows the number of ratings per row.
+    sampler : {"auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"} or sampler object
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
         settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}
-        When samplers whose length was not said have sampled enough, and how many
-        chains "auto" runs: 1, 2 or 4.
+        How far to sample where the sampler has no number of epochs, and how many chains "auto"
+        has: 1, 2 or 4.
     max_seconds : float, optional
-        Stop sampling after this long, and keep what there is.
+        Stop sampling after this many seconds, and answer from the draws kept so far.
     prior : {"auto", "gamma", "wishart", "wishart-bias"}
-        Diagonal precisions with biases (Section 3.1), BPMF's full covariances without biases
-        (Section 2.1), or full covariances of features and bias together. "auto" is the last of
-        these with Gibbs, where it costs nothing, and "gamma" elsewhere.
-    tau : "sample" or float
+        Prior of the rows: diagonal precisions with biases (Section 3.1 of the paper), BPMF's full
+        covariances without biases (Section 2.1), or full covariances of factors and bias together.
+        "auto" is the last of these with Gibbs, where it costs nothing, and "gamma" elsewhere.
+    tau : {"sample"} or float
         Noise precision, drawn or fixed, in units of the ratings.
     alpha_0, beta_0 : float
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     max_draws : int, optional
-        Draws kept, over all chains, at least one of each. The default is 400, fewer where they
-        would pass 1 GB.
-    engine : "threads", "serial", "ray", "simulated", a `Cluster` or an engine object
-        Where tasks run: threads of this process, its own thread, Ray (`Cluster` has its settings),
-        or workers that are imagined, with clocks (`Simulated`). Results do not depend on it.
+        Most draws to keep, over all chains, at least one of each. The default is 400, fewer where
+        they would pass 1 GB.
+    engine : {"threads", "serial", "ray", "simulated"}, Cluster or engine object
+        Where tasks run: on threads of this process, on the calling thread, on Ray (`Cluster` has
+        its settings), or on simulated workers with clocks of their own (`Simulated`). Results do
+        not depend on it.
     n_workers : int, optional
         Threads or workers; one for each core by default.
-    callbacks : sequence of callables
-        Called with an `Event` after every epoch of every chain.
+    callbacks : sequence of callable
+        Each is called with an `Event` after every epoch of every chain.
     random_state : int, optional
-        Seed. The same seed gives the same bits.
+        Seed of everything that is drawn: the same seed gives the same bits.
     progress : bool, optional
         By default anything that takes over two seconds shows how far it is, at a terminal and in a
         notebook. False shows nothing, True shows it wherever stderr goes.
@@ -70,11 +76,24 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
     Attributes
     ----------
     posterior_ : Posterior
+        The draws that were kept, and what they predict.
     user_ids_, item_ids_ : IdMap
+        Ids of users and items by row number.
     history_ : list of dict
-        One entry for each epoch of each chain.
+        The `Event` of each epoch of each chain.
     report_ : dict
-        Seconds, ratings per second, epochs, draws, resolved settings.
+        Seconds, ratings per second, epochs, draws, convergence, resolved settings.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+    >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
+    >>> model = BayesianMF(n_factors=4, sampler=Gibbs(epochs=20), random_state=0)
+    >>> model.fit(train)
+    BayesianMF(n_factors=4, sampler=Gibbs(epochs=20), random_state=0)
+    >>> low, high = model.predict_interval(1, 2)
+    >>> low < model.predict(1, 2) < high
+    True
     """
 
     def __init__(
@@ -128,21 +147,21 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
 
         Parameters
         ----------
-        X
+        X : Ratings, path-like, table, sparse matrix or tuple of array-like
             Ratings: a `Ratings`, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
-            (users, items, ratings) arrays; PackedRatings or their folder where all that is too
+            (users, items, ratings) arrays; `PackedRatings` or their folder where all that is too
             much for memory. With `y`, pairs of user and item: a table or an array of two columns.
         y : array-like, optional
             The ratings of the pairs in `X`, as scikit-learn has it.
-        validation
-            Ratings as in `X`, or a tuple (X, y). Their RMSE is followed while the chains run;
+        validation : as X, or tuple (X, y), optional
+            Held-out ratings, whose RMSE is followed while the chains run;
             nothing is learnt from them, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
         checkpoint : path-like or Checkpoint, optional
-            Where the run is written down while it lasts, and whether to go on from there.
+            Folder in which the run is written down while it lasts, and whether to resume it.
         columns : mapping, optional
-            Which column is which, where names do not tell: `{"user": "customer", ...}`.
+            Which column is which, where names do not tell, such as `{"user": "customer"}`.
         progress : bool, optional
-            In place of the constructor's, for this fit.
+            Replaces the constructor's for this fit.
 
         Returns
         -------
@@ -187,7 +206,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         learnt.warn()
         return self
 
-    # -- keeping --------------------------------------------------------------------------------
+    # -- saving ---------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder: arrays and a manifest, never a pickle.
@@ -195,20 +214,21 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         Parameters
         ----------
         path : path-like
-            The folder; a model that is there already is replaced in one step.
+            The folder. A model that is there already is replaced in one step.
 
         Raises
         ------
         InputError
-            Where it cannot be written. What was there before is left as it was.
+            If it cannot be written. What was there before is left as it was.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Examples
         --------
         >>> import tempfile
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(f"{folder}/model")
         """
@@ -217,10 +237,10 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
 
     @classmethod
     def load(cls, path: str | PathLike[str], verify: bool = True, mmap: bool = True) -> BayesianMF:
-        """Read a model folder; every byte of it is verified before the first answer.
+        """Load a model from its folder; every byte is verified before the first answer.
 
         Names, sizes, types and shapes are checked at once, and so is what `user_ids_`, `history_`
-        and `report_` are made of. The draws, hundreds of megabytes, are looked at by threads while
+        and `report_` are made of. The draws, hundreds of megabytes, are verified by threads while
         you go on, their checksums and that every number is one that can be used; the first answer
         waits for them. A checksum is no signature: load models from people you trust.
 
@@ -245,7 +265,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Looking):
         Raises
         ------
         InputError
-            Where it is no model, or damaged; damage to the draws is told by the first answer.
+            If the folder is no model, or damaged; damage to the draws is told by the first answer.
 
         Examples
         --------

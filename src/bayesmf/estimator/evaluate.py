@@ -1,4 +1,4 @@
-"""The answers `evaluate`, `calibration`, `score` and `diagnose`: how good a model is."""
+"""`evaluate`, `calibration`, `score`, `diagnose` and `to_arviz`: how good a model is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import whole
-from bayesmf.diagnostics import scores as diagnostics
+from bayesmf.diagnostics import mixing
 from bayesmf.diagnostics.calibration import Calibration, Calibrator
+from bayesmf.diagnostics.scores import Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
@@ -21,17 +22,19 @@ from bayesmf.system.progress import Line
 
 
 class Scoring(Fitted):
-    """A fitted model's part that judges: predictions by held-out ratings, chains by their draws."""
+    """The part of `BayesianMF` that judges predictions by held-out ratings, and chains by draws."""
 
     def score(self, X: Any, y: Any = None, *, columns: Columns | None = None) -> float:
-        """The coefficient of determination R^2, which scikit-learn's regressors score by.
+        """Return the coefficient of determination R^2, as scikit-learn's regressors do.
 
         For RMSE use `evaluate`, or `scoring="neg_root_mean_squared_error"` in scikit-learn's tools.
 
         Parameters
         ----------
-        X, y
-            Pairs and their ratings, or ratings alone, as for `fit`.
+        X : Ratings, path-like, table, sparse matrix or tuple of array-like
+            Held-out ratings, as for `fit`, or their pairs of user and item.
+        y : array-like, optional
+            The ratings of the pairs in `X`.
         columns : mapping, optional
             Which column is which, where names do not tell.
 
@@ -43,30 +46,25 @@ class Scoring(Fitted):
         Raises
         ------
         InputError
-            For ratings that cannot be used.
+            If the ratings cannot be used.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If ids were not learnt from, or ratings were.
+            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
         >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
-        >>> BayesianMF(4, random_state=0).fit(train).score(test) < 1
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> model.score(test) < 1
         True
         """
         fitted, test = self._held_out(X, y, columns)
-        mean = np.empty(len(test.user))
-
-        def answer(part: slice) -> None:
-            pairs = test.user[part], test.item[part]
-            mean[part], _ = fitted.posterior.mean_std(*pairs, self.n_workers)
-
-        self._in_parts("scoring", len(mean), "ratings", answer)
+        mean, _ = self._answers(test.user, test.item, fitted.posterior.mean_std)
         return r_squared(test.ratings.rating, mean)
 
     def evaluate(
@@ -76,13 +74,15 @@ class Scoring(Fitted):
         *,
         columns: Columns | None = None,
         progress: Callable[[int], Any] | None = None,
-    ) -> diagnostics.Scores:
-        """RMSE, MAE, NLL, CRPS and coverage on ratings that were held out.
+    ) -> Scores:
+        """Score predictions on held-out ratings: RMSE, MAE, NLL, CRPS and coverage.
 
         Parameters
         ----------
-        ratings, y
-            Ratings, or pairs and their ratings, as for `fit`.
+        ratings : Ratings, path-like, table, sparse matrix or tuple of array-like
+            Held-out ratings, as for `fit`, or their pairs of user and item.
+        y : array-like, optional
+            The ratings of the pairs in `ratings`.
         columns : mapping, optional
             Which column is which, where names do not tell.
         progress : callable, optional
@@ -91,30 +91,34 @@ class Scoring(Fitted):
         Returns
         -------
         Scores
-            It also counts ratings with unknown ids, and those that the model has learnt from.
+            Scores, and counts of ratings with unknown ids and of training ratings among them.
 
         Raises
         ------
         InputError
-            For ratings that cannot be used.
+            If the ratings cannot be used.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If ids were not learnt from, or ratings were.
+            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
         >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
-        >>> BayesianMF(4, random_state=0).fit(train).evaluate(test).n
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> found = model.evaluate(test)
+        >>> found.n
         120
+        >>> found.rmse < 1.5
+        True
         """
-        scorer = diagnostics.Scorer()
+        scorer = Scorer()
         fitted, test = self._held_out(ratings, y, columns)
-        self._show(scorer, fitted, test, progress)
+        self._score(scorer, fitted, test, progress)
         return replace(scorer.result(), **test.counts)
 
     def calibration(
@@ -125,12 +129,20 @@ class Scoring(Fitted):
         columns: Columns | None = None,
         progress: Callable[[int], Any] | None = None,
     ) -> Calibration:
-        """How well intervals hold held-out ratings, overall and by how much was known of each.
+        """Compare how many held-out ratings intervals hold with how many they promise.
+
+        Coverage is found overall, and by how many training ratings users and items have.
 
         Parameters
         ----------
-        ratings, y, columns, progress
-            As for `evaluate`.
+        ratings : Ratings, path-like, table, sparse matrix or tuple of array-like
+            Held-out ratings, as for `fit`, or their pairs of user and item.
+        y : array-like, optional
+            The ratings of the pairs in `ratings`.
+        columns : mapping, optional
+            Which column is which, where names do not tell.
+        progress : callable, optional
+            Called with the number of ratings scored since the last call.
 
         Returns
         -------
@@ -140,118 +152,128 @@ class Scoring(Fitted):
         Raises
         ------
         InputError
-            For ratings that cannot be used.
+            If the ratings cannot be used.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If ids were not learnt from, or ratings were.
+            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
         >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.1)
-        >>> len(BayesianMF(4, random_state=0).fit(train).calibration(test).groups)
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
+        >>> found = model.calibration(test)
+        >>> len(found.groups)
         6
         """
         fitted, test = self._held_out(ratings, y, columns)
         calibrator = Calibrator(
             fitted.seen.user_counts(test.user), fitted.seen.item_counts(test.item)
         )
-        self._show(calibrator, fitted, test, progress)
+        self._score(calibrator, fitted, test, progress)
         found = calibrator.result()
         return replace(found, overall=replace(found.overall, **test.counts))
 
     def _held_out(self, ratings: Any, y: Any, columns: Columns | None) -> tuple[Found, HeldOut]:
-        """Who answers, and ratings with their rows' numbers; warns of what spoils scores."""
+        """Result of the fit, and ratings with row numbers; warns of what spoils scores."""
         fitted = self._fitted()
         maps = fitted.user_ids, fitted.item_ids
-        test = HeldOut.of(held_out_ratings(ratings, y, columns), maps, fitted.seen)
+        test = HeldOut.from_ratings(held_out_ratings(ratings, y, columns), maps, fitted.seen)
         test.warn()
         return fitted, test
 
-    def _show(self, scorer: Any, fitted: Found, test: HeldOut, progress: Any) -> None:
-        """Show a scorer all predictions, in chunks."""
+    def _score(self, scorer: Any, fitted: Found, test: HeldOut, progress: Any) -> None:
+        """Add all ratings and their predictions to a scorer, in chunks."""
         rating = test.ratings.rating
         with self._counting("scoring", len(rating), "ratings", progress) as done:
             for chunk, mean in fitted.posterior.expected(test.user, test.item):
                 scorer.add(rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
                 done(chunk.hi - chunk.lo)
 
-    def _traces(self, n_pairs: int, seed: int) -> dict[str, NDArray[np.float64]]:
+    def _traces(self, n_pairs: int, random_state: int) -> dict[str, NDArray[np.float64]]:
+        """Draws of predictions of pairs at random, precisions and tau, by (chain, draw, ...)."""
         fitted = self._fitted()
         if hasattr(n_pairs, "__len__"):
             raise InputError(
                 "diagnose looks at the chains alone: give held-out ratings to evaluate or "
                 "calibration"
             )
-        n_pairs, seed = whole("n_pairs", n_pairs), whole("seed", seed, 0)
-        rng = np.random.default_rng(seed)
+        n_pairs = whole("n_pairs", n_pairs)
+        rng = np.random.default_rng(whole("random_state", random_state, 0))
         user = rng.integers(0, len(fitted.user_ids), n_pairs)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
         with Line(show=self.progress) as line:
             line.say("looking at draws")
             return fitted.posterior.traces(user, item)
 
-    def diagnose(self, n_pairs: int = 200, seed: int = 0) -> dict[str, dict[str, float]]:
-        """Split R-hat and effective sample size of predictions, precisions and tau.
+    def diagnose(self, n_pairs: int = 200, random_state: int = 0) -> dict[str, dict[str, float]]:
+        """Compute split R-hat and effective sample size of predictions, precisions and tau.
 
-        This is detail: `report_["convergence"]` has the number that decides.
+        These are details: `report_["convergence"]` has the number that decides.
 
         Parameters
         ----------
         n_pairs : int
-            Pairs of user and item, chosen at random, whose predictions are looked at.
-        seed : int
-            Of that choice.
+            Pairs of user and item, chosen at random, whose predictions are followed.
+        random_state : int
+            Seed of that choice.
 
         Returns
         -------
         dict of str to dict
-            By quantity: the worst R-hat ("rhat"), that which 95% stay below ("rhat_95"), the least
-            and the median effective sample size ("ess_min", "ess_median").
+            For each quantity: the worst R-hat ("rhat"), the value that 95% stay below ("rhat_95"),
+            the least and the median effective sample size ("ess_min", "ess_median").
 
         Raises
         ------
+        InputError
+            If an argument is not a whole number.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> sorted(model.diagnose()["tau"])
         ['ess_median', 'ess_min', 'rhat', 'rhat_95']
         """
-        return {
-            name: diagnostics.mixing(trace) for name, trace in self._traces(n_pairs, seed).items()
-        }
+        traces = self._traces(n_pairs, random_state)
+        return {name: mixing.summarize(trace) for name, trace in traces.items()}
 
-    def to_arviz(self, n_pairs: int = 200, seed: int = 0) -> Any:
-        """Traces of predictions, precisions and tau as an ArviZ object.
+    def to_arviz(self, n_pairs: int = 200, random_state: int = 0) -> Any:
+        """Return draws of predictions, precisions and tau as an ArviZ object.
 
         Parameters
         ----------
-        n_pairs, seed : int
-            As for `diagnose`.
+        n_pairs : int
+            Pairs of user and item, chosen at random, whose predictions are included.
+        random_state : int
+            Seed of that choice.
 
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
-            With a `posterior` group.
+            The former with ArviZ before 1.0, the latter since; it has a `posterior` group.
 
         Raises
         ------
         InputError
             If ArviZ is not installed.
+        NotFittedError
+            If the model has not been fitted.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> "tau" in model.to_arviz()["posterior"]
         True
         """
-        return diagnostics.to_arviz(self._traces(n_pairs, seed))
+        return mixing.to_arviz(self._traces(n_pairs, random_state))

@@ -1,4 +1,4 @@
-"""What every answer needs: a model that has been fitted, and a line for what takes long."""
+"""What all answers share: the result of a fit, and a progress line where they take long."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bayesmf.data.rated import RatedItems
+from bayesmf.data.tabular import html_table
+from bayesmf.estimator.facts import fit_facts
 from bayesmf.estimator.sklearn import not_fitted
 from bayesmf.ids.id_map import IdMap
-from bayesmf.posterior.posterior import Posterior
+from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.storage.verify import Verification
 from bayesmf.system.progress import counting
 from bayesmf.system.threads import parts
 
-# Pairs between two looks at the line.
+# Pairs that are answered between two updates of the progress line.
 AT_ONCE = 1 << 17
 
 
 class Found(NamedTuple):
-    """All that a fit found, or a folder held: replaced as one, so that nobody sees half of two.
+    """All that a fit found, or a folder held; replaced as a whole: no answer mixes two fits.
 
     `verification` is under way where it came from a folder.
     """
@@ -34,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Fitted:
-    """A model with a posterior, which the parts of `BayesianMF` that answer stand on."""
+    """A model with a posterior: base of the parts of `BayesianMF` that answer questions."""
 
     n_workers: int | None
     progress: bool | None
@@ -42,22 +46,22 @@ class Fitted:
 
     @property
     def posterior_(self) -> Posterior:
-        """The draws, with the units of the ratings."""
+        """The draws that were kept, and what they predict."""
         return self._fitted().posterior
 
     @property
     def user_ids_(self) -> IdMap:
-        """Ids of the users, by row number."""
+        """Ids of users by row number."""
         return self._known().user_ids
 
     @property
     def item_ids_(self) -> IdMap:
-        """Ids of the items, by row number."""
+        """Ids of items by row number."""
         return self._known().item_ids
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """One entry for each epoch of each chain."""
+        """The `Event` of each epoch of each chain, as dicts."""
         return self._known().history
 
     @property
@@ -65,14 +69,20 @@ class Fitted:
         """Seconds, ratings per second, epochs, draws, convergence, resolved settings."""
         return self._known().report
 
+    def _repr_html_(self) -> str:
+        """Table of how the model was fitted, for notebooks."""
+        if not hasattr(self, "_found"):
+            return html_table(("", "not fitted"), [], repr(self))
+        return html_table(("", "as fitted"), fit_facts(self._found.report, shell=False), repr(self))
+
     def _known(self) -> Found:
-        """What is there, once there is something; what answers need may still be verified."""
+        """Result of the fit, parts of which may still be under verification."""
         if not hasattr(self, "_found"):
             raise not_fitted()
         return self._found
 
     def _fitted(self) -> Found:
-        """What answers are made of, once every byte of it was verified."""
+        """Result of the fit, once every byte of it is verified: what answers are made of."""
         found = self._known()
         if found.verification is not None:
             found.verification.wait()
@@ -81,12 +91,18 @@ class Fitted:
     def _counting(
         self, what: str, total: int, unit: str, progress: Callable[[int], Any] | None = None
     ) -> AbstractContextManager[Callable[[int], Any]]:
-        """Who is told how many are done: the caller, or a line where there is one to look at."""
+        """Called with how many are done: the caller's `progress`, or a progress line."""
         return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
 
-    def _in_parts(self, what: str, total: int, unit: str, answer: Callable[[slice], Any]) -> None:
-        """Answer by parts, and show between them how far it is where that takes long."""
-        with self._counting(what, total, unit) as done:
-            for part in parts(total, AT_ONCE):
-                answer(part)
+    def _answers(
+        self, user: Index, item: Index, *ask: Callable[..., tuple[Floats, Floats]]
+    ) -> list[Floats]:
+        """Both results of each function of pairs in `ask`, with a progress line if that is long."""
+        out = [np.empty(len(user)) for _ in range(2 * len(ask))]
+        with self._counting("predicting", len(user), "pairs") as done:
+            for part in parts(len(user), AT_ONCE):
+                found = [x for f in ask for x in f(user[part], item[part], threads=self.n_workers)]
+                for column, values in zip(out, found, strict=True):
+                    column[part] = values
                 done(part.stop - part.start)
+        return out

@@ -1,4 +1,4 @@
-"""A fitted model to a folder, and back."""
+"""Save a fitted model to a folder, and load it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import Verification, close_all, verify_all
 from bayesmf.storage.writer import write_folder
 
-# Arrays that answers alone are made of: nearly all bytes, and nothing of them is read in a load.
+# Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
 LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items")
 
 
@@ -49,15 +49,15 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 
 
 def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: bool) -> Any:
-    """A model of a folder, whose large arrays are still being looked at."""
+    """Load a model whose large arrays are still under verification."""
     for name, given in (("verify", verify), ("mmap", mmap)):
         if not isinstance(given, bool):
             raise InputError(f"{name} must be True or False, not {given!r}")
     mode = "r" if mmap else None
     arrays, meta, claims, _ = open_folder(path, expects=model_expected, mode=mode)
-    if not verify:  # digests, that is: numbers are looked at all the same
+    if not verify:  # leaves out digests alone: numbers are checked all the same
         claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
-    # What is mapped is looked at beside other work; what was read is looked at while it is there.
+    # What is mapped is verified beside other work; what was read is verified now.
     later = LARGE if mmap else ()
     try:
         verify_all(claims[name] for name in claims if name not in later)
@@ -73,10 +73,10 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
 def _made(
     kind: type[Any], path: str | PathLike[str], arrays: Mapping[str, Any], meta: dict[str, Any]
 ) -> tuple[Any, Found]:
-    """The model, of arrays and meta data that were looked at."""
+    """Make the model from arrays and meta data that were checked."""
     report = meta["report"]
     try:
-        # As it was resolved: a fit of the loaded model repeats the fit that was saved.
+        # With resolved settings a fit of the loaded model repeats the fit that was saved.
         model = kind(
             n_factors=report["factors"],
             sampler=check_settings(sampler_from(report["sampler"])),
@@ -84,11 +84,11 @@ def _made(
             **meta["params"],
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} tells of no sampler that is known ({error}): fit again") from None
+        raise InputError(f"{path} names no sampler that is known ({error}): fit again") from None
     seen = RatedItems(arrays["seen_starts"], arrays["seen_items"])
     posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
-        raise InputError(f"{path} holds precisions that are none: fit again")
+        raise InputError(f"{path} holds matrices that are no precisions: fit again")
     users, items = (IdMap.from_arrays(arrays, f"{side}_id_") for side in ("user", "item"))
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []

@@ -1,4 +1,4 @@
-"""What a fitted model can show of itself: the pictures of `BayesianMF`."""
+"""`plot_convergence`, `plot_calibration` and `plot_uncertainty`: a fitted model in pictures."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from bayesmf.errors import InputError
 from bayesmf.estimator.evaluate import Scoring
 from bayesmf.plots import panels
 from bayesmf.plots import style as canvas
-from bayesmf.plots.panels import Unknown
+from bayesmf.plots.panels import RowSpread
 from bayesmf.posterior.posterior import Posterior
 
-# Rows that are looked at, and the partners that each is averaged over: seconds for any model.
+# Most rows that are drawn, and partners that each is averaged over: seconds for any model.
 ROWS, PARTNERS = 1500, 40
 WIDTH, HEIGHT = 6.4, 4.6  # inches
 
 
-class Looking(Scoring):
-    """A fitted model's part that shows: what `Scoring` finds, as pictures."""
+class Plotting(Scoring):
+    """The part of `BayesianMF` that draws what `Scoring` finds."""
 
     def plot_convergence(self, ax: Any = None) -> Any:
-        """Draw the error over passes, and say in the title whether sampling was enough.
+        """Draw the error over epochs, with the verdict on convergence as the title.
 
         Thin lines are the training RMSE of each chain, the thick one is the RMSE of the validation
         set, if `fit` was given one. What is left of the line "burn-in ends" was thrown away.
@@ -35,26 +35,27 @@ class Looking(Scoring):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw. By default a new figure is made, which notebooks show.
+            Axes to draw into. By default a new figure is made, which notebooks show.
 
         Returns
         -------
         matplotlib.axes.Axes
-            What was drawn into.
+            The Axes that were drawn into.
 
         Raises
         ------
         NotFittedError
-            If the model was not fitted.
+            If the model has not been fitted.
         InputError
             If matplotlib is missing, `ax` is no Axes, or the model was saved by an early version,
             without its history.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
         >>> train, test = Synthetic(60, 40, 1_000).ratings().split(0.2)
-        >>> model = BayesianMF(2, target="fast", random_state=0).fit(train, validation=test)
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(train, validation=test)
         >>> ax = model.plot_convergence()
         >>> ax.get_xlabel()
         'passes over the ratings (log scale)'
@@ -71,36 +72,37 @@ class Looking(Scoring):
         return ax
 
     def plot_calibration(self, ratings: Any, ax: Any = None) -> Any:
-        """Draw how far intervals are from what they promise; the title has the verdict.
+        """Draw how far intervals are from what they promise, with the verdict as the title.
 
-        Of held-out ratings, the share inside of intervals of 50% to 95% less what was promised:
-        of all of them (thick), by training ratings of their user (lines) and of their item
-        (dashes). Grey is what is allowed, the ring is the worst gap, which decides.
+        Curves are the share of held-out ratings inside intervals of 50% to 95%, less what was
+        promised: of all ratings (thick), by training ratings of their user (lines) and of their
+        item (dashes). Grey is what is allowed, the ring is the worst gap, which decides.
 
         Parameters
         ----------
-        ratings
-            Held-out ratings, in any form that `fit` takes; or what `calibration` found for them.
+        ratings : Ratings, path-like, table, sparse matrix, tuple of array-like or Calibration
+            Held-out ratings, in any form that `fit` takes, or what `calibration` found for them.
         ax : matplotlib.axes.Axes, optional
-            Where to draw. By default a new figure is made, which notebooks show.
+            Axes to draw into. By default a new figure is made, which notebooks show.
 
         Returns
         -------
         matplotlib.axes.Axes
-            What was drawn into.
+            The Axes that were drawn into.
 
         Raises
         ------
         NotFittedError
-            If the model was not fitted.
+            If the model has not been fitted.
         InputError
             If matplotlib is missing, `ax` is no Axes, or the ratings cannot be used.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
         >>> train, test = Synthetic(60, 40, 1_000).ratings().split(0.2)
-        >>> model = BayesianMF(2, target="fast", random_state=0).fit(train)
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(train)
         >>> ax = model.plot_calibration(test)
         >>> ax.get_xlabel()
         'promised coverage of the interval (%)'
@@ -113,7 +115,7 @@ class Looking(Scoring):
         return ax
 
     def plot_uncertainty(self, ax: Any = None) -> Any:
-        """Draw how much is not known of predictions against the number of ratings.
+        """Draw the uncertainty of predictions against the number of ratings.
 
         Each point is an item, or a user: the standard deviation of its predictions, without the
         noise of a single rating, on average over some partners that are chosen at random, the same
@@ -122,25 +124,25 @@ class Looking(Scoring):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw. By default a new figure is made, which notebooks show.
+            Axes to draw into. By default a new figure is made, which notebooks show.
 
         Returns
         -------
         matplotlib.axes.Axes
-            What was drawn into.
+            The Axes that were drawn into.
 
         Raises
         ------
         NotFittedError
-            If the model was not fitted.
+            If the model has not been fitted.
         InputError
             If matplotlib is missing, or `ax` is no Axes.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(2, target="fast", random_state=0)
-        >>> model = model.fit(Synthetic(60, 40, 1_000, random_state=0).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1_000).ratings())
         >>> ax = model.plot_uncertainty()
         >>> ax.get_ylabel()
         'sd of the prediction without noise (points)'
@@ -148,22 +150,22 @@ class Looking(Scoring):
         posterior = self._fitted().posterior
         canvas.check_matplotlib()  # before the work
         with self._counting("measuring what is not known", 2, "sides") as done:
-            items = unknown(posterior, "item", self.n_workers)
+            items = spread_by_row(posterior, "item", self.n_workers)
             done(1)
-            users = unknown(posterior, "user", self.n_workers)
+            users = spread_by_row(posterior, "user", self.n_workers)
         with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
             panels.uncertainty(ax, items, users, len(posterior.draws))
         return ax
 
 
 def convergence_title(report: Mapping[str, Any]) -> str:
-    """The verdict of the report in few words; models of earlier versions have none."""
+    """Verdict of the report in few words; models of earlier versions have none."""
     found = report.get("convergence") or {}
     return headline(found) if "state" in found else "Errors over the passes of a fit"
 
 
 def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:
-    """The pass with which the longest burn-in of a chain ended; None where there was none."""
+    """Epoch with which the longest burn-in of a chain ended; None where there was none."""
     if not any(event["draws"] for event in history):
         return None  # SGD keeps its last state
     if report.get("sampler", {}).get("epochs") is None:
@@ -172,12 +174,12 @@ def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     return max((event["epoch"] for event in history if event["burning"]), default=None)
 
 
-def unknown(posterior: Posterior, side: str, threads: int | None = None, seed: int = 0) -> Unknown:
-    """Spread of predictions without noise, by row of one side, over partners of the other."""
+def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -> RowSpread:
+    """Standard deviation of predictions without noise, by row of one side."""
     draws, seen = posterior.draws, posterior.seen
     n_users, n_items = draws.users.shape[1], draws.items.shape[1]
     n_rows, n_partners = (n_items, n_users) if side == "item" else (n_users, n_items)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)  # the same rows and partners each time
     rows = _some(rng, n_rows, ROWS)
     partners = _some(rng, n_partners, PARTNERS)
     here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
@@ -188,9 +190,9 @@ def unknown(posterior: Posterior, side: str, threads: int | None = None, seed: i
         spread[:] = 0.0  # and no dust of roundings
     counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)
     # A log axis has no zero; every row has been learnt from once.
-    return Unknown(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
+    return RowSpread(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
 
 
 def _some(rng: np.random.Generator, n: int, most: int) -> NDArray[np.int64]:
-    """All of n rows, or as many as may be, at random, ascending."""
+    """All of n rows, or `most` of them at random, ascending."""
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))

@@ -1,7 +1,8 @@
-"""The answers `predict`, `predict_interval` and `predict_table`: what pairs would be rated."""
+"""`predict`, `predict_interval` and `predict_table`: expected ratings and their uncertainty."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,21 +21,21 @@ Id = int | str
 
 
 class Predicting(Fitted):
-    """A fitted model's part that predicts pairs."""
+    """The part of `BayesianMF` that predicts ratings of pairs."""
 
     def _pairs(
         self, users: Any, items: Any, columns: Columns | None = None
     ) -> tuple[Asked, Posterior]:
-        """The pairs that are asked for, and who answers; one user may go with many items."""
+        """Pairs that are asked for, and the posterior; one user may go with many items."""
         found = self._fitted()
         if items is None and isinstance(users, Ratings):
             refuse_columns(columns, "ratings")
-            return Asked.of_ratings(users, found.user_ids, found.item_ids), found.posterior
+            return Asked.from_ratings(users, found.user_ids, found.item_ids), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:
             refuse_columns(columns, "users and items that are given apart")
-        return Asked.of(users, items, found.user_ids, found.item_ids), found.posterior
+        return Asked.from_ids(users, items, found.user_ids, found.item_ids), found.posterior
 
     @overload
     def predict(
@@ -75,43 +76,43 @@ class Predicting(Fitted):
         return_known: bool = False,
         columns: Columns | None = None,
     ) -> Any:
-        """Expected ratings of pairs of user and item.
+        """Predict the expected ratings of pairs of user and item.
 
         Parameters
         ----------
-        users, items
+        users, items : id or array-like of ids
             Ids, equally many, or one of them a single id. Without `items`, the first argument is a
-            table or an array of pairs, as scikit-learn's X.
+            table or an array of pairs, as scikit-learn's X, or a `Ratings`.
         return_std : bool
-            Also give the standard deviation of a new rating, noise included.
+            Also return the standard deviation of a new rating, noise included.
         return_known : bool
-            Also give which pairs have a user and an item that were learnt from. The others get the
-            prior's mean and spread, and a warning unless this is asked for.
+            Also return which pairs have a user and an item that were in the training ratings. The
+            others get the prior's mean and spread, and a warning unless this is asked for.
         columns : mapping, optional
             Which column of a table is the user and which the item, where names do not tell.
 
         Returns
         -------
-        ndarray, or tuple of ndarray
+        ndarray or tuple of ndarray
             Means; with `return_std` and `return_known` a tuple of means, standard deviations and
             flags. Plain numbers where a single pair was asked for.
 
         Raises
         ------
         NotFittedError
-            Before `fit`.
+            If the model has not been fitted.
         InputError
-            For ids that are none, or not equally many.
+            If something is no id, or users and items are not equally many.
 
         Warns
         -----
         DataWarning
-            If ids were not learnt from.
+            If ids were not in the training ratings.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF
-        >>> model = BayesianMF(2, random_state=0)
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0)
         >>> cups = [("ann", "tea", 5), ("ann", "milk", 2), ("bob", "tea", 4), ("eve", "tea", 3)]
         >>> _ = model.fit(cups)
         >>> 1 <= model.predict("bob", "milk") <= 5
@@ -125,14 +126,9 @@ class Predicting(Fitted):
         asked, posterior = self._pairs(users, items, columns)
         if not return_known:
             asked.warn_of_unknown()
-        mean, std = np.empty(len(asked.user)), np.empty(len(asked.user))
-
-        def answer(part: slice) -> None:
-            pairs = asked.user[part], asked.item[part]
-            mean[part], std[part] = posterior.mean_std(*pairs, self.n_workers)
-
-        self._in_parts("predicting", len(mean), "pairs", answer)
-        answers = [mean, *([std] if return_std else []), *([asked.known] if return_known else [])]
+        mean, std = self._answers(asked.user, asked.item, posterior.mean_std)
+        wanted = (mean, True), (std, return_std), (asked.known, return_known)
+        answers: list[Any] = [answer for answer, asked_for in wanted if asked_for]
         if asked.single:
             answers = [answer[0].item() for answer in answers]
         return tuple(answers) if len(answers) > 1 else answers[0]
@@ -140,36 +136,41 @@ class Predicting(Fitted):
     def predict_interval(
         self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
     ) -> tuple[Any, Any]:
-        """Bounds between which a new rating falls with probability `level`.
+        """Predict the interval in which a new rating falls with probability `level`.
 
         Parameters
         ----------
-        users, items, columns
-            As for `predict`.
+        users, items : id or array-like of ids
+            Pairs, as for `predict`.
         level : float
-            Between 0 and 1.
+            The probability, between 0 and 1.
+        columns : mapping, optional
+            Which column of a table is the user and which the item, where names do not tell.
 
         Returns
         -------
-        low, high : ndarray, or float for a single pair
-            The central interval.
+        low : ndarray, or float for a single pair
+            Lower bounds of the central intervals.
+        high : ndarray, or float for a single pair
+            Upper bounds.
 
         Raises
         ------
         InputError
-            For a level that is no probability, or pairs that cannot be used.
+            If `level` is no probability, or the pairs cannot be used.
         NotFittedError
-            Before `fit`.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If ids were not learnt from.
+            If ids were not in the training ratings.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> low, high = model.predict_interval(1, 2, level=0.8)
         >>> low < model.predict(1, 2) < high
         True
@@ -177,51 +178,47 @@ class Predicting(Fitted):
         asked, posterior = self._pairs(users, items, columns)
         asked.warn_of_unknown()
         check_level(level)
-        low, high = np.empty(len(asked.user)), np.empty(len(asked.user))
-
-        def answer(part: slice) -> None:
-            pairs = asked.user[part], asked.item[part]
-            low[part], high[part] = posterior.interval(*pairs, level, self.n_workers)
-
-        self._in_parts("predicting", len(low), "pairs", answer)
+        low, high = self._answers(asked.user, asked.item, partial(posterior.interval, level=level))
         return (float(low[0]), float(high[0])) if asked.single else (low, high)
 
     def predict_table(
         self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
     ) -> Predictions:
-        """Mean, standard deviation and interval of pairs, as a table.
+        """Predict mean, standard deviation and interval of pairs, as a table.
 
         Parameters
         ----------
-        users, items, level, columns
-            As for `predict_interval`.
+        users, items : id or array-like of ids
+            Pairs, as for `predict`.
+        level : float
+            Probability of the interval, between 0 and 1.
+        columns : mapping, optional
+            Which column of a table is the user and which the item, where names do not tell.
 
         Returns
         -------
         Predictions
-            With `to_pandas()`, `to_polars()` and `to_arrow()`; `known` tells which ids were learnt.
+            Has `to_pandas()`, `to_polars()` and `to_arrow()`; its column `known` tells which pairs
+            have a user and an item that were in the training ratings.
 
         Raises
         ------
-        InputError, NotFittedError
-            As `predict_interval`.
+        InputError
+            If `level` is no probability, or the pairs cannot be used.
+        NotFittedError
+            If the model has not been fitted.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> model.predict_table([1, 2], [3, 4]).to_polars().columns
         ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
         """
         asked, posterior = self._pairs(users, items, columns)
         check_level(level)
-        mean, std, low, high = (np.empty(len(asked.user)) for _ in range(4))
-
-        def answer(part: slice) -> None:
-            pairs = asked.user[part], asked.item[part]
-            mean[part], std[part] = posterior.mean_std(*pairs, self.n_workers)
-            low[part], high[part] = posterior.interval(*pairs, level, self.n_workers)
-
-        self._in_parts("predicting", len(mean), "pairs", answer)
+        ask = posterior.mean_std, partial(posterior.interval, level=level)
+        mean, std, low, high = self._answers(asked.user, asked.item, *ask)
         ids = asked.user_ids, asked.item_ids
         return Predictions(*ids, mean, std, low, high, asked.known, level)

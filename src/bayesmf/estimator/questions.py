@@ -1,4 +1,4 @@
-"""What a model is asked about: pairs and held-out ratings, and what it does not know of them."""
+"""Questions by row number: pairs and held-out ratings, and warnings of ids that are not known."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Asked:
-    """Pairs of user and item by row number, -1 where an id was not learnt from.
+    """Pairs of user and item by row number, -1 where an id is not in the training ratings.
 
-    `given` tells the ids as they were given, when asked; `single` a question about one user and one
-    item, which gets plain numbers.
+    `given` are functions that return the ids as they were given; `single` marks a question about
+    one user and one item, which gets plain numbers.
     """
 
     user: Index
@@ -37,17 +37,15 @@ class Asked:
     single: bool
 
     @classmethod
-    def of(cls, users: Any, items: Any, user_map: IdMap, item_map: IdMap) -> Self:
-        """From ids: equally many, or one of them a single id."""
+    def from_ids(cls, users: Any, items: Any, user_map: IdMap, item_map: IdMap) -> Self:
+        """Look up ids: equally many, or one of them a single id."""
         one_user, one_item = is_single(users), is_single(items)
-        user_values, item_values = (
-            ([users] if one_user else users),
-            ([items] if one_item else items),
-        )
+        user_values = [users] if one_user else users
+        item_values = [items] if one_item else items
         user, item = user_map.lookup(user_values), item_map.lookup(item_values)
         if len(user) != len(item) and not one_user and not one_item:
             raise InputError(
-                "users and items must be equally many, or one of them a single id: got "
+                "users and items must be equally many, or one of them a single id, not "
                 f"{len(user)} users and {len(item)} items"
             )
         n = max(len(user), len(item)) if len(user) and len(item) else 0
@@ -56,10 +54,9 @@ class Asked:
         return cls(*rows, given, (user_map, item_map), one_user and one_item)
 
     @classmethod
-    def of_ratings(cls, ratings: Ratings, user_map: IdMap, item_map: IdMap) -> Self:
-        """The pairs of ratings, whose ids are looked up once each."""
-        user = user_map.lookup(ratings.user_ids)[ratings.user_rows]
-        item = item_map.lookup(ratings.item_ids)[ratings.item_rows]
+    def from_ratings(cls, ratings: Ratings, user_map: IdMap, item_map: IdMap) -> Self:
+        """Take the pairs of ratings, whose ids are looked up once each."""
+        user, item = rows_of_ratings(ratings, user_map, item_map)
         given = (lambda: ratings.users), (lambda: ratings.items)
         return cls(user, item, given, (user_map, item_map), False)
 
@@ -75,11 +72,11 @@ class Asked:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which pairs have a user and an item that were learnt from."""
+        """Which pairs have a user and an item that are in the training ratings."""
         return (self.user >= 0) & (self.item >= 0)
 
     def unknown(self) -> str:
-        """Say for how many pairs the prior answers, with examples; nothing where for none."""
+        """Sentence on how many pairs the prior answers for, with examples; empty where for none."""
         count = int(len(self.user) - self.known.sum())
         if not count:
             return ""
@@ -94,13 +91,20 @@ class Asked:
         )
 
     def warn_of_unknown(self) -> None:
-        """Warn of what `unknown` says."""
+        """Warn if the prior answers for any pair."""
         if told := self.unknown():
             warn(f"{told}; return_known=True tells which", DataWarning)
 
 
+def rows_of_ratings(ratings: Ratings, user_map: IdMap, item_map: IdMap) -> tuple[Index, Index]:
+    """Row numbers, in a model, of the users and items of ratings; -1 for those it does not know."""
+    user = user_map.lookup(ratings.user_ids)[ratings.user_rows]
+    item = item_map.lookup(ratings.item_ids)[ratings.item_rows]
+    return user, item
+
+
 def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
-    """Ratings to score on, as `fit` takes them."""
+    """Ratings to score on, in any form that `fit` takes."""
     found = training_ratings(ratings, y, columns)
     if isinstance(found, PackedRatings):
         raise InputError("packed ratings are for fit: score on a file or a table of ratings")
@@ -109,7 +113,7 @@ def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Ratings to score on, by row number of their ids, -1 where one was not learnt from."""
+    """Ratings to score on, with the row numbers of their ids, -1 where one is not known."""
 
     ratings: Ratings
     user: Index
@@ -118,15 +122,13 @@ class HeldOut:
     seen: RatedItems
 
     @classmethod
-    def of(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: RatedItems) -> Self:
-        """Look up where the ratings' ids are in the model."""
-        user = maps[0].lookup(ratings.user_ids)[ratings.user_rows]
-        item = maps[1].lookup(ratings.item_ids)[ratings.item_rows]
-        return cls(ratings, user, item, maps, seen)
+    def from_ratings(cls, ratings: Ratings, maps: tuple[IdMap, IdMap], seen: RatedItems) -> Self:
+        """Look up the rows of the ratings' ids in a model."""
+        return cls(ratings, *rows_of_ratings(ratings, *maps), maps, seen)
 
     @once
     def counts(self) -> dict[str, Any]:
-        """How many ratings have an id that was not learnt from, and how many were learnt from."""
+        """How many ratings have an id that is not known, and how many are training ratings."""
         return {
             "unseen_users": int((self.user < 0).sum()),
             "unseen_items": int((self.item < 0).sum()),
@@ -135,7 +137,7 @@ class HeldOut:
         }
 
     def unseen_examples(self) -> str:
-        """Some of the ids that were not learnt from, and what may have happened to them."""
+        """Some of the ids that are not known, and what may have happened to them."""
         test = self.ratings
         return _examples(
             (
@@ -145,7 +147,7 @@ class HeldOut:
         )
 
     def warn(self) -> None:
-        """Say what makes scores worse, or better, than they should be."""
+        """Warn of what makes scores worse, or better, than they should be."""
         if self.counts["unseen"]:
             warn(
                 f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have a user or an "
@@ -163,7 +165,7 @@ class HeldOut:
 
 
 def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
-    """Say to how many users, and to whom, nothing but the prior recommends."""
+    """Warn of users that only the prior can recommend to."""
     unknown = rows < 0
     if unknown.any():
         count = int(unknown.sum())
@@ -188,14 +190,14 @@ def _examples(given: Any) -> str:
 
 
 def is_single(ids: Any) -> bool:
-    """Whether this is one id, and no column of them."""
+    """Whether this is one id, not a column of them."""
     if isinstance(ids, list | tuple | range):  # without a look at all that is in it
         return False
     return isinstance(ids, str) or np.ndim(ids) == 0
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """Ids as they were given, to be told again: text stays text, however long."""
+    """Ids as they were given, as an array: text stays text, however long."""
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "to_numpy"):

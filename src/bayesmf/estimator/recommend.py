@@ -1,4 +1,4 @@
-"""The answers `recommend` and `recommend_many`: one question, asked for one user or for many."""
+"""`recommend` and `recommend_many`: the best items for one user, or for many at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import is_single, warn_of_unknown_users
-from bayesmf.estimator.results import Recommendation, RecommendationList
+from bayesmf.estimator.results import Recommendation, RecommendationList, Recommendations
 from bayesmf.posterior.posterior import check_level
-from bayesmf.posterior.ranking import Question, Recommendations, draw_picks, rank_users
+from bayesmf.posterior.ranking import Question, draw_picks, rank_users
 
 PolicyName = Literal["mean", "ucb", "thompson"]
 
 
 class Recommending(Fitted):
-    """A fitted model's part that recommends."""
+    """The part of `BayesianMF` that recommends items to users."""
 
     def recommend(
         self,
@@ -33,42 +33,44 @@ class Recommending(Fitted):
         level: float = 0.9,
         random_state: int | None = None,
     ) -> RecommendationList:
-        """The n best items for a user, those already rated left out.
+        """Recommend the n best items to a user, without those already rated.
 
-        What `recommend_many` says of this user, as a list.
+        `recommend_many` gives the same answer for many users at once.
 
         Parameters
         ----------
         user : int or str
-            Its id. One that was not in the training ratings is recommended to from the prior.
+            Id of the user. One that was not in the training ratings is recommended to from the
+            prior.
         n : int
             How many items; fewer come back only where no more are left.
         policy : {"mean", "ucb", "thompson"}
-            By expected rating; with a bonus for what is not known yet; by one random draw, the one
-            that `recommend_many` has for this user and `random_state`.
+            What to rank by: the expected rating; the expected rating plus its standard deviation
+            over draws, a bonus for what is not known yet; or one random draw, the one that
+            `recommend_many` has for this user and `random_state`.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float
-            Of the interval that is given with each item.
+            Probability that a new rating falls in the interval of its item.
         random_state : int, optional
             Seed of "thompson"; a new draw each time by default.
 
         Returns
         -------
-        list of Recommendation
-            Best first; it has `to_pandas()`, `to_polars()` and `to_arrow()`.
+        RecommendationList
+            A list of `Recommendation`, best first.
 
         Raises
         ------
         InputError
-            Where an argument is not as described.
+            If an argument is not as described.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If the user was not learnt from.
+            If the user was not in the training ratings.
 
         Examples
         --------
@@ -103,42 +105,48 @@ class Recommending(Fitted):
         random_state: int | None = None,
         progress: Callable[[int], Any] | None = None,
     ) -> Recommendations:
-        """What `recommend` says, for many users at once, as arrays.
+        """Recommend the n best items to each of many users, as arrays.
 
         Parameters
         ----------
         users : array-like, optional
-            Ids; all that were learnt from by default.
-        n, policy, exclude_seen, random_state
-            As for `recommend`. With "thompson" each user has a random draw of its own, which
-            depends on `random_state` and the user, not on who else is asked for.
+            Ids; all users of the training ratings by default.
+        n : int
+            How many items for each user.
+        policy : {"mean", "ucb", "thompson"}
+            What to rank by, as for `recommend`. With "thompson" each user has a random draw of its
+            own, which depends on `random_state` and the user, not on who else is asked for.
+        exclude_seen : bool
+            Leave out items that the user has rated.
         level : float, optional
-            Of the intervals; without it none are given.
+            Probability that a new rating falls in its interval; without it there are no intervals.
+        random_state : int, optional
+            Seed of "thompson"; new draws each time by default.
         progress : callable, optional
             Called with the number of users done since the last call.
 
         Returns
         -------
         Recommendations
-            Row k of each array belongs to user k. It has `to_pandas()`, `to_polars()` and
-            `to_arrow()`.
+            Arrays whose row k belongs to user k, and a table of all of them.
 
         Raises
         ------
         InputError
-            Where an argument is not as described.
+            If an argument is not as described.
         NotFittedError
-            Before a fit.
+            If the model has not been fitted.
 
         Warns
         -----
         DataWarning
-            If users were not learnt from.
+            If users were not in the training ratings.
 
         Examples
         --------
-        >>> from bayesmf import BayesianMF, Synthetic
-        >>> model = BayesianMF(4, random_state=0).fit(Synthetic(60, 40, 1200).ratings())
+        >>> from bayesmf import BayesianMF, Gibbs, Synthetic
+        >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0)
+        >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> model.recommend_many([1, 2, 3], n=5).items.shape
         (3, 5)
         """
@@ -152,7 +160,7 @@ class Recommending(Fitted):
         question = Question(n, policy, exclude_seen, level)
         with self._counting("recommending", len(rows), "users", progress) as done:
             found = self._ranked(fitted, rows, question, random_state, done)
-        return Recommendations.of(users, fitted.item_ids.ids, *found)
+        return Recommendations.from_rows(users, fitted.item_ids.ids, *found)
 
     def _ranked(
         self,
@@ -162,7 +170,7 @@ class Recommending(Fitted):
         random_state: Any,
         progress: Callable[[int], Any] | None = None,
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-        """Row numbers of the best items of users by row number, and what is told of them."""
+        """Row numbers of the best items of users by row number, and their mean, std, low, high."""
         question = replace(
             question,
             n=whole("n", question.n),

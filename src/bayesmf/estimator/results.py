@@ -1,22 +1,24 @@
-"""What answers look like: predictions and recommendations as tables, numbers with four digits."""
+"""What answers are: predictions and recommendations, which also show and convert as tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.tabular import Columns, Tabular
+from bayesmf.posterior.posterior import Floats, Index
 from bayesmf.wording import short
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
 class Predictions(Tabular):
-    """Predictions of pairs, with the spread and the interval of a new rating.
+    """Predictions of pairs: mean, standard deviation and interval of a new rating.
+
+    Iteration gives a named tuple for each pair; `pandas.DataFrame(found)` and
+    `polars.DataFrame(found)` work, too.
 
     Attributes
     ----------
@@ -25,11 +27,22 @@ class Predictions(Tabular):
     mean, std : ndarray of float64
         Expected rating, and standard deviation of a new one, noise included.
     low, high : ndarray of float64
-        Between these a new rating falls with probability `level`.
+        Bounds between which a new rating falls with probability `level`.
     known : ndarray of bool
-        False where the user or the item was not learnt from: then the prior answers.
+        False where the user or the item was not in the training ratings, so the prior answers.
     level : float
-        Of the interval.
+        Probability of the interval.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> found = model.predict_table([1, 3], [9, 9], level=0.8)
+    >>> found
+    Predictions(2 pairs, intervals of 80%)
+    >>> [row.known for row in found]
+    [True, True]
     """
 
     users: NDArray[Any]
@@ -59,7 +72,26 @@ class Predictions(Tabular):
 
 
 class Recommendation(NamedTuple):
-    """An item for a user, with the expected rating and where a new rating would fall."""
+    """An item for a user, with the expected rating and the interval of a new one.
+
+    Attributes
+    ----------
+    item : int or str
+        Id of the item.
+    mean, std : float
+        Expected rating, and standard deviation of a new one, noise included.
+    low, high : float
+        Bounds of the interval of a new rating.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> best = model.recommend(1)[0]
+    >>> best.item, best.low < best.mean < best.high
+    (9, True)
+    """
 
     item: Any
     mean: float
@@ -73,7 +105,21 @@ class Recommendation(NamedTuple):
 
 
 class RecommendationList(list[Recommendation], Tabular):
-    """The best items of one user, best first: a list that also goes back into tables."""
+    """The best items of one user, best first: a list of `Recommendation` that is also a table.
+
+    Parameters
+    ----------
+    iterable : iterable of Recommendation
+        The items.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> model.recommend(3, n=2).to_polars().columns
+    ['item', 'mean', 'std', 'low', 'high']
+    """
 
     def __iter__(self) -> Any:
         return list.__iter__(self)
@@ -81,3 +127,105 @@ class RecommendationList(list[Recommendation], Tabular):
     def _columns(self) -> Columns:
         fields = Recommendation._fields
         return {name: [getattr(one, name) for one in self] for name in fields}
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendations(Tabular):
+    """The best items of many users: row k of each array belongs to `users[k]`.
+
+    As a table (`to_pandas()`, `to_polars()`, `to_arrow()`, iteration) it has a row for each user
+    and item: user, rank, item, mean, std, and low and high where there are intervals.
+
+    Attributes
+    ----------
+    users : ndarray, shape (n_users,)
+        Ids of the users.
+    items : ndarray, shape (n_users, n)
+        Ids of items, best first. Beyond the `counts[k]` that were left for a user there is -1, or
+        None where ids are strings.
+    mean, std : ndarray of float64, shape (n_users, n)
+        Expected rating, and standard deviation of a new one; NaN beyond `counts[k]`.
+    low, high : ndarray of float64, shape (n_users, n), or None
+        Interval of a new rating, where a `level` was given; NaN beyond `counts[k]`.
+    counts : ndarray of int64, shape (n_users,)
+        How many items there are for each user: fewer than n only where no more are left.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> found = model.recommend_many([1, 3], n=2)
+    >>> found
+    Recommendations(3 items for 2 users)
+    >>> found.items[0].tolist(), found.counts.tolist()
+    ([9, -1], [1, 2])
+    """
+
+    users: NDArray[Any]
+    items: NDArray[Any]
+    mean: Floats
+    std: Floats
+    low: Floats | None
+    high: Floats | None
+    counts: Index
+
+    @classmethod
+    def from_rows(
+        cls, users: Any, item_ids: NDArray[Any], items: Index, numbers: list[Floats]
+    ) -> Self:
+        """Make recommendations from row numbers of items.
+
+        Parameters
+        ----------
+        users : array-like, shape (n_users,)
+            Ids of the users.
+        item_ids : ndarray
+            Ids of all items by row number.
+        items : ndarray of int64, shape (n_users, n)
+            Row numbers of the items, best first, -1 where none is left.
+        numbers : list of ndarray, shape (n_users, n)
+            Mean and std, and low and high where there are intervals.
+
+        Returns
+        -------
+        Recommendations
+            The same with ids.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import Recommendations
+        >>> rows, numbers = np.array([[1, 0]]), [np.array([[4.5, 4.0]]), np.array([[0.9, 0.8]])]
+        >>> Recommendations.from_rows(["ann"], np.array([7, 8]), rows, numbers).items.tolist()
+        [[8, 7]]
+        """
+        filled = items >= 0
+        named = np.full(items.shape, -1 if item_ids.dtype.kind == "i" else None, item_ids.dtype)
+        named[filled] = item_ids[items[filled]]
+        low, high = numbers[2:] or (None, None)
+        return cls(np.asarray(users), named, numbers[0], numbers[1], low, high, filled.sum(1))
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    def __repr__(self) -> str:
+        return f"Recommendations({len(self):,} items for {len(self.users):,} users)"
+
+    def _title(self) -> str:
+        return repr(self)
+
+    def _columns(self) -> Columns:
+        user, rank = np.nonzero(self.filled)
+        numbers = {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
+        return {
+            "user": self.users[user],
+            "rank": rank + 1,
+            "item": self.items[self.filled],
+            **{name: x[self.filled] for name, x in numbers.items() if x is not None},
+        }
+
+    @property
+    def filled(self) -> NDArray[np.bool_]:
+        """Which entries of the arrays hold an item, shape (n_users, n)."""
+        return np.arange(self.items.shape[1]) < self.counts[:, None]

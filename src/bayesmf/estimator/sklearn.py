@@ -1,4 +1,4 @@
-"""scikit-learn's habits: parameters by name, tags, a score, and whether a model was fitted.
+"""What scikit-learn's tools call on an estimator: parameters by name, tags, whether it is fitted.
 
 scikit-learn itself is imported only where it asks (tags) or where it would be missed (its
 NotFittedError): without it everything works.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Self
 
@@ -29,17 +29,17 @@ class EstimatorHabits:
     sampler: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Give the constructor's arguments.
+        """Return the constructor's arguments.
 
         Parameters
         ----------
         deep : bool
-            Also the settings of a sampler object, as `sampler__<name>`.
+            Also return the settings of a sampler object, as `sampler__<name>`.
 
         Returns
         -------
         dict
-            Name to value.
+            Values by name.
 
         Examples
         --------
@@ -59,8 +59,8 @@ class EstimatorHabits:
 
         Parameters
         ----------
-        **params
-            Name to value.
+        **params : any
+            Values by name.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class EstimatorHabits:
         Raises
         ------
         InputError
-            For a name that is none.
+            If a name is not among those of `get_params`.
 
         Examples
         --------
@@ -127,18 +127,23 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _settings_text(value: Any) -> str:
-    """A sampler with what differs from its defaults, anything else as Python shows it."""
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields is None:
+    """Text of a setting: of a sampler or engine what differs from its defaults, else its repr."""
+    if not is_dataclass(value):
         return repr(value)
     changed = [
-        f"{k}={v!r}" for k, v in vars(value).items() if k in fields and v != fields[k].default
+        f"{field.name}={given!r}"
+        for field in fields(value)
+        if not _same(given := getattr(value, field.name), _default(field))
     ]
     return f"{type(value).__name__}({', '.join(changed)})"
 
 
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def not_fitted() -> NotFittedError:
-    """Our error, which is scikit-learn's as well where that is installed."""
+    """An error that is scikit-learn's NotFittedError as well, where that is installed."""
     return _not_fitted_class()("this model has not been fitted: call fit or BayesianMF.load first")
 
 
@@ -152,7 +157,7 @@ def _not_fitted_class() -> type[NotFittedError]:
 
 
 def r_squared(rating: Any, mean: Any) -> float:
-    """The coefficient of determination, as scikit-learn's regressors score by."""
+    """Coefficient of determination, as scikit-learn's regressors define it."""
     rating = np.asarray(rating, np.float64)
     rest = float(((rating - mean) ** 2).sum())
     total = float(((rating - rating.mean()) ** 2).sum())

@@ -1,4 +1,4 @@
-"""The figure of the demonstration."""
+"""Figure of the demonstration: accuracy over time, reliability, uncertainty of rare items."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bayesmf.plots import style as canvas
+from bayesmf.plots.panels import Floats, RowSpread, running_median
 from bayesmf.plots.style import GREY
 
-Floats = NDArray[np.float64]
-
-# One for each fit; each line has its own shape too.
+# One for each fit; lines differ in their markers too.
 COLOURS = canvas.COLOURS[:3]
 MARKERS = ("s", "o", "^")
 # The two Bayesian fits agree almost everywhere: an open marker frames a small full one.
@@ -26,7 +22,7 @@ SIZES, FACES = (6, 9, 3.5), (COLOURS[0], "white", COLOURS[2])
 class Drawn:
     """One algorithm: its name, its RMSE over seconds, its coverage by nominal level in percent.
 
-    `averaged_from` is the place in `seconds` where averaging over draws begins, if it does.
+    `averaged_from` is the index in `seconds` where averaging over draws begins, if it does.
     """
 
     name: str
@@ -36,22 +32,14 @@ class Drawn:
     coverage: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Certainty:
-    """By item: how many ratings it has, and how much of its prediction is not known."""
-
-    n_ratings: NDArray[np.int64]
-    std: Floats
-
-
-def draw(fits: list[Drawn], floor: float, certainty: Certainty, out: Path) -> list[Path]:
+def draw(fits: list[Drawn], floor: float, items: RowSpread, out: Path) -> list[Path]:
     """Draw demo.png and demo.svg in the folder `out`; ImportError where matplotlib is missing."""
     with canvas.drawing(12, 3.8) as figure:
         left, middle, right = figure.subplots(1, 3)
         _accuracy(left, fits, floor)
         _reliability(middle, fits)
-        _rare_items(right, certainty)
-        for ax in (left, middle, right):  # now that all labels have their room
+        _rare_items(right, items)
+        for ax in (left, middle, right):  # now that labels have taken their room
             canvas.add_legend(ax, 2)
         return [canvas.save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
 
@@ -91,14 +79,11 @@ def _reliability(ax: Any, fits: list[Drawn]) -> None:
     ax.set_title("Bayesian intervals keep their word")
 
 
-def _rare_items(ax: Any, certainty: Certainty) -> None:
-    n, std = certainty.n_ratings, certainty.std
+def _rare_items(ax: Any, items: RowSpread) -> None:
     # Gibbs is the last of the fits, and this panel is about it.
-    ax.scatter(n, std, s=9, color=COLOURS[-1], alpha=0.35, linewidths=0, label="an item (Gibbs)")
-    order = np.argsort(n, kind="stable")
-    groups = np.array_split(order, 14)
-    middles = [(np.median(n[g]), np.median(std[g])) for g in groups if len(g)]
-    ax.plot(*zip(*middles, strict=True), color="black", linewidth=1.8, label="running median")
+    style = {"s": 9, "color": COLOURS[-1], "alpha": 0.35, "linewidths": 0}
+    ax.scatter(*items, **style, label="an item (Gibbs)")
+    ax.plot(*running_median(items).T, color="black", linewidth=1.8, label="running median")
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     ax.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""Pictures of a fit in files: reliability, PIT, traces, RMSE over time."""
+"""Pictures of `bayesmf diagnose --plots`, as files: reliability, PIT, traces, RMSE over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayesmf.diagnostics.coverage import (
     TOLERANCE,
     allowed_gap,
 )
-from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
+from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 from bayesmf.plots import panels
 from bayesmf.plots import style as canvas
 from bayesmf.plots.panels import DASHES, Event, Floats
@@ -35,7 +35,7 @@ NAMES = ("reliability.png", "pit.png", "traces.png", "rmse.png")
 
 
 def reliability(calibration: Calibration, path: Path) -> Path:
-    """Observed against promised coverage, and the gap between them: overall, by user, by item."""
+    """Draw observed against promised coverage, and the gap: overall, by user, by item."""
     overall, worst = calibration.overall, calibration.worst
     titles = {"": "All ratings", "user": "By users", "item": "By items"}
     with canvas.drawing(12, 7.2) as figure:
@@ -49,8 +49,8 @@ def reliability(calibration: Calibration, path: Path) -> Path:
             top.set_title(title)
             heading = f"training ratings of the {side}" if side else None
             # The curves are on one side of the diagonal, the legend on the other.
-            place = "upper left" if _mean_gap(curves) < 0 else "lower right"
-            top.legend(loc=place, fontsize=8.5, title=heading, title_fontsize=8.5)
+            corner = "upper left" if _mean_gap(curves) < 0 else "lower right"
+            top.legend(loc=corner, fontsize=8.5, title=heading, title_fontsize=8.5)
             _gaps(bottom, curves, GROUP_TOLERANCE if side else TOLERANCE)
             judged = calibration.calibrated is not None
             if judged and (worst.group.side if worst.group else "") == side:
@@ -89,7 +89,7 @@ def _gaps(ax: Any, curves: list[Curve], tolerance: float) -> None:
 
 
 def pit(calibration: Calibration, path: Path) -> Path:
-    """Histogram of PIT values, beside a flat one. It is detail, and judges nothing."""
+    """Draw the histogram of PIT values beside a flat one: a detail, on which no verdict rests."""
     counts = np.array(calibration.pit)
     bins, n = len(counts), int(counts.sum())
     flat = n / bins
@@ -101,7 +101,7 @@ def pit(calibration: Calibration, path: Path) -> Path:
         ax.axhline(flat, color="black", linestyle="--", linewidth=1.3, label="all bars equal")
         top = max(counts.max(), flat)
         if calibration.few_values:
-            # Chance is the least of what makes these uneven.
+            # No band of standard errors: chance is the least of what makes these bars uneven.
             figure.supxlabel(
                 "Ratings take few values: whole stars make bars uneven even when intervals are "
                 "right.",
@@ -126,9 +126,9 @@ def pit(calibration: Calibration, path: Path) -> Path:
 
 
 def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> Path:
-    """Tau, the worst of the precisions, and three predictions over draws, chain by chain.
+    """Draw tau, the worst of the precisions, and three predictions over draws, by chain.
 
-    `headline` is the verdict on all of it: what single panels say is detail.
+    `headline` is the verdict on convergence; R-hats of single panels are details.
     """
     panels = [("Noise precision", "tau (1 / points$^2$)", quantities["tau"])]
     for side, names in (("user", ("lambda_U", "lambda_a")), ("item", ("lambda_V", "lambda_b"))):
@@ -158,13 +158,13 @@ def traces(quantities: Mapping[str, Floats], path: Path, headline: str = "") -> 
 
 
 def _together(quantities: Sequence[Floats]) -> Floats:
-    """Quantities of several kinds as one: factors, and biases, which may be a number a draw."""
+    """Concatenate quantities of shape (chains, draws, n) or (chains, draws)."""
     parts = [x[:, :, None] if x.ndim == 2 else x for x in quantities]
     return np.concatenate(parts, axis=2)
 
 
 def _by_rhat(x: Floats) -> NDArray[np.int64]:
-    """Numbers of quantities, the best first; what cannot be known is in the order given."""
+    """Indices of quantities, best R-hat first; those without one stay in order, before others."""
     rhat = split_rhat(x)
     return np.argsort(np.where(np.isnan(rhat), -np.inf, rhat), kind="stable")
 
@@ -183,9 +183,9 @@ def _trace(ax: Any, title: str, unit: str, values: Floats) -> None:
 
 
 def rmse(history: Sequence[Event], path: Path, validation: float | None = None) -> Path:
-    """RMSE over seconds: of training by chain and, if it was followed, of the validation set.
+    """Draw RMSE over seconds: of training by chain, and of the validation set if there was one.
 
-    `validation` is the RMSE that the report tells, of the draws that were kept.
+    `validation` is the RMSE of the kept draws, as in the report.
     """
     with canvas.drawing(7.5, 4.4) as figure:
         ax = figure.subplots()
@@ -221,6 +221,7 @@ def draw(
     Returns
     -------
     paths : list of Path
+        Pictures that were drawn.
     missing : list of str
         A sentence for each picture that could not be drawn.
     """

@@ -1,4 +1,4 @@
-"""What fills one Axes: errors as chains go on, gaps of coverage, what is not known."""
+"""What fills one Axes: errors over epochs, gaps of coverage, uncertainty by number of ratings."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NAMED_CHAINS = 4
 MEDIANS = 14  # groups of rows behind a running median
 
 
-class Unknown(NamedTuple):
-    """By row of one side: training ratings, and spread of its predictions without noise."""
+class RowSpread(NamedTuple):
+    """By row of one side: training ratings, and standard deviation of predictions without noise."""
 
     n_ratings: NDArray[np.int64]
     std: Floats
@@ -46,7 +46,7 @@ def line(k: int) -> dict[str, Any]:
 
 
 def plain_log_axis(ax: Any) -> None:
-    """A log axis with plain numbers; what spans less than a decade has labels, too."""
+    """Make the x-axis logarithmic, with plain numbers, also within a decade."""
     ax.set_xscale("log", subs=[2, 5])
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     ax.xaxis.set_minor_formatter(lambda x, _: f"{x:,g}")
@@ -57,7 +57,7 @@ def plain_log_axis(ax: Any) -> None:
 
 
 def rmse_curves(ax: Any, history: Sequence[Event], over: str) -> None:
-    """RMSE over "epoch" or "seconds": of training by chain, of the validation set if followed."""
+    """Draw RMSE over "epoch" or "seconds": of training by chain, of the validation set if any."""
     chains = sorted({event["chain"] for event in history})
     for k, chain in enumerate(chains):
         mine = [event for event in history if event["chain"] == chain]
@@ -84,27 +84,27 @@ def _over(ax: Any, events: Sequence[Event], over: str, name: str, **style: Any) 
 
 
 def _followed(ax: Any, history: Sequence[Event], chains: list[int], over: str) -> None:
-    """RMSE of the validation set: of each chain by itself, then of the average of all draws."""
+    """Draw RMSE of the validation set: of each chain's state, then of the average of all draws."""
     after = sorted((e for e in history if e["draws"]), key=lambda e: (e[over], e["seconds"]))
-    # What is not averaged is all there is of SGD.
+    # SGD averages nothing: its current state is all there is.
     before = {"linestyle": ":", "linewidth": 1.0 if after else 2.0, "color": "black"}
-    # While they burn in, the chains differ; of their average there is but one.
+    # Chains differ in burn-in; after it there is one average of all.
     for chain in chains:
         mine = [e for e in history if e["chain"] == chain and not e["draws"]]
         label = "validation, current state" if chain == chains[0] and mine else None
         _over(ax, mine, over, "rmse", **before, label=label)
     if after:
-        # Of chains at the same epoch the last one knows the draws of all.
+        # The last of the chains to reach an epoch has the draws of all.
         last = list({e[over]: e for e in after}.values())
         thick: dict[str, Any] = {"color": "black", "linewidth": 2.2}
         _over(ax, last, over, "rmse_all_chains", **thick, label="validation, average of draws")
 
 
 def convergence(ax: Any, history: Sequence[Event], burn_in: float | None, title: str) -> None:
-    """Errors over passes, where burn-in ends, and what is made of it."""
+    """Draw errors over epochs and the end of burn-in, under a title."""
     rmse_curves(ax, history, "epoch")
     if burn_in is not None:
-        # Not through the legend.
+        # Ends where the curves end, so as not to cross the legend.
         ends = ax.get_ylim()
         style = {"color": GREY, "linestyle": "--", "linewidth": 1.2}
         ax.plot([burn_in, burn_in], ends, **style, label="burn-in ends")
@@ -118,24 +118,24 @@ def convergence(ax: Any, history: Sequence[Event], burn_in: float | None, title:
 
 
 def gap_band(ax: Any, n: int, tolerance: float, alpha: float, label: str | None = None) -> None:
-    """What is allowed of n ratings, by level."""
+    """Fill the band of gaps that are allowed for n ratings, by level."""
     allowed = np.array([allowed_gap(level, n, tolerance) for level in FINE_LEVELS])
     ax.fill_between(FINE_LEVELS, -allowed, allowed, **BAND, alpha=alpha, label=label)
 
 
 def gap_curve(ax: Any, observed: Sequence[float], **style: Any) -> None:
-    """Observed less promised coverage."""
+    """Draw observed less promised coverage, by level."""
     ax.plot(FINE_LEVELS, 100 * np.array(observed) - np.array(FINE_LEVELS), **style)
 
 
 def mark_worst(ax: Any, worst: Gap) -> None:
-    """A ring around the point that the verdict is about."""
+    """Draw a ring around the gap that the verdict is about."""
     ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.6}
     ax.plot(worst.level, worst.points, color="black", linestyle="none", label="worst gap", **ring)
 
 
 def calibration(ax: Any, found: Calibration) -> None:
-    """Gaps of all ratings and of every group, what is allowed, and the verdict."""
+    """Draw gaps of all ratings and of every group, what is allowed, and the verdict."""
     groups: dict[str, list[Group]] = {"user": [], "item": []}
     for group in found.groups:
         groups[group.side].append(group)
@@ -158,19 +158,19 @@ def calibration(ax: Any, found: Calibration) -> None:
     canvas.add_legend(ax, 4, fontsize="small", title=heading, title_fontsize="small")
 
 
-# -- what is not known ----------------------------------------------------------------------------
+# -- uncertainty ----------------------------------------------------------------------------------
 
 
-def running_median(rows: Unknown) -> Floats:
-    """Median of ratings and of spread in groups of rows, (groups, 2); of too few rows none."""
+def running_median(rows: RowSpread) -> Floats:
+    """Medians of ratings and of spread by group of rows, shape (groups, 2); empty for few rows."""
     order = np.argsort(rows.n_ratings, kind="stable")
     parts = np.array_split(order, min(MEDIANS, len(order) // 10) or 1)
     middles = [(np.median(rows.n_ratings[p]), np.median(rows.std[p])) for p in parts]
     return np.array(middles if len(middles) > 1 else []).reshape(-1, 2)
 
 
-def uncertainty(ax: Any, items: Unknown, users: Unknown, n_draws: int) -> None:
-    """Spread of predictions against the number of ratings, of items and of users."""
+def uncertainty(ax: Any, items: RowSpread, users: RowSpread, n_draws: int) -> None:
+    """Draw the spread of predictions against the number of ratings, of items and of users."""
     sides = {"item": (items, COLOURS[2], "o"), "user": (users, COLOURS[0], "s")}
     for name, (rows, colour, marker) in sides.items():
         # Enough colour for a few rows to be seen, and not too much for a thousand.
@@ -195,12 +195,12 @@ def uncertainty(ax: Any, items: Unknown, users: Unknown, n_draws: int) -> None:
 
 
 def _darker(colour: str) -> tuple[float, float, float]:
-    """The same colour, at two thirds of its light."""
+    """A colour at two thirds of its light."""
     red, green, blue = (int(colour[k : k + 2], 16) / 255 * 0.65 for k in (1, 3, 5))
     return red, green, blue
 
 
-def _uncertainty_title(items: Unknown, n_draws: int) -> str:
+def _uncertainty_title(items: RowSpread, n_draws: int) -> str:
     if n_draws == 1:
         return "One draw: how much is not known cannot be told; fit with the defaults"
     middles = running_median(items)

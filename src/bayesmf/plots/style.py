@@ -1,4 +1,4 @@
-"""What all figures share: colours, style, saving. matplotlib is optional, so imported on use."""
+"""What figures share: colours, style, saving. matplotlib is optional, so imported on use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing
+from bayesmf.storage.paths import check_output
 
 # Okabe and Ito: told apart by every kind of colour vision.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -41,7 +42,7 @@ def drawing(width: float, height: float) -> Iterator[Any]:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write under another name first: whoever looks sees the old file or all of the new one."""
+    """Save a figure to a .png or .svg file, which appears under its name when it is complete."""
     # Without a date, the same figure is the same file.
     meta = {"Date": None} if path.suffix == ".svg" else None
     with replacing(path) as file:
@@ -49,8 +50,18 @@ def save(figure: Any, path: Path) -> Path:
     return path
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for figures, and its parents; InputError where that cannot be."""
+    check_output(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{folder} cannot be made a folder: {reason}") from None
+
+
 def check_matplotlib() -> None:
-    """Say how to get it where it is missing."""
+    """Raise InputError, with how to install it, where matplotlib is missing."""
     try:
         importlib.import_module("matplotlib")
     except ImportError as error:
@@ -63,7 +74,7 @@ def check_matplotlib() -> None:
 
 @contextmanager
 def given_or_new(ax: Any, width: float, height: float) -> Iterator[Any]:
-    """The Axes of the user, in the user's style; or those of a new figure of pyplot, in ours."""
+    """The user's Axes, in the user's style; or those of a new figure of pyplot, in ours."""
     check_matplotlib()
     import matplotlib
     from matplotlib.axes import Axes
@@ -77,13 +88,13 @@ def given_or_new(ax: Any, width: float, height: float) -> Iterator[Any]:
         yield ax
     else:
         raise InputError(
-            f"ax must be one Axes of matplotlib, and is {type(ax).__name__}: give one of those "
+            f"ax must be one Axes of matplotlib, not {type(ax).__name__}: give one of those "
             "that plt.subplots() returns, or leave it out"
         )
 
 
 def set_title(ax: Any, text: str) -> None:
-    """A title in as many lines as it takes to stay above the Axes, in letters of usual size."""
+    """Set a title in as many lines as it takes to be no wider than the Axes."""
     ax.figure.canvas.figure.draw_without_rendering()  # so that the layout is known
     points = 72 * ax.get_window_extent().width / ax.figure.dpi
     # Letters of a bold title are about so wide, as a share of their height.
@@ -93,10 +104,10 @@ def set_title(ax: Any, text: str) -> None:
 
 
 def add_legend(ax: Any, columns: int, **options: Any) -> None:
-    """A legend at the top, and room for it: the axis goes on above all that is drawn.
+    """Add a legend at the top, and extend the y-axis to make room for it.
 
-    No place beside the curves is free in every picture, and outside of an Axes that is given there
-    may be another.
+    No corner is free of curves in every picture, and outside of the user's Axes there may be
+    another one.
     """
     figure = ax.figure.canvas.figure  # of a subfigure, too
     figure.draw_without_rendering()  # so that the layout is known

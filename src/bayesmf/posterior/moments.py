@@ -1,6 +1,6 @@
-"""Mean and variance of new ratings for many known pairs: streamed over draws, on all cores.
+"""Mean and variance of predictions of many known pairs: streamed over draws, on all cores.
 
-A chunk of pairs is sorted by user, and every draw then passes over it once. What is held is a few
+A chunk of pairs is sorted by user, and every draw then passes over it once. Memory holds a few
 numbers a pair and the rows of the chunk's items under one draw: never draws x pairs.
 """
 
@@ -21,48 +21,49 @@ from bayesmf.system.threads import Pool, parts
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Pairs of all chunks at work together, some 50 bytes each: so 100 MB, however many cores.
+# Pairs of all chunks that are in memory together, some 50 bytes each: so 100 MB on any number of
+# cores.
 PAIRS = 1 << 21
-# Fewer pairs than this are not worth a thread.
+# Fewest pairs that are worth starting a thread for.
 FEWEST = 1 << 12
-# Columns are filled up to whole vector registers, and rows begin with a cache line.
+# Columns fill whole vector registers (8 numbers), and rows begin with a cache line (64 bytes).
 LANES, LINE = 8, 64
 
 
-class Sorted(NamedTuple):
-    """Pairs in the order of their users; `slot` is where an item stands among `items`."""
+class SortedPairs(NamedTuple):
+    """Pairs in the order of their users; `position` is that of an item in `items`."""
 
     order: Index
     user: NDArray[np.int32]
-    slot: NDArray[np.int32]
+    position: NDArray[np.int32]
     items: Index
     rated: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Predictions of draws, in units of the chains, averaged over draws."""
+class PairMoments:
+    """Mean and variance of predictions of pairs over draws, in units of the chains."""
 
     draws: Draws
     seen: RatedItems
     n_factors: int
 
     def mean_variance(self, user: Index, item: Index, pool: Pool) -> tuple[Floats, Floats]:
-        """Expected prediction, and variance of the draws' predictions, of pairs of known rows.
+        """Expected prediction, and variance over draws, of pairs of known rows.
 
-        What a pair is told does not depend on which others are asked for, nor on the threads.
+        The answer for a pair depends neither on which others are asked for, nor on the threads.
         """
         mean, variance = np.empty(len(user)), np.empty(len(user))
         share = -(-len(user) // pool.threads)
         size = min(max(share, FEWEST), PAIRS // min(pool.threads, PAIRS // FEWEST))
 
-        def run(part: slice) -> None:
-            self._chunk(self._sorted(user[part], item[part]), mean[part], variance[part])
+        def fill(part: slice) -> None:
+            self._fill(self._sorted(user[part], item[part]), mean[part], variance[part])
 
-        pool.each(run, parts(len(user), size))
+        pool.each(fill, parts(len(user), size))
         return mean, variance
 
-    def _sorted(self, user: Index, item: Index) -> Sorted:
+    def _sorted(self, user: Index, item: Index) -> SortedPairs:
         n_users, n_items = self.draws.users.shape[1], self.draws.items.shape[1]
         if len(user) < n_users:
             order = np.argsort(user, kind="stable")
@@ -75,19 +76,20 @@ class Moments:
         else:
             rated = self.seen.rated(user, item)
         if len(user) < n_items:
-            items, slot = np.unique(item, return_inverse=True)
+            items, position = np.unique(item, return_inverse=True)
         else:
-            items, slot = np.arange(n_items), item
-        return Sorted(order, user.astype(np.int32), slot.astype(np.int32), items, rated)
+            items, position = np.arange(n_items), item
+        return SortedPairs(order, user.astype(np.int32), position.astype(np.int32), items, rated)
 
-    def _chunk(self, pairs: Sorted, mean: Floats, variance: Floats) -> None:
+    def _fill(self, pairs: SortedPairs, mean: Floats, variance: Floats) -> None:
+        """Write mean and variance of the pairs of one chunk, in the order they were given in."""
         draws, D, n = self.draws, self.n_factors, len(pairs.user)
         Y = _aligned(len(pairs.items), draws.items.shape[2])
         x = np.zeros((2, Y.shape[1]), np.float32)
         first = np.empty(n, np.float32)
         total, squares, expected = np.zeros(n), np.zeros(n), np.zeros(n)
         stream_moments(
-            rows_of(draws), (pairs.user, pairs.slot, pairs.rated), pairs.items, D, Y, x, first,
+            rows_of(draws), (pairs.user, pairs.position, pairs.rated), pairs.items, D, Y, x, first,
             total, squares, expected,
         )  # fmt: skip
         total /= len(draws)
@@ -100,7 +102,7 @@ class Moments:
 
 
 def _aligned(n: int, width: int) -> NDArray[np.float32]:
-    """Zeros for n rows of at least `width` columns."""
+    """Zeros for n rows of at least `width` columns, each row on cache lines of its own."""
     columns = -(-width // LANES) * LANES
     spare = LINE // 4
     flat = np.zeros(n * columns + spare, np.float32)
@@ -109,9 +111,9 @@ def _aligned(n: int, width: int) -> NDArray[np.float32]:
 
 
 def rows_of(draws: Draws) -> tuple[Rows, Rows, Rows, Rows]:
-    """Rows of users and items of all draws, then those of their means, empty where there are none.
+    """Rows of users and items of all draws, then of their conditional means.
 
-    As kernels want them: so they are compiled once for models with means and without.
+    Where there are no means these are empty, not None: so kernels are compiled once for both.
     """
     users, items = readonly(draws.users), readonly(draws.items)
     if draws.user_means is None or draws.item_means is None:

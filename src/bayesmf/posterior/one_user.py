@@ -1,7 +1,7 @@
-"""What a policy ranks the items of one user by: one pass over the draws, without BLAS.
+"""Scores by which a policy ranks the items of one user: one pass over the draws, without BLAS.
 
-An item's score has the same bits whichever other items, users and threads there are. So it is what
-decides between items that the products of many users (ranking.py) find equal but for rounding.
+An item's score has the same bits whichever other items, users and threads there are. So it decides
+between items that the matrix products of many users (ranking.py) find equal but for rounding.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.system.threads import Pool, parts
 
-# Numbers that are read at a stretch, 16 MB: a millisecond or two, some times what a thread takes to
-# start, and what others wait for at the end at the most.
+# Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
+# thread takes to start, and the most that others wait for it at the end.
 STRETCH = 1 << 22
 
 
@@ -28,8 +28,8 @@ STRETCH = 1 << 22
 class UserScores:
     """Scores of items for one user at a time, by a policy; `pick` is the draw of "thompson".
 
-    Where pairs that were rated will not be asked for, `rated` may be False: their expectation has
-    the user's own row (docs/sampler.md), which is then not looked for.
+    `rated` may be False where rated pairs will not be asked for: their expectation uses the user's
+    own row (docs/sampler.md), so they have to be looked up otherwise.
     """
 
     posterior: Posterior
@@ -37,11 +37,11 @@ class UserScores:
     rated: bool
     pool: Pool
 
-    def of(self, user: int, pick: int, items: Index) -> Floats:
-        """What the items of a user are ranked by; a user of -1 is one nobody has seen."""
+    def for_user(self, user: int, pick: int, items: Index) -> Floats:
+        """Scores of items for a user by row number, -1 for one without training ratings."""
         draws = self.posterior.draws
         if user < 0:
-            return self._of_unseen(pick, items)
+            return self._for_unseen(pick, items)
         own = draws.users[:, user]
         if self.policy == "ucb":
             mean, variance = self._moments(own, items)
@@ -52,14 +52,14 @@ class UserScores:
             return self._sums(own[pick : pick + 1], draws.items[pick : pick + 1], items)
         expected = self._expected(user, items)
         if self.policy == "thompson":
-            # A draw is moved by as much as draws are off on average: so each has a weight.
+            # The picked draw less the mean of all draws, plus the expectation: a weight for each.
             weights = np.full(len(draws), -1.0 / len(draws))
             weights[pick] += 1.0
             expected += self._sums(own, draws.items, items, weights)
         return expected
 
-    def _of_unseen(self, pick: int, items: Index) -> Floats:
-        """By the prior's mean; what is not known of the user's row counts in "ucb"."""
+    def _for_unseen(self, pick: int, items: Index) -> Floats:
+        """Scores by the prior's mean; "ucb" adds the prior's variance of the user's row."""
         posterior, draws = self.posterior, self.posterior.draws
         if self.policy == "thompson":
             one = slice(pick, pick + 1)
@@ -74,12 +74,12 @@ class UserScores:
             room = np.empty(width)
             sum_spreads(Y, covariance, items[part], posterior.n_factors, room, spread[part])
 
-        # Each number of a row meets all others.
+        # A quadratic form: each number of a row is multiplied by all others.
         self._each(run, items, width * draws.items[:, :1].size)
         return mean + np.sqrt(variance + spread / len(draws))
 
     def _expected(self, user: int, items: Index) -> Floats:
-        """The mean over draws, from conditional means where there are any."""
+        """Mean over draws, from conditional means where there are any."""
         draws = self.posterior.draws
         if draws.user_means is None or draws.item_means is None:
             return self._mean(draws.users[:, user], draws.items, items)
@@ -94,7 +94,7 @@ class UserScores:
         return np.asarray((self._sums(own, rows, items) + bias) / len(own))
 
     def _sums(self, own: Any, rows: Rows, items: Index, weights: Floats | None = None) -> Floats:
-        """Over draws: weight times the user's row against the items' rows, and the items' bias."""
+        """Sums over draws of weight times (the user's row . the item's row + the item's bias)."""
         X, out = lay_out(own, self.posterior.n_factors, weights), np.zeros(len(items))
         Y = readonly(np.ascontiguousarray(rows))
 
@@ -121,15 +121,15 @@ class UserScores:
         return first + total, np.maximum(squares - total * total, 0.0)
 
     def _each(self, run: Callable[[slice], None], items: Index, numbers: int) -> None:
-        """In stretches, on all threads if there is more than one; an item needs `numbers` read."""
+        """Call `run` for parts of the items, on all threads; an item reads so many `numbers`."""
         self.pool.each(run, parts(len(items), max(1, STRETCH // numbers)))
 
 
 def lay_out(own: Any, n_factors: int, weights: Floats | None = None) -> NDArray[np.float32]:
-    """A user's rows times weights, with a one for the item's bias in place of the user's own.
+    """A user's rows times weights, with a one for the item's bias in place of the user's bias.
 
     Rows of eight columns and more are laid out for `laid_dot`: whole vectors, and a last one for
-    the last eight columns, in which those that came before are zero.
+    the last eight columns, in which columns that came before are zero.
     """
     rows = np.array(own, np.float32)
     rows[:, n_factors:] = 1.0

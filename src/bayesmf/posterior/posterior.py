@@ -1,6 +1,6 @@
-"""From draws to answers: mean, spread and interval of a new rating.
+"""From draws to answers: mean, standard deviation and interval of a new rating.
 
-Everything goes over given pairs in chunks: a users x items array is never formed.
+Pairs are answered in chunks: a users x items array is never formed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import predict_components, sum_expected
 from bayesmf.kernels.types import readonly
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.moments import FEWEST, Moments, rows_of
+from bayesmf.posterior.moments import FEWEST, PairMoments, rows_of
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
-# Of all draws: means, each a 1 x width array, and covariances.
+# Prior of a row under each draw: means, each a 1 x width array, and covariances.
 Prior = tuple[NDArray[np.float32], NDArray[np.float64]]
 
 POLICIES = ("mean", "ucb", "thompson")
@@ -32,8 +32,26 @@ POLICIES = ("mean", "ucb", "thompson")
 COMPONENTS = 4_000_000
 
 
-class Chunk(NamedTuple):
-    """Pairs [lo, hi) with the components of their predictive mixtures, each (n_draws, hi - lo)."""
+class Mixtures(NamedTuple):
+    """Predictive distributions of a chunk of pairs: mixtures of Gaussians, a component a draw.
+
+    Attributes
+    ----------
+    lo, hi : int
+        Range of the pairs, from `lo` to before `hi`.
+    mu, var : ndarray of float32, shape (draws, hi - lo)
+        Means and variances of the components, in units of the ratings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> found = next(model.posterior_.chunks(np.array([0, 1]), np.array([2, 2])))
+    >>> found.lo, found.hi, bool((found.var > 0).all())
+    (0, 2, True)
+    """
 
     lo: int
     hi: int
@@ -43,13 +61,36 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Posterior:
-    """Draws with the units of the ratings.
+    """Kept draws, in the units of the ratings, and what they predict.
 
-    A new rating is `center + scale * prediction`, with noise variance `scale^2 / tau`. The mean is
-    clipped to [low, high], the range of the ratings seen; draws and intervals never are.
+    The predictive distribution of a new rating is a mixture of Gaussians, one component a draw:
+    with mean `center + scale * prediction` and variance `scale^2 / tau`. Answers of `mean_std` are
+    clipped to [low, high], the range of the training ratings; components and intervals never are.
 
     Where draws have conditional means, a pair's components are moved together so that their mean is
-    the average of the expected predictions: the draws tell the spread, the means the place.
+    the average of the expected predictions: draws give the spread, conditional means the location.
+
+    Attributes
+    ----------
+    draws : Draws
+        Rows of users and items, their prior's parameters and tau, by draw.
+    seen : RatedItems
+        Which items each user has rated.
+    n_factors : int
+        Number of latent factors.
+    center, scale : float
+        Mean and standard deviation of the training ratings, or 1 where they were not standardized.
+    low, high : float
+        Range of the training ratings.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> posterior = model.posterior_
+    >>> posterior.low, posterior.high, posterior.draws.users.shape[1:]
+    (1.0, 5.0, (3, 3))
     """
 
     draws: Draws
@@ -60,28 +101,72 @@ class Posterior:
     low: float
     high: float
 
-    def chunks(self, user: Index, item: Index) -> Iterator[Chunk]:
-        """Predictive components of pairs; a row number of -1 stands for an unseen row."""
+    def chunks(self, user: Index, item: Index) -> Iterator[Mixtures]:
+        """Compute the predictive mixtures of pairs, in chunks.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+
+        Yields
+        ------
+        Mixtures
+            Those of the next pairs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> pairs = np.array([0, 1]), np.array([2, 2])
+        >>> [chunk.mu.shape[1] for chunk in model.posterior_.chunks(*pairs)]
+        [2]
+        """
         priors = self._priors(user, item)
         for part in parts(len(user), max(1, COMPONENTS // len(self.draws))):
             mu, var = self._components(user[part], item[part], priors)
-            yield Chunk(part.start, part.stop, mu, var)
+            yield Mixtures(part.start, part.stop, mu, var)
 
-    def expected(self, user: Index, item: Index) -> Iterator[tuple[Chunk, Floats]]:
-        """The same with the expected ratings of each chunk, clipped to the range seen."""
+    def expected(self, user: Index, item: Index) -> Iterator[tuple[Mixtures, Floats]]:
+        """Compute the predictive mixtures of pairs, in chunks, and their means.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+
+        Yields
+        ------
+        chunk : Mixtures
+            Those of the next pairs.
+        mean : ndarray of float64
+            Expected ratings, clipped to the range of the training ratings.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> pairs = np.array([0, 1]), np.array([2, 2])
+        >>> [mean.shape for chunk, mean in model.posterior_.expected(*pairs)]
+        [(2,)]
+        """
         for chunk in self.chunks(user, item):
             yield chunk, self.clip(chunk.mu.mean(0, dtype=np.float64))
 
     @once
     def unseen(self) -> tuple[Prior, Prior]:
-        """Means and covariances of rows nobody has seen, of users and items, for all draws."""
+        """Prior of rows without training ratings, of users and of items, for all draws."""
         draws = self.draws
         users = draws.user_mu.astype(np.float32)[:, None], covariances(draws.user_Lambda)
         items = draws.item_mu.astype(np.float32)[:, None], covariances(draws.item_Lambda)
         return users, items
 
     def _priors(self, user: Index, item: Index) -> tuple[Prior, Prior]:
-        """What `unseen` says if any of the rows is, else nothing: it is a matrix inverse a draw."""
+        """`unseen` if any row is, else empty arrays: it costs a matrix inverse a draw."""
         if len(user) > 0 and min(user.min(), item.min()) < 0:
             return self.unseen
         nothing = np.empty((len(self.draws), 0, 0))
@@ -106,7 +191,7 @@ class Posterior:
         return mu, var
 
     def _shift(self, mu: NDArray[np.float32], user: Index, item: Index) -> NDArray[np.float32]:
-        """What to add to the pairs' predictions, so that their mean is the expected one."""
+        """Shift of each pair's predictions after which their mean is the expected prediction."""
         users, _, user_means, item_means = rows_of(self.draws)
         expected = np.zeros(len(user))
         rated = self.seen.rated(user, item)
@@ -116,15 +201,57 @@ class Posterior:
         return np.asarray(shift, np.float32)
 
     def clip(self, values: Floats) -> Floats:
-        """To the range of the ratings seen."""
+        """Clip expected ratings to the range of the training ratings.
+
+        Parameters
+        ----------
+        values : ndarray of float64
+            Expected ratings.
+
+        Returns
+        -------
+        ndarray of float64
+            The same, none below `low` or above `high`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> model.posterior_.clip(np.array([0.5, 3.0, 7.0])).tolist()
+        [1.0, 3.0, 5.0]
+        """
         return np.clip(values, self.low, self.high)
 
     def mean_std(
         self, user: Index, item: Index, threads: int | None = None
     ) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of a new rating of each pair, noise included.
+        """Compute mean and standard deviation of a new rating of each pair, noise included.
 
-        By `threads` threads, one for each core by default; the answer does not depend on them.
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+        threads : int, optional
+            Number of threads; one for each core by default. The answer does not depend on it.
+
+        Returns
+        -------
+        mean : ndarray of float64
+            Expected ratings, clipped to the range of the training ratings.
+        std : ndarray of float64
+            Standard deviations.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> mean, std = model.posterior_.mean_std(np.array([0, 1]), np.array([2, 2]))
+        >>> bool(mean[0] == model.predict(1, 9))
+        True
         """
         known = (user >= 0) & (item >= 0)
         if known.all():
@@ -139,34 +266,80 @@ class Posterior:
     def _known_moments(
         self, user: Index, item: Index, threads: int | None
     ) -> tuple[Floats, Floats]:
-        moments = Moments(self.draws, self.seen, self.n_factors)
+        moments = PairMoments(self.draws, self.seen, self.n_factors)
         with Pool(threads) as pool:
             mean, variance = moments.mean_variance(user, item, pool)
         return self.center + self.scale * mean, self.scale**2 * variance + self.noise()
 
     def _unseen_moments(self, user: Index, item: Index) -> tuple[Floats, Floats]:
-        """Of pairs with an unseen row: all of one known row are alike, and asked for once."""
+        """Mean and variance of pairs with an unseen row; equal pairs are answered once."""
         n_items = self.draws.items.shape[1]
-        codes, places = np.unique((user + 1) * (n_items + 1) + item + 1, return_inverse=True)
+        codes, back = np.unique((user + 1) * (n_items + 1) + item + 1, return_inverse=True)
         mean, variance = np.empty(len(codes)), np.empty(len(codes))
         for chunk in self.chunks(codes // (n_items + 1) - 1, codes % (n_items + 1) - 1):
             part = slice(chunk.lo, chunk.hi)
             mean[part], variance[part] = mixture_moments(chunk.mu, chunk.var)
-        return mean[places], variance[places]
+        return mean[back], variance[back]
 
     def noise(self) -> float:
-        """Variance of a rating around its prediction, on average over draws."""
+        """Compute the variance of a rating around its prediction, on average over draws.
+
+        Returns
+        -------
+        float
+            The variance, in squared units of the ratings.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> model.posterior_.noise() > 0
+        True
+        """
         return self.scale**2 * float(np.mean(1.0 / self.draws.tau))
 
     def interval(
         self, user: Index, item: Index, level: float, threads: int | None = None
     ) -> tuple[Floats, Floats]:
-        """Central interval that holds a new rating with probability `level`."""
+        """Compute the central interval that holds a new rating with probability `level`.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+        level : float
+            The probability, between 0 and 1.
+        threads : int, optional
+            Number of threads; one for each core by default. The answer does not depend on it.
+
+        Returns
+        -------
+        low : ndarray of float64
+            Lower bounds.
+        high : ndarray of float64
+            Upper bounds.
+
+        Raises
+        ------
+        InputError
+            If `level` is no probability.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> low, high = model.posterior_.interval(np.array([0]), np.array([2]), 0.8)
+        >>> bool(low[0] < high[0])
+        True
+        """
         check_level(level)
         low, high = np.empty(len(user)), np.empty(len(user))
         priors = self._priors(user, item)
 
-        def run(part: slice) -> None:
+        def fill(part: slice) -> None:
             mu, var = self._components(user[part], item[part], priors)
             low[part] = mixture_quantile((1 - level) / 2, mu, var)
             high[part] = mixture_quantile((1 + level) / 2, mu, var)
@@ -175,14 +348,33 @@ class Posterior:
             # Components of all threads together are those of one chunk.
             most = max(1, COMPONENTS // len(self.draws) // pool.threads)
             share = max(FEWEST // len(self.draws), -(-len(user) // pool.threads), 1)
-            pool.each(run, parts(len(user), min(share, most)))
+            pool.each(fill, parts(len(user), min(share, most)))
         return low, high
 
     def traces(self, user: Index, item: Index) -> dict[str, Any]:
-        """Predictions of some pairs, precisions and tau by (chain, draw), for diagnostics.
+        """Collect draws of predictions, precisions and tau by chain, for diagnostics.
 
         Raw factors are left out: they may rotate and swap without anything having changed.
-        Chains are cut to the shortest.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers of the pairs whose predictions are followed.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Arrays of shape (chains, draws, ...), cut to the shortest chain: "prediction", "tau",
+            and precisions of factors ("lambda_U", "lambda_V") and biases ("lambda_a", "lambda_b").
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> sorted(model.posterior_.traces(np.array([0, 1]), np.array([2, 2])))
+        ['lambda_U', 'lambda_V', 'lambda_a', 'lambda_b', 'prediction', 'tau']
         """
         draws = self.draws
         mu, _ = self._components(user, item, self._priors(user, item))
@@ -193,9 +385,9 @@ class Posterior:
         for side in ("user", "item"):
             Lambda = getattr(draws, f"{side}_Lambda")
             D = self.n_factors
-            # Of a matrix the eigenvalues: its diagonal turns with the factors.
+            # Eigenvalues of a matrix: its diagonal changes as the factors rotate.
             factors = Lambda[:, :D] if Lambda.ndim == 2 else np.linalg.eigvalsh(Lambda[:, :D, :D])
-            # Sorted: columns have no names, only their precisions' order statistics compare.
+            # Sorted, since columns may swap: only order statistics of precisions compare.
             quantities[f"lambda_{'U' if side == 'user' else 'V'}"] = np.sort(factors, axis=1)
             if Lambda.shape[1] > D:
                 bias = Lambda[:, -1] if Lambda.ndim == 2 else Lambda[:, -1, -1]
@@ -204,7 +396,7 @@ class Posterior:
 
 
 def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Inverses of precisions, given as matrices or as their diagonals, as matrices."""
+    """Covariance matrices of precisions, which are given as matrices or as their diagonals."""
     if Lambda.ndim == 3:
         return np.asarray(np.linalg.inv(Lambda), np.float64)
     out = np.zeros((*Lambda.shape, Lambda.shape[1]))
@@ -213,6 +405,6 @@ def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def check_level(level: object) -> None:
-    """Refuse what is no share of intervals."""
+    """Refuse a level of intervals that is no probability."""
     if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, such as 0.9; got {level!r}")
+        raise InputError(f"level must be between 0 and 1, such as 0.9, not {level!r}")

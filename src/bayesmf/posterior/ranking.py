@@ -3,24 +3,23 @@
 A thread holds five arrays at most of one block's scores, for 64 users or BLOCK scores, whichever is
 less, but never fewer than 8 users: megabytes, however many users and draws there are.
 
-Products are cut so small that BLAS runs each on the thread that asks for it. Whole ones would wake
-its own threads, which wait for each other busily, and for long where others use the cores too.
+Products are cut so small that BLAS computes each on the calling thread. Larger ones would wake its
+own threads, which spin while they wait for each other, for long where others use the cores too.
 
 How a product is rounded depends on its size. Where that could change which items are best, or their
-order, they are scored again by the kernels for one user: so nobody's answer depends on others.
+order, they are scored again by the kernels for one user: so no answer depends on other users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
-from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.kernels.predict import add_block, add_bonus, correct_rated, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.one_user import UserScores
@@ -30,90 +29,26 @@ from bayesmf.system.threads import Pool, parts
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]
 
-# Scores of one block of users: 2 MB.
+# Most scores of one block of users: 2 MB.
 BLOCK = 500_000
-# OpenBLAS keeps products of up to 2^18 multiplications on the calling thread.
+# Most multiplications of a product that OpenBLAS keeps on the calling thread.
 SMALL = 1 << 18
-# So many users, or fewer, are scored one by one.
+# Most users that are scored one by one.
 FEW = 3
 # Scores nearer to each other than this, times the largest of a row (or one) and the root of the
 # number of draws, may be equal but for rounding: sums in float32 are off by a tenth of it.
 NEAR = 1e-6
-# Items beyond those asked for, among which the ones that would be as good are looked for.
+# Items beyond those asked for, to find ties with the last of these.
 SPARE = 4
-# Users between two calls of `progress`; what is told of their items is computed together.
+# Users between two calls of `progress`; what is said of their items is computed together.
 TOGETHER = 4096
-
-
-@dataclass(frozen=True, repr=False)
-class Recommendations(Tabular):
-    """The best items of many users, by column: row k of each array belongs to `users[k]`.
-
-    As a table (`to_pandas()`, `to_polars()`, `to_arrow()`, iteration) it has a row for each user
-    and item: user, rank, item, mean, std, and low and high where there are intervals.
-
-    Attributes
-    ----------
-    users : ndarray, shape (n_users,)
-        Their ids.
-    items : ndarray, shape (n_users, n)
-        Ids of items, best first. Beyond the `counts[k]` that were left for a user there is -1, or
-        None where ids are strings.
-    mean, std : ndarray of float64, shape (n_users, n)
-        Expected rating, and spread of a new one; NaN beyond `counts[k]`.
-    low, high : ndarray of float64, shape (n_users, n), or None
-        Interval of a new rating, where a `level` was given; NaN beyond `counts[k]`.
-    counts : ndarray of int64, shape (n_users,)
-        How many items there are for each user: fewer than n only where no more are left.
-    """
-
-    users: NDArray[Any]
-    items: NDArray[Any]
-    mean: Floats
-    std: Floats
-    low: Floats | None
-    high: Floats | None
-    counts: Index
-
-    @classmethod
-    def of(cls, users: Any, item_ids: NDArray[Any], items: Index, numbers: list[Floats]) -> Self:
-        """From row numbers of items, and mean, std and perhaps low and high."""
-        filled = items >= 0
-        named = np.full(items.shape, -1 if item_ids.dtype.kind == "i" else None, item_ids.dtype)
-        named[filled] = item_ids[items[filled]]
-        low, high = numbers[2:] or (None, None)
-        return cls(np.asarray(users), named, numbers[0], numbers[1], low, high, filled.sum(1))
-
-    def __len__(self) -> int:
-        return int(self.counts.sum())
-
-    def __repr__(self) -> str:
-        return f"Recommendations({len(self):,} items for {len(self.users):,} users)"
-
-    def _title(self) -> str:
-        return repr(self)
-
-    def _columns(self) -> Columns:
-        user, place = np.nonzero(self.filled)
-        numbers = {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
-        return {
-            "user": self.users[user],
-            "rank": place + 1,
-            "item": self.items[self.filled],
-            **{name: x[self.filled] for name, x in numbers.items() if x is not None},
-        }
-
-    @property
-    def filled(self) -> NDArray[np.bool_]:
-        """Which places hold an item, shape (n_users, n)."""
-        return np.arange(self.items.shape[1]) < self.counts[:, None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of each user: how many items, by which policy, and which not.
+    """What is asked for each user: how many items, by which policy, whether rated ones too.
 
-    `level` is that of intervals, which nobody is given without.
+    `level` is the probability of intervals; None for no intervals.
     """
 
     n: int
@@ -122,16 +57,16 @@ class Question:
     level: float | None
 
     def check(self) -> None:
-        """Before any work."""
+        """Refuse an unknown policy or level."""
         one_of("policy", self.policy, POLICIES)
         if self.level is not None:
             check_level(self.level)
 
 
 def draw_picks(n_draws: int, n_users: int, users: Index, random_state: int | None) -> Index:
-    """A draw for each user, for "thompson": by the seed and the user, whoever else is asked for.
+    """Pick a draw for each user, for "thompson", by the seed and the user alone.
 
-    Users nobody has seen (-1) have none of their own: theirs follow by their order.
+    Unseen users (-1) have no draw of their own: theirs depend on their order.
     """
     rng = np.random.default_rng(random_state)
     own = rng.integers(n_draws, size=n_users)
@@ -149,9 +84,10 @@ def rank_users(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Index, list[Floats]]:
-    """Row numbers of the best items, (len(users), n), -1 where none is left; and their numbers.
+    """Rank the items of users by row number.
 
-    These are mean and standard deviation and, where there is a level, the interval's bounds.
+    Returns row numbers of the best items, shape (len(users), n), -1 where none is left; and arrays
+    of mean, standard deviation and, where there is a level, bounds of the interval.
     """
     question.check()
     shape = len(users), min(question.n, posterior.draws.items.shape[1])
@@ -184,7 +120,7 @@ class Ranker:
         self.draws, self.n_factors = posterior.draws, posterior.n_factors
         self.starts, self.seen = readonly(posterior.seen.starts), readonly(posterior.seen.items)
         asked = posterior, question.policy, not question.exclude_seen
-        # What runs on a thread of the pool must not wait for others of it.
+        # `alone` is used on threads of the pool, which must not wait for each other.
         self.spread, self.alone = UserScores(*asked, pool), UserScores(*asked, Pool(1))
         self.all_items = np.arange(posterior.draws.items.shape[1])
 
@@ -201,25 +137,25 @@ class Ranker:
         return out
 
     def _top_of_many(self, known: Index, users: Index, picks: Index, out: Index) -> None:
-        """Those of `known` users, in blocks."""
+        """Fill the rows of `known` users, in blocks."""
         if self.question.policy == "thompson":  # users of one draw together
             known = known[np.argsort(picks[known], kind="stable")]
         size = min(64, max(8, BLOCK // max(1, self.draws.items.shape[1])))
 
-        def run(stretch: slice) -> None:
-            room = Room(size, self.draws.items.shape[1])
+        def fill(stretch: slice) -> None:
+            scratch = ScoreScratch(size, self.draws.items.shape[1])
             for part in parts(stretch.stop - stretch.start, size):
                 some = known[stretch][part]
-                scores = self._scores(users[some], picks[some], room)
+                scores = self._scores(users[some], picks[some], scratch)
                 out[some] = self._best(scores, users[some], picks[some], out.shape[1])
 
         # Several stretches a thread, for cores that are not equally fast; blocks stay whole.
         blocks = -(-len(known) // size)
         share = max(1, -(-blocks // (4 * self.pool.threads)))
-        self.pool.each(run, parts(len(known), share * size))
+        self.pool.each(fill, parts(len(known), share * size))
 
     def _top_of_unseen(self, users: Index, picks: Index, out: Index) -> None:
-        """All of one draw are told the same."""
+        """Fill the rows of unseen users: those of one draw get the same items."""
         unseen = users < 0
         if self.question.policy != "thompson":
             picks = np.zeros_like(picks)
@@ -232,7 +168,8 @@ class Ranker:
         items = self.all_items
         if self.question.exclude_seen:
             items = np.delete(items, self.posterior.seen.for_user(user))
-        best, out = in_order(scores.of(user, pick, items), items)[:n], np.full(n, -1, np.int64)
+        best = in_order(scores.for_user(user, pick, items), items)[:n]
+        out = np.full(n, -1, np.int64)
         out[: len(best)] = best
         return out
 
@@ -251,31 +188,31 @@ class Ranker:
                 # More may be as good than were found.
                 out[k] = self._top_of_one(self.alone, user, pick, n)
             else:
-                rows = in_order(self.alone.of(user, pick, items), items)[:n]
+                rows = in_order(self.alone.for_user(user, pick, items), items)[:n]
                 out[k, : len(rows)] = rows
         return out
 
-    def _scores(self, users: Index, picks: Index, room: Room) -> Scores:
+    def _scores(self, users: Index, picks: Index, scratch: ScoreScratch) -> Scores:
         if self.question.policy == "mean":
-            return self._expected(users, room)
+            return self._expected(users, scratch)
         if self.question.policy == "ucb":
-            return self._with_bonus(users, room)
+            return self._with_bonus(users, scratch)
         if self.draws.user_means is None:
-            return self._picked(users, picks, room)
-        scores = self._expected(users, room)
-        # A draw is moved by as much as draws are off on average: so each of them has a weight.
+            return self._picked(users, picks, scratch)
+        scores = self._expected(users, scratch)
+        # The picked draw less the mean of all draws, plus the expectation: a weight for each.
         share = 1.0 / len(self.draws)
         for t in range(len(self.draws)):
             weights = np.where(picks == t, 1.0 - share, -share).astype(np.float32)
-            scores += self._one_draw(t, users, room.found(users), weights)
+            scores += self._one_draw(t, users, scratch.found(users), weights)
         return scores
 
-    def _expected(self, users: Index, room: Room) -> Scores:
-        """The mean over draws, from conditional means where there are any."""
-        draws, scores = self.draws, room.scores(users)
+    def _expected(self, users: Index, scratch: ScoreScratch) -> Scores:
+        """Mean over draws, from conditional means where there are any."""
+        draws, scores = self.draws, scratch.scores(users)
         share = np.full(len(users), 1.0 / len(draws), np.float32)
         for t in range(len(draws)):
-            found = room.found(users) if t else scores
+            found = scratch.found(users) if t else scores
             if draws.user_means is None or draws.item_means is None:
                 self._one_draw(t, users, found, share)
             else:
@@ -288,7 +225,7 @@ class Ranker:
         return scores
 
     def _correct(self, scores: Scores, users: Index) -> None:
-        """Pairs that were rated have the user's own row in their expectation (docs/sampler.md)."""
+        """Put the user's own row into the expectation of rated pairs (docs/sampler.md)."""
         draws = self.draws
         assert draws.user_means is not None and draws.item_means is not None
         share, x = np.float32(1.0 / len(draws)), np.empty(self.n_factors, np.float32)
@@ -299,7 +236,7 @@ class Ranker:
             )  # fmt: skip
 
     def _unfolded(self, rows: Rows, weights: Scores) -> Rows:
-        """Rows of users times weights, with a one for the item's bias in place of their own."""
+        """Rows of users times weights, with a one for the item's bias in place of the user's."""
         rows[:, self.n_factors :] = 1.0
         rows *= weights[:, None]
         return rows
@@ -308,23 +245,23 @@ class Ranker:
         X = self._unfolded(np.asarray(self.draws.users[t][users]), weights)
         return product(X, self.draws.items[t], out)
 
-    def _picked(self, users: Index, picks: Index, room: Room) -> Scores:
-        """Every user by its own draw; those of one draw stand together."""
-        scores, ones = room.scores(users), np.ones(len(users), np.float32)
+    def _picked(self, users: Index, picks: Index, scratch: ScoreScratch) -> Scores:
+        """Scores of each user by its own draw; users of one draw are neighbours."""
+        scores, ones = scratch.scores(users), np.ones(len(users), np.float32)
         for pick in np.unique(picks):
             alike = slice(*np.searchsorted(picks, [pick, pick + 1]))
             self._one_draw(int(pick), users[alike], scores[alike], ones[alike])
         return scores
 
-    def _with_bonus(self, users: Index, room: Room) -> Scores:
-        """Mean plus standard deviation over draws: of predictions, so the user's bias counts."""
+    def _with_bonus(self, users: Index, scratch: ScoreScratch) -> Scores:
+        """Mean plus standard deviation of predictions, the user's bias included, over draws."""
         draws, ones = self.draws, np.ones(len(users), np.float32)
-        first, total, squares = room.moments(users)
+        first, total, squares = scratch.moments(users)
         total[:], squares[:] = 0.0, 0.0
         for t in range(len(draws)):
             # The bias, or nothing: a row's columns beyond its factors.
             bias = draws.users[t][users, self.n_factors :].sum(1)
-            found = self._one_draw(t, users, first if t == 0 else room.found(users), ones)
+            found = self._one_draw(t, users, first if t == 0 else scratch.found(users), ones)
             if t == 0:
                 first += bias[:, None]
             else:
@@ -333,13 +270,13 @@ class Ranker:
             scores = first
             scores += total / np.float32(len(draws))
         else:
-            scores = self._expected(users, room)
+            scores = self._expected(users, scratch)
         add_bonus(scores, total, squares, len(draws))
         return scores
 
 
-class Room:
-    """A thread's arrays for the scores of a block of users, made when first asked for."""
+class ScoreScratch:
+    """Buffers of a thread for the scores of a block of users, made when first asked for."""
 
     def __init__(self, n_users: int, n_items: int) -> None:
         self._shape = n_users, n_items
@@ -351,21 +288,21 @@ class Room:
         return self._made[name][: len(users)]
 
     def found(self, users: Index) -> Scores:
-        """For one product."""
+        """Buffer of one product."""
         return self._array("found", users)
 
     def scores(self, users: Index) -> Scores:
-        """For what is ranked by."""
+        """Buffer of the scores that items are ranked by."""
         return self._array("scores", users)
 
     def moments(self, users: Index) -> tuple[Scores, Scores, Scores]:
-        """For the first draw, and sums of others and of their squares from there on."""
+        """Buffers of the first draw, and of sums of differences from it and of their squares."""
         first, total, squares = (self._array(name, users) for name in ("first", "total", "squares"))
         return first, total, squares
 
 
 def product(X: Rows, Y: Rows, out: Scores) -> Scores:
-    """out = X Y^T, in pieces that BLAS does not spread over threads."""
+    """Compute out = X Y^T, in pieces that BLAS does not spread over threads."""
     (n, width), Y = X.shape, np.asarray(Y)
     size = max(1, SMALL // (n * width) // 8 * 8)
     whole = len(Y) // size * size
@@ -377,12 +314,12 @@ def product(X: Rows, Y: Rows, out: Scores) -> Scores:
 
 
 def in_order(scores: Floats, items: Index) -> Index:
-    """Items by their scores, best first; of equals the lower number."""
+    """Items by their scores, best first; of equal ones the lower number first."""
     return items[np.lexsort((items, -scores))]
 
 
 def near_ties(scores: Scores, filled: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
-    """Which scores of rows in order are so near to the next that rounding may decide."""
+    """Which scores, from best to worst, are so near to the next that rounding may decide."""
     scores = np.where(filled, scores, 0)
     near = share * np.maximum(np.abs(scores).max(1, keepdims=True), 1)
     with np.errstate(invalid="ignore"):  # a model that has diverged

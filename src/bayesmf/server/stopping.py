@@ -14,7 +14,7 @@ import numpy as np
 from bayesmf.chains.chain import Chain
 from bayesmf.checks import one_of
 from bayesmf.diagnostics.convergence import LEAST_DRAWS
-from bayesmf.diagnostics.scores import effective_sample_size, split_rhat
+from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95
