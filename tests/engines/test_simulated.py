@@ -17,7 +17,7 @@ from bayesmf.engines import simulated
 from bayesmf.engines.base import Work
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
-from bayesmf.engines.placement import spread, weight
+from bayesmf.engines.placement import spread
 from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.sghmc import SGHMC
@@ -361,7 +361,7 @@ def test_places_that_run_together_are_spread(sampler, n_workers):
     for places in work.together:
         counts = np.bincount([owner[p] for p in places], minlength=n_workers)
         assert counts.max() - counts.min() <= 1
-    sizes = [weight(held) for held in work.held]
+    sizes = [len(held) for held in work.held]
     loads = np.bincount(owner, sizes, minlength=n_workers)
     assert loads.sum() == sum(sizes)
     assert loads.max() - loads.min() <= 1.01 * max(sizes)

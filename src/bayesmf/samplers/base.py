@@ -291,7 +291,8 @@ class GradientRule(BatchRule):
         `gradient` estimates that of the log posterior without bias, `noise` is normal with
         `noise_variance`. kernels/gradient.py is this, compiled.
         """
-        return np.asarray(rows + step / 2 * gradient + np.sqrt(step) * noise)
+        new: Array = rows + step / 2 * gradient + np.sqrt(step) * noise
+        return new
 
 
 Rule = TypeVar("Rule", bound=Any)
