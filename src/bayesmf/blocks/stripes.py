@@ -31,7 +31,7 @@ class Stripe:
 
     @property
     def span(self) -> slice:
-        """Of rows that stand together."""
+        """The rows as a slice, where they stand together."""
         return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
 
 

@@ -1,4 +1,4 @@
-"""Rounds of the rules in which every row runs by its own clock."""
+"""Rounds of the rules in which every row has its own clock."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class ClockRounds(BlockRounds):
             (params.users, params.items, now.users),
             (params.items, params.users, now.items),
         )[side]
-        # A copy also because a task that runs late must not see the next phase's rows.
+        # A copy also because a task that is done late must not see the next phase's rows.
         given = regressors(other, params.n_factors)
         numbers = [self._stripe(partition).rows for partition in self._partitions[side]]
         results = yield [

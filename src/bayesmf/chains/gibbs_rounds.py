@@ -64,7 +64,7 @@ class GibbsRounds:
         for partitions, (stream, rows, other, prior), mean in zip(
             self._partitions, sides, means, strict=True
         ):
-            # A copy also because a task that runs late must not see the next phase's rows.
+            # A copy also because a task that is done late must not see the next phase's rows.
             given = regressors(other, params.n_factors)
             results = yield [
                 RowsTask(

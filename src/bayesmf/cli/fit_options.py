@@ -10,18 +10,9 @@ from bayesmf.errors import InputError
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import BatchRule, Sampler, check_settings
 from bayesmf.samplers.registry import REGISTRY
-from bayesmf.samplers.settings import (
-    BurnInSetting,
-    Flag,
-    GridSetting,
-    OneOf,
-    Positive,
-    Setting,
-    Unit,
-    Visits,
-    Whole,
-    settings_of,
-)
+from bayesmf.samplers.settings import Flag, OneOf, Setting, Whole, settings_of
+
+MINI_BATCH = "mini-batch samplers"
 
 
 def add_model_options(group: argparse._ArgumentGroup) -> None:
@@ -98,9 +89,6 @@ def _settings() -> dict[str, tuple[Setting, Any, list[str]]]:
     return dict(sorted(offered.items(), key=lambda entry: -len(entry[1][2])))
 
 
-MINI_BATCH = "mini-batch samplers"
-
-
 def _whose(having: list[str]) -> str:
     """Names of the samplers that have a setting, in few words; none where all do."""
     others = [name for name in REGISTRY if name not in having]
@@ -120,11 +108,7 @@ def _argument(how: Setting) -> dict[str, Any]:
         return {"action": "store_true", "default": None}
     if isinstance(how, Whole):
         return {"type": options.whole(how.least), "metavar": how.metavar}
-    read = {
-        Positive: options.positive, Unit: options.unit, GridSetting: options.grid,
-        Visits: options.visits, BurnInSetting: options.burn_in,
-    }  # fmt: skip
-    return {"type": read[type(how)], "metavar": how.metavar}
+    return {"type": getattr(options, how.reads), "metavar": how.metavar}
 
 
 def make_sampler(args: argparse.Namespace) -> Sampler | Auto:

@@ -1,1 +1,1 @@
-"""The update rules (SGD, SGLD, RowClock, SGHMC, SGNHT, Gibbs): settings, defaults, registry."""
+"""The update rules, a file each: settings and defaults; one registry of their names."""

@@ -16,11 +16,10 @@ from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     EPOCHS,
     Flag,
-    GridSetting,
     OneOf,
     Positive,
+    Setting,
     Unit,
-    Visits,
     Whole,
     check_types,
     setting,
@@ -117,11 +116,13 @@ class BatchRule(Sampler):
 
     grid: Any = setting(
         (1, 1),
-        GridSetting(
+        Setting(
             "Blocks of the rating matrix, rows x columns. Orthogonal blocks are updated in "
             "parallel.",
             help="blocks of the rating matrix",
             metavar="RxC",
+            type_name='(int, int) or str such as "2x3"',
+            reads="grid",
         ),
     )
     epochs: float | None = setting(None, EPOCHS)
@@ -152,11 +153,13 @@ class BatchRule(Sampler):
     )
     visits: str | Sequence[float] = setting(
         "equal",
-        Visits(
+        Setting(
             "How often each orthogonal group is visited. Weights are rounded to turns in a cycle "
             "of about eight for each group; the estimator knows the rounded rates.",
             help="how often each orthogonal group is visited",
             metavar="equal|size|w1,w2,..",
+            type_name='{"equal", "size"} or sequence of float',
+            reads="visits",
         ),
     )
     shuffle_groups: bool = setting(False, SHUFFLE_GROUPS)
@@ -291,7 +294,8 @@ class GradientRule(BatchRule):
         `gradient` estimates that of the log posterior without bias, `noise` is normal with
         `noise_variance`. kernels/gradient.py is this, compiled.
         """
-        return np.asarray(rows + step / 2 * gradient + np.sqrt(step) * noise)
+        new: Array = rows + step / 2 * gradient + np.sqrt(step) * noise
+        return new
 
 
 Rule = TypeVar("Rule", bound=Any)

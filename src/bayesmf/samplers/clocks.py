@@ -1,4 +1,4 @@
-"""What rules share in which every row runs by its own clock."""
+"""What rules share in which every row has its own clock."""
 
 from __future__ import annotations
 

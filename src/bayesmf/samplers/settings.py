@@ -25,21 +25,19 @@ C = TypeVar("C", bound=type)
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting whose value is taken as it is.
+    """A setting whose value is taken as it is: it is checked where it is used.
 
     `doc` are whole sentences for the docstring. `help` are a few words for the command line,
-    which offers all settings that have them under `option`, by default their name.
+    which offers all settings that have them under `option`, by default their name, and reads
+    them with a function of cli/options.py, `reads`.
     """
 
     doc: str
     help: str = ""
     metavar: str | None = None
     option: str | None = None
-
-    @property
-    def type_name(self) -> str:
-        """The type as docstrings have it."""
-        return "object"
+    type_name: str = "object"  # as docstrings have it
+    reads: str = ""
 
     def check(self, name: str, value: Any) -> Any:
         """The value in its own type; InputError where it cannot be one."""
@@ -54,11 +52,9 @@ class Setting:
 class Positive(Setting):
     """A finite number above 0."""
 
+    type_name: str = "float"
+    reads: str = "positive"
     most: float = float("inf")
-
-    @property
-    def type_name(self) -> str:
-        return "float"
 
     def check(self, name: str, value: Any) -> float:
         number = positive(name, value)
@@ -71,11 +67,8 @@ class Positive(Setting):
 class Whole(Setting):
     """A whole number of at least `least`."""
 
+    type_name: str = "int"
     least: int = 1
-
-    @property
-    def type_name(self) -> str:
-        return "int"
 
     def check(self, name: str, value: Any) -> int:
         return whole(name, value, self.least)
@@ -85,11 +78,9 @@ class Whole(Setting):
 class Unit(Setting):
     """A number from 0 to 1, or to below 1."""
 
+    type_name: str = "float"
+    reads: str = "unit"
     below: bool = False
-
-    @property
-    def type_name(self) -> str:
-        return "float"
 
     def check(self, name: str, value: Any) -> float:
         what = "a number from 0 to below 1" if self.below else "a number from 0 to 1"
@@ -106,10 +97,9 @@ class OneOf(Setting):
 
     choices: tuple[Any, ...] = ()
 
-    @property
-    def type_name(self) -> str:
+    def __post_init__(self) -> None:
         shown = (f'"{one}"' if isinstance(one, str) else str(one) for one in self.choices)
-        return "{" + ", ".join(shown) + "}"
+        object.__setattr__(self, "type_name", "{" + ", ".join(shown) + "}")
 
     def check(self, name: str, value: Any) -> Any:
         if value not in self.choices:
@@ -122,39 +112,10 @@ class OneOf(Setting):
 class Flag(Setting):
     """True or False."""
 
-    @property
-    def type_name(self) -> str:
-        return "bool"
+    type_name: str = "bool"
 
     def check(self, name: str, value: Any) -> bool:
         return yes_or_no(name, value)
-
-
-@dataclass(frozen=True)
-class GridSetting(Setting):
-    """Blocks of the rating matrix; `Grid.of` checks them."""
-
-    @property
-    def type_name(self) -> str:
-        return '(int, int) or str such as "2x3"'
-
-
-@dataclass(frozen=True)
-class Visits(Setting):
-    """How often groups are visited; `visit_turns` checks it, which knows how many there are."""
-
-    @property
-    def type_name(self) -> str:
-        return '{"equal", "size"} or sequence of float'
-
-
-@dataclass(frozen=True)
-class BurnInSetting(Setting):
-    """When burn-in is over; `burn_in_rule` checks it."""
-
-    @property
-    def type_name(self) -> str:
-        return "float or str"
 
 
 def setting(default: Any, how: Setting) -> Any:
@@ -208,11 +169,13 @@ EPOCHS = Positive(
     metavar="E",
 )
 N_CHAINS = Whole("Independent chains.", help="independent chains", metavar="C", option="--chains")
-BURN_IN = BurnInSetting(
+BURN_IN = Setting(
     'Epochs dropped, or "rmse:0.85" (until the validation RMSE falls to that), or "stationary" '
     "(until the training RMSE has no trend left). By default a part of the epochs.",
     help="epochs dropped, or rmse:0.85 (by --validation), or stationary",
     metavar="B",
+    type_name="float or str",
+    reads="burn_in",
 )
 THIN = Positive(
     "Epochs between kept draws; more where the cap on draws asks for it. The default is 1.",

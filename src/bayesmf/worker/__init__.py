@@ -1,1 +1,1 @@
-"""What a worker does (Algorithm 3): tasks as data, and the pure functions that run them."""
+"""What a worker does (Algorithm 3): tasks, frozen data that know how to be done."""

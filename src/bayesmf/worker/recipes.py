@@ -77,7 +77,7 @@ class BlockRecipe:
 def stripe_recipes(
     data: TrainingData, stripes: Sequence[Stripe], by_user: bool
 ) -> list[StripeRecipe | None]:
-    """Of stripes of consecutive rows; nothing where the ratings are in no folder."""
+    """Recipes of stripes of consecutive rows; None where the ratings are in no folder."""
     origin = data.origin
     if origin is None:
         return [None] * len(stripes)
@@ -87,7 +87,7 @@ def stripe_recipes(
 def block_recipes(
     data: TrainingData, held: Sequence[HeldBlock], grid: Grid, seed: int
 ) -> list[BlockRecipe | None]:
-    """Of the blocks of a grid; nothing where the ratings are in no folder."""
+    """Recipes of the blocks of a grid; None where the ratings are in no folder."""
     origin = data.origin
     if origin is None:
         return [None] * len(held)
