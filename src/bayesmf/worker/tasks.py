@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.blocks import Block, batch_order
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.gather import Regressors, padded
+from bayesmf.kernels.gather import HalfSweep, Regressors, padded
 from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, Counter, stream_word
 from bayesmf.kernels.minibatch import (
     Batches,
     make_columns,
-    make_work,
+    make_scratch,
     pad,
     room_for,
     sum_squared_errors,
@@ -192,14 +192,14 @@ def run_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     data = batches_of(block)
     columns = make_columns(task.n_factors, width, task.users.dtype)
     scale = task.users.dtype.type(held.scale * prior.tau)
-    work, first = make_work(len(block.item_rows), columns), task.first_iteration
+    scratch, first = make_scratch(len(block.item_rows), columns), task.first_iteration
     if held.replacement_size is None:
         order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
-        sse, count = run_dealt(data, order, users, items, columns, scale, first, task.key, work)
+        sse, count = run_dealt(data, order, users, items, columns, scale, first, task.key, scratch)
     else:
         sse, count = run_replacement(
             data, room_for(held.replacement_size, data), task.length, block.number, users, items,
-            columns, scale, first, task.key, work,
+            columns, scale, first, task.key, scratch,
         )  # fmt: skip
     new = users.rows[:, :width], items.rows[:, :width]
     return RoundResult(*new, sse, count, finite=_finite(users.rows, items.rows))
@@ -218,16 +218,16 @@ def run_clock_round(held: HeldBlock, task: RoundTask) -> RoundResult:
     )  # fmt: skip
     data = batches_of(block)
     columns = make_columns(task.n_factors, width, task.users.dtype)
-    work, first = make_work(len(block.item_rows), columns), task.first_iteration
+    scratch, first = make_scratch(len(block.item_rows), columns), task.first_iteration
     if len(block) == 0:
         sse, count = 0.0, 0
     elif held.replacement_size is None:
         order = batch_order(task.key, block.number, block.n_batches, task.first_batch, task.length)
-        sse, count = run_clock_dealt(data, order, users, items, columns, first, task.key, work)
+        sse, count = run_clock_dealt(data, order, users, items, columns, first, task.key, scratch)
     else:
         sse, count = run_clock_replacement(
             data, room_for(held.replacement_size, data), task.length, block.number, users, items,
-            columns, first, task.key, work,
+            columns, first, task.key, scratch,
         )  # fmt: skip
     momenta = _momenta(users, task.user_clocks), _momenta(items, task.item_clocks)
     new = users.rows[:, :width], items.rows[:, :width]
@@ -348,9 +348,7 @@ def run_rows(stripe: Stripe, task: RowsTask) -> RowsResult:
     """Algorithm 1, lines 4-9, for the rows of a stripe."""
     rows = task.rows.copy()  # the task must stay as it was: it may have to run again
     means = np.empty_like(rows)
-    place = (task.round, stream_word(task.stream, 0))
-    sse = draw_rows(
-        rows, means, stripe, task.other, task.prior.mu, task.prior.Lambda, task.tau,
-        task.n_factors, task.relax, task.joint, place, task.key,
-    )  # fmt: skip
+    counter = Counter(task.round, stream_word(task.stream, 0), task.key)
+    sweep = HalfSweep(task.n_factors, task.tau, task.relax, counter)
+    sse = draw_rows(rows, means, stripe, task.other, task.prior, sweep, task.joint)
     return RowsResult(rows, means, sse, len(stripe))
