@@ -186,10 +186,8 @@ def test_predict_components_of_unseen_rows_match_simulation(bias):
     pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
     mu, var = np.empty((1, 4), np.float32), np.empty((1, 4), np.float32)
     packed = [(m.astype(np.float32)[None, None], np.linalg.inv(L)[None]) for m, L in priors]
-    predict_components(
-        users[None], items[None], np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]),
-        D, packed[0], packed[1], np.array([2.0]), mu, var,
-    )  # fmt: skip
+    asked = tuple(np.array(pairs).T.copy())
+    predict_components((users[None], items[None]), asked, D, *packed, np.array([2.0]), mu, var)
     mu, var = mu[0], var[0]
     for k, pair in enumerate(pairs):
         sides = []
