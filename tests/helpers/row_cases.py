@@ -4,12 +4,12 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import HalfSweep, regressors
-from bayesmf.kernels.keys import Counter, fill_normals, make_key, stream_word
+from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.params import RowPrior
 from bayesmf.worker.row_draws import draw_rows
 
-COUNTER = Counter(5, stream_word(2, 0), make_key(2))
+COUNTER = StreamCounter(5, stream_word(2, 0), make_key(2))
 WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)
 
 

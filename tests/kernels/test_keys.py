@@ -1,4 +1,4 @@
-"""Counter-based random numbers: known answers, moments, independence of streams."""
+"""StreamCounter-based random numbers: known answers, moments, independence of streams."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import stats
 
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import (
-    Counter,
+    StreamCounter,
     fill_normals,
     generator,
     log32,
@@ -82,7 +82,7 @@ def test_noise_of_many_rows_is_that_of_each(width, dtype):
     noise = make_noise_scratch(width, padded_width, dtype)
     for n in (len(noise.number), 1):
         noise.number[:] = 7 * np.arange(len(noise.number)) + n
-        _fill(noise, n, width, padded_width, Counter(5, np.uint32(9), key))
+        _fill(noise, n, width, padded_width, StreamCounter(5, np.uint32(9), key))
         for s in range(n):
             alone = np.empty(4 * n_quads, np.float32)
             fill_normals(alone, n_quads, noise.number[s], 5, 9, key[0], key[1])

@@ -1,7 +1,7 @@
 """Compiled draws of rows a few columns at a time: O(N D) a sweep instead of O(N D^2).
 
 A row's columns are drawn in groups of four, each given the rest of the row. The errors of the row's
-ratings are kept beside their regressors, so a group's conditional distribution takes its own
+ratings stand beside their regressors, so a group's conditional distribution takes its own
 columns alone.
 A group is drawn jointly, or (coordinate Gibbs) one column after the other.
 

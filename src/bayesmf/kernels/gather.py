@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import rating_at
 from bayesmf.kernels.jit import APART, njit
-from bayesmf.kernels.keys import Counter
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, transpose
 from bayesmf.kernels.types import Rows
 
@@ -57,7 +57,7 @@ class HalfSweep(NamedTuple):
     n_factors: int
     tau: float  # precision of the ratings
     relax: float  # over-relaxation, from 0 (none) to below 1
-    counter: Counter
+    counter: StreamCounter
 
 
 class Gathered(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import ENTRY, EXACT, PART, njit
-from bayesmf.kernels.keys import Counter
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.minibatch import (
     FlatRow,
     close_segment,
@@ -70,8 +70,8 @@ def step_row(row, gradient, z, step, side, pull, columns):
 
 
 @njit(**ENTRY, forceinline=True)
-def update_batch(batches, lo, hi, users, items, columns, scale, iteration, key, scratch):
-    """One mini-batch, the segments from lo to hi: gradients at the old state, then updates.
+def update_batch(batches, segments, users, items, columns, scale, iteration, key, scratch):
+    """One mini-batch, the segments (first, end): gradients at the old state, then updates.
 
     A user is updated when its segment ends and its old row is needed no more; items gather their
     gradients until the end. Returns the sum of squared errors.
@@ -83,9 +83,9 @@ def update_batch(batches, lo, hi, users, items, columns, scale, iteration, key, 
     room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
     biased, zero = columns.width > columns.n_factors, X.dtype.type(0.0)
     half_step, still = X.dtype.type(0.5) * users.step, _U(z.shape[0]) - padded_width
-    sse, n_touched, counter = 0.0, _U(0), Counter(iteration, users.stream, key)
-    for first in range(_U(lo), _U(hi), room):
-        last = min(first + room, _U(hi))
+    sse, n_touched, counter = 0.0, _U(0), StreamCounter(iteration, users.stream, key)
+    for first in range(_U(segments[0]), _U(segments[1]), room):
+        last = min(first + room, _U(segments[1]))
         if users.step > 0:
             draw_noise(
                 segment_user, first, last, noise, users.numbers, scratch.noise, columns, counter
@@ -109,7 +109,7 @@ def update_batch(batches, lo, hi, users, items, columns, scale, iteration, key, 
                     FlatRow(z, drawn if noisy else still), step, users, scratch.pull, columns,
                 )  # fmt: skip
                 drawn += padded_width if noisy else _U(0)
-    counter = Counter(iteration, items.stream, key)
+    counter = StreamCounter(iteration, items.stream, key)
     update_items(Y, n_touched, items, columns, scale, counter, scratch)
     return sse
 
@@ -152,9 +152,9 @@ def run_dealt(batches, order, users, items, columns, scale, first, key, scratch)
     """
     sse, count = 0.0, 0
     for k in range(order.shape[0]):
-        lo, hi = batches.starts[order[k]], batches.starts[order[k] + 1]
-        sse += update_batch(batches, lo, hi, users, items, columns, scale, first + k, key, scratch)
-        count += batches.segment_starts[hi] - batches.segment_starts[lo]
+        own = batches.starts[order[k]], batches.starts[order[k] + 1]
+        sse += update_batch(batches, own, users, items, columns, scale, first + k, key, scratch)
+        count += batches.segment_starts[own[1]] - batches.segment_starts[own[0]]
     return sse, count
 
 
@@ -169,10 +169,8 @@ def run_replacement(
     index, drawn = room
     sse = 0.0
     for k in range(length):
-        segments = draw_batch(index, drawn, batches, first + k, block, key)
-        sse += update_batch(
-            drawn, 0, np.int64(segments), users, items, columns, scale, first + k, key, scratch
-        )
+        own = np.int64(0), np.int64(draw_batch(index, drawn, batches, first + k, block, key))
+        sse += update_batch(drawn, own, users, items, columns, scale, first + k, key, scratch)
     return sse, length * index.shape[0]
 
 

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: Philox4x32-10, keyed, with no state that travels.
+"""StreamCounter-based random numbers: Philox4x32-10, keyed, with no state that travels.
 
 A number is a pure function of (seed, chain) and of the counter it is drawn at:
 (round, block, row, position). So the same seed gives the same bits on one thread and on
@@ -39,7 +39,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 
 
-class Counter(NamedTuple):
+class StreamCounter(NamedTuple):
     """Where in the random stream the numbers of many rows are: what these rows have in common.
 
     Philox's counter has four words, of which the row number and the position in the row vary.

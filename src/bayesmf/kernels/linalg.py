@@ -16,7 +16,7 @@ FEW_ROWS = 128  # of up to 64 columns they fill 32 kB, the first-level cache
 
 @njit(**ENTRY)
 def cholesky(A):
-    """Lower L with L L^T = A; NaN where A is not positive."""
+    """np.linalg.cholesky(A), with NaN where A is not positive definite."""
     n = A.shape[0]
     L = np.zeros((n, n))
     for i in range(n):
@@ -30,7 +30,7 @@ def cholesky(A):
 
 @njit(**ENTRY)
 def solve_upper(L, B):
-    """X with L^T X = B, column by column of B at once."""
+    """np.linalg.solve(L.T, B) for lower L."""
     n = L.shape[0]
     X = B.copy()
     for i in range(n - 1, -1, -1):
@@ -44,7 +44,7 @@ def solve_upper(L, B):
 
 @njit(**ENTRY)
 def outer_square(X):
-    """X X^T."""
+    """X @ X.T."""
     n = X.shape[0]
     out = np.empty((n, n))
     for i in range(n):
@@ -59,7 +59,7 @@ def outer_square(X):
 
 @njit(**ENTRY)
 def multiply(L, x):
-    """L x for lower L."""
+    """L @ x for lower L."""
     out = np.zeros(x.shape[0])
     for i in range(x.shape[0]):
         for k in range(i + 1):
@@ -69,7 +69,7 @@ def multiply(L, x):
 
 @njit(**ENTRY)
 def second_moments(rows):
-    """Sum of rows and sum of their outer products, without BLAS and its threads.
+    """rows.sum(0) and rows.T @ rows in float64, without BLAS and its threads.
 
     In single precision over a few rows at a time, which fit the first-level cache, in double over
     all: four entries of a row times eight at once.
@@ -105,6 +105,7 @@ def second_moments(rows):
 
 @njit(inline="always")
 def add_lanes(cross, d, e, vector, lane):
+    """cross[d, e : e + 8] += vector, by way of the buffer `lane`."""
     store(lane, np.uint64(0), vector)
     for k in range(LANES):
         cross[d, e + np.uint64(k)] += lane[k]

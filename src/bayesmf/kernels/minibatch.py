@@ -51,7 +51,7 @@ class Batches(NamedTuple):
     starts: NDArray[np.int64]
 
 
-class Columns(NamedTuple):
+class PaddedColumns(NamedTuple):
     """What stands in the columns of padded rows, as ones and zeros."""
 
     n_factors: int
@@ -61,13 +61,13 @@ class Columns(NamedTuple):
     bias: Rows  # 1 for the bias, 0 elsewhere; padded
 
 
-def make_columns(n_factors: int, width: int, dtype: Any) -> Columns:
-    """Columns of rows with features, and a bias where `width` is one more than `n_factors`."""
+def make_columns(n_factors: int, width: int, dtype: Any) -> PaddedColumns:
+    """Describe rows with features, and a bias where `width` is one more than `n_factors`."""
     padded_width = padded(width)
     features, bias = np.zeros((2, padded_width), dtype)
     features[:n_factors] = 1.0
     bias[n_factors:width] = 1.0
-    return Columns(n_factors, width, (0,) * (padded_width // LANES), features, bias)
+    return PaddedColumns(n_factors, width, (0,) * (padded_width // LANES), features, bias)
 
 
 def pad(rows: NDArray[Any], padded_width: int, dtype: Any = None) -> NDArray[Any]:
@@ -89,7 +89,7 @@ class Scratch(NamedTuple):
     noise: NoiseScratch
 
 
-def make_scratch(n_items: int, columns: Columns) -> Scratch:
+def make_scratch(n_items: int, columns: PaddedColumns) -> Scratch:
     """Allocate for so many items."""
     padded_width, dtype = len(columns.features), columns.features.dtype
     return Scratch(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import ENTRY, PART, njit
-from bayesmf.kernels.keys import Counter
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.minibatch import (
     FlatRow,
     close_segment,
@@ -106,8 +106,8 @@ def step_row(row, i, M, gradient, z, side, pull, columns):
 
 
 @njit(**PART)
-def update_batch(batches, lo, hi, users, items, columns, iteration, key, scratch):
-    """One mini-batch, the segments from lo to hi: gradients at the old state, then updates.
+def update_batch(batches, segments, users, items, columns, iteration, key, scratch):
+    """One mini-batch, the segments (first, end): gradients at the old state, then updates.
 
     A user is updated when its segment ends and its old row is needed no more; items gather their
     gradients until the end. Returns the sum of squared errors.
@@ -118,9 +118,9 @@ def update_batch(batches, lo, hi, users, items, columns, iteration, key, scratch
     X, Y, M = users.rows.reshape(-1), items.rows.reshape(-1), users.momenta.reshape(-1)
     room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
     zero = X.dtype.type(0.0)
-    sse, n_touched, counter = 0.0, _U(0), Counter(iteration, users.stream, key)
-    for first in range(_U(lo), _U(hi), room):
-        last = min(first + room, _U(hi))
+    sse, n_touched, counter = 0.0, _U(0), StreamCounter(iteration, users.stream, key)
+    for first in range(_U(segments[0]), _U(segments[1]), room):
+        last = min(first + room, _U(segments[1]))
         draw_noise(segment_user, first, last, eta, users.numbers, scratch.noise, columns, counter)
         drawn = _U(0)
         for k in range(first, last):
@@ -137,7 +137,7 @@ def update_batch(batches, lo, hi, users, items, columns, iteration, key, scratch
                     scratch.pull, columns,
                 )  # fmt: skip
                 drawn += padded_width
-    update_items(Y, n_touched, items, columns, Counter(iteration, items.stream, key), scratch)
+    update_items(Y, n_touched, items, columns, StreamCounter(iteration, items.stream, key), scratch)
     return sse
 
 
@@ -172,9 +172,9 @@ def run_clock_dealt(batches, order, users, items, columns, first, key, scratch):
     """
     sse, count = 0.0, 0
     for k in range(order.shape[0]):
-        lo, hi = batches.starts[order[k]], batches.starts[order[k] + 1]
-        sse += update_batch(batches, lo, hi, users, items, columns, first + k, key, scratch)
-        count += batches.segment_starts[hi] - batches.segment_starts[lo]
+        own = batches.starts[order[k]], batches.starts[order[k] + 1]
+        sse += update_batch(batches, own, users, items, columns, first + k, key, scratch)
+        count += batches.segment_starts[own[1]] - batches.segment_starts[own[0]]
     return sse, count
 
 
@@ -187,8 +187,6 @@ def run_clock_replacement(batches, room, length, block, users, items, columns, f
     index, drawn = room
     sse = 0.0
     for k in range(length):
-        segments = draw_batch(index, drawn, batches, first + k, block, key)
-        sse += update_batch(
-            drawn, 0, np.int64(segments), users, items, columns, first + k, key, scratch
-        )
+        own = np.int64(0), np.int64(draw_batch(index, drawn, batches, first + k, block, key))
+        sse += update_batch(drawn, own, users, items, columns, first + k, key, scratch)
     return sse, length * index.shape[0]

@@ -175,7 +175,7 @@ def cholesky(A, inverse, size, lost):
     """Factor A = L L^T in place (lower half), `size` a multiple of four.
 
     The four rows below A are right-hand sides b and become L^-1 b: forward substitution is the
-    same arithmetic. Of L's diagonal the inverse is kept. False if a pivot has lost its digits.
+    same arithmetic. Of L's diagonal the inverse is stored. False if a pivot has lost its digits.
     """
     for d in range(size):
         # What its pivot is compared with, until it has one.

@@ -16,7 +16,7 @@ from bayesmf.blocks.blocks import Block, batch_order
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import HalfSweep, Regressors, padded
 from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, Counter, stream_word
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, StreamCounter, stream_word
 from bayesmf.kernels.minibatch import (
     Batches,
     make_columns,
@@ -348,7 +348,7 @@ def run_rows(stripe: Stripe, task: RowsTask) -> RowsResult:
     """Algorithm 1, lines 4-9, for the rows of a stripe."""
     rows = task.rows.copy()  # the task must stay as it was: it may have to run again
     means = np.empty_like(rows)
-    counter = Counter(task.round, stream_word(task.stream, 0), task.key)
+    counter = StreamCounter(task.round, stream_word(task.stream, 0), task.key)
     sweep = HalfSweep(task.n_factors, task.tau, task.relax, counter)
     sse = draw_rows(rows, means, stripe, task.other, task.prior, sweep, task.joint)
     return RowsResult(rows, means, sse, len(stripe))
