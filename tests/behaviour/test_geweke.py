@@ -128,10 +128,9 @@ def test_gibbs_by_columns_passes(prior, joint, monkeypatch):
 
 
 def _too_cold(draw_rows):
-    def mutant(out, *args):
-        args = list(args)
-        args[5] = args[5] * 1.6  # tau
-        return draw_rows(out, *args)
+    def mutant(out, means, stripe, regressors, prior, sweep, joint):
+        cold = sweep._replace(tau=1.6 * sweep.tau)
+        return draw_rows(out, means, stripe, regressors, prior, cold, joint)
 
     return mutant
 

@@ -17,7 +17,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels import row_clock as kernels
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
-from bayesmf.kernels.minibatch import make_columns, make_work, pad
+from bayesmf.kernels.minibatch import make_columns, make_scratch, pad
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.samplers.row_clock import RowClock
 from bayesmf.samplers.row_steps import RowFacts, clock_steps, longest
@@ -61,11 +61,11 @@ def _plain_visit(side, i, gradient, z, width):
     r = np.sqrt(s.eta[i] * P)
     u1 = u + r * (s.factor[i] * gradient - Lambda @ (x - s.mu[:width]))
     if s.gain > 0:
-        c, noise = s.keep[i] * np.exp(-np.sqrt(s.eta[i]) * heat), 1.0
+        c, noise = s.persistence[i] * np.exp(-np.sqrt(s.eta[i]) * heat), 1.0
         goal = 1 + s.share[i] * np.mean(data * P)
     else:
-        c, noise = s.keep[i], 1 - s.share[i] * data * P
-    u2 = c * u1 + np.sqrt((1 - s.keep[i] ** 2) * noise) * z
+        c, noise = s.persistence[i], 1 - s.share[i] * data * P
+    u2 = c * u1 + np.sqrt((1 - s.persistence[i] ** 2) * noise) * z
     if s.gain > 0:
         excess = np.mean((u1**2 + u2**2) / 2) - goal
         heat = heat + s.gain * np.sqrt(s.eta[i]) * min(excess, 4.0)
@@ -100,8 +100,8 @@ def _compare_with_plain_twin(d, full, gain, bias, dtype, tolerance):
     key = make_key(3)
     data = naive.as_batches(user, item, value, np.array([0, 5, 40]))
     columns = make_columns(d, width, dtype)
-    work = make_work(9, columns)
-    sse, count = kernels.run_clock_dealt(data, np.array([1]), x, y, columns, 6, key, work)
+    scratch = make_scratch(9, columns)
+    sse, count = kernels.run_clock_dealt(data, np.array([1]), x, y, columns, 6, key, scratch)
     ratings = list(zip(user[5:], item[5:], value[5:].astype(float), strict=True))
     gx, gy, errors = naive.gradients(
         *(side.rows[:, :width].astype(float) for side in before), ratings, d

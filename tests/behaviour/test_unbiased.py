@@ -18,7 +18,7 @@ from bayesmf.chains.block_rounds import hold_blocks
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
-from bayesmf.kernels.minibatch import make_columns, make_work, pad
+from bayesmf.kernels.minibatch import make_columns, make_scratch, pad
 from bayesmf.samplers.sgd import SGD
 from bayesmf.worker.block_tasks import pad_precision
 from problems import random_data
@@ -41,8 +41,8 @@ def _estimate(held, batch, users, items, priors):
     y = _side(items, block.item_rows, held.prior_weight_item, priors[1])
     width = users.shape[1]
     columns = make_columns(D, width, float)
-    work = make_work(len(y.rows), columns)
-    run_dealt(batch, np.array([0]), x, y, columns, held.scale * TAU, 0, make_key(0), work)
+    scratch = make_scratch(len(y.rows), columns)
+    run_dealt(batch, np.array([0]), x, y, columns, held.scale * TAU, 0, make_key(0), scratch)
     out = np.zeros_like(users), np.zeros_like(items)
     out[0][block.user_rows] = x.rows[:, :width] - users[block.user_rows]
     out[1][block.item_rows] = y.rows[:, :width] - items[block.item_rows]

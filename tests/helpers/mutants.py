@@ -11,14 +11,13 @@ def with_noise(draw_rows, factor):
     `factor` may be a function of the over-relaxation.
     """
 
-    def mutant(out, means, stripe, regressors, *args):
-        n_factors, relax = args[3:5]
+    def mutant(out, means, stripe, regressors, prior, sweep, joint):
         old = out.copy()
-        draw_rows(out, means, stripe, regressors, *args)
-        expected = means - relax * (old - means)
-        size = factor(relax) if callable(factor) else factor
+        draw_rows(out, means, stripe, regressors, prior, sweep, joint)
+        expected = means - sweep.relax * (old - means)
+        size = factor(sweep.relax) if callable(factor) else factor
         out[:] = expected + size * (out - expected)
-        return _squared_errors(out, stripe, regressors, n_factors)
+        return _squared_errors(out, stripe, regressors, sweep.n_factors)
 
     return mutant
 

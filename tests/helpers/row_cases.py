@@ -3,12 +3,13 @@
 import numpy as np
 
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.gather import regressors
-from bayesmf.kernels.keys import fill_normals, make_key, stream_word
+from bayesmf.kernels.gather import HalfSweep, regressors
+from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import DUAL_SHARE
+from bayesmf.model.params import RowPrior
 from bayesmf.worker.row_draws import draw_rows
 
-KEY, PLACE = make_key(2), (5, stream_word(2, 0))
+COUNTER = StreamCounter(5, stream_word(2, 0), make_key(2))
 WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)
 
 
@@ -29,7 +30,7 @@ class Case:
         diagonal = np.diag(rng.uniform(1, 3, width))
         self.Lambda = scale * (root @ root.T + np.eye(width) if full else diagonal)
 
-    def draw(self, rows=None, want_means=True, place=PLACE, relax=0.0, old=np.nan, joint=None):
+    def draw(self, rows=None, want_means=True, relax=0.0, old=np.nan, joint=None):
         """(draws, means, sse) of some rows, in the order given."""
         rows = np.arange(len(self.numbers)) if rows is None else np.asarray(rows, int)
         spans = [np.arange(self.starts[k], self.starts[k + 1]) for k in rows]
@@ -42,11 +43,16 @@ class Case:
         stripe = Stripe(
             self.numbers[rows], starts, self.index[take], self.value[take], np.zeros(1, np.float32)
         )
-        sse = draw_rows(
-            out, means, stripe, regressors(self.other, self.D), self.mu, Lambda, self.tau, self.D,
-            relax, joint, place, KEY,
-        )  # fmt: skip
+        prior, sweep = RowPrior(self.mu, Lambda), HalfSweep(self.D, self.tau, relax, COUNTER)
+        sse = draw_rows(out, means, stripe, regressors(self.other, self.D), prior, sweep, joint)
         return out, means, sse
+
+    def normals(self, k, n_quads):
+        """The random numbers of a row, in fours."""
+        z = np.zeros(4 * n_quads, np.float32)
+        round_, word, key = COUNTER
+        fill_normals(z, n_quads, self.numbers[k], round_, word, key[0], key[1])
+        return z
 
     def regression(self, k):
         """Regressors and targets of a row, in float64."""
@@ -71,9 +77,7 @@ class Case:
         """The draw that the row's random numbers give."""
         X, t = self.regression(k)
         n_normals = self.width + len(t) * self.is_dual(k)
-        z = np.zeros(n_normals + 3, np.float32)
-        quads = (n_normals + 3) // 4
-        fill_normals(z, quads, self.numbers[k], PLACE[0], PLACE[1], KEY[0], KEY[1])
+        z = self.normals(k, (n_normals + 3) // 4)
         mean, precision = self.posterior(k)
         if not self.is_dual(k):
             return mean + np.linalg.solve(np.linalg.cholesky(precision).T, z[: self.width])

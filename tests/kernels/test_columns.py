@@ -8,16 +8,13 @@ import bayesmf.worker.row_draws
 import naive
 from bayesmf.kernels.columns import GROUP, LOST_PIVOT
 from bayesmf.kernels.gather import padded
-from bayesmf.kernels.keys import fill_normals
-from row_cases import KEY, PLACE, WIDTHS, Case, distance
+from row_cases import WIDTHS, Case, distance
 
 
 def _normals(case, k):
     """The normals of a row, column by column."""
     groups = padded(-(-case.width // GROUP))
-    z = np.zeros(GROUP * groups, np.float32)
-    fill_normals(z, groups, case.numbers[k], PLACE[0], PLACE[1], KEY[0], KEY[1])
-    return z.reshape(GROUP, groups).T.ravel()[: case.width].astype(float)
+    return case.normals(k, groups).reshape(GROUP, groups).T.ravel()[: case.width].astype(float)
 
 
 @pytest.mark.parametrize("joint", [4, 1])

@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.kernels.csr import (
+    RowLists,
+    code_ratings,
+    group_rows,
+    row_starts,
+    sort_rows,
+    transpose,
+    transpose_some,
+)
 
 
 def triples(n, n_rows, n_other, dtype, seed=0):
@@ -46,6 +54,18 @@ def test_transposing_twice_gives_the_same():
     again = transpose(turned, 70)
     np.testing.assert_array_equal(again.other, lists.other)
     assert isinstance(again, RowLists)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 40), (7, 19), (39, 40)])
+def test_some_rows_of_the_other_side(first, last):
+    row, other, value = triples(5000, 70, 40, np.float32)
+    lists = sort_rows(row, other, value, 70, 40)
+    whole, starts = transpose(lists, 40), row_starts(other, 40)
+    np.testing.assert_array_equal(starts, np.cumsum([0, *np.bincount(other, minlength=40)]))
+    own = slice(starts[first], starts[last])
+    some = transpose_some(lists, starts, first, last)
+    begin = starts[first : last + 1] - starts[first]
+    assert_same(some, begin, whole.other[own], whole.value[own])
 
 
 def test_ratings_are_coded_exactly():

@@ -11,7 +11,7 @@ from bayesmf.kernels.linalg import second_moments
 from bayesmf.kernels.minibatch import (
     draw_sorted,
     make_columns,
-    make_work,
+    make_scratch,
     pad,
     room_for,
     sum_squared_errors,
@@ -25,8 +25,8 @@ N_USERS, N_ITEMS, D = 7, 9, 3
 def _round(data, order, x, y, scale, first, key, d=D, width=D + 1):
     """run_dealt with all it needs."""
     columns = make_columns(d, width, x.rows.dtype)
-    work = make_work(len(y.rows), columns)
-    return kernels.run_dealt(data, np.array(order), x, y, columns, scale, first, key, work)
+    scratch = make_scratch(len(y.rows), columns)
+    return kernels.run_dealt(data, np.array(order), x, y, columns, scale, first, key, scratch)
 
 
 def _problem(width, seed=0, n=40, dtype=np.float64):
@@ -167,7 +167,7 @@ def test_run_replacement_equals_update_of_the_drawn_ratings():
     data = naive.as_batches(user, item, value, np.array([0, 40]))
     columns, scale = make_columns(D, D + 1, np.float32), np.float32(1.5)
     kernels.run_replacement(
-        data, room_for(11, data), 1, 2, x, y, columns, scale, 8, key, make_work(N_ITEMS, columns)
+        data, room_for(11, data), 1, 2, x, y, columns, scale, 8, key, make_scratch(N_ITEMS, columns)
     )
     index = np.empty(11, np.int64)
     draw_sorted(index, 40, 8, 2, key)
@@ -186,10 +186,8 @@ def test_predict_components_of_unseen_rows_match_simulation(bias):
     pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
     mu, var = np.empty((1, 4), np.float32), np.empty((1, 4), np.float32)
     packed = [(m.astype(np.float32)[None, None], np.linalg.inv(L)[None]) for m, L in priors]
-    predict_components(
-        users[None], items[None], np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]),
-        D, packed[0], packed[1], np.array([2.0]), mu, var,
-    )  # fmt: skip
+    asked = tuple(np.array(pairs).T.copy())
+    predict_components((users[None], items[None]), asked, D, *packed, np.array([2.0]), mu, var)
     mu, var = mu[0], var[0]
     for k, pair in enumerate(pairs):
         sides = []

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: known answers, moments, independence of streams."""
+"""StreamCounter-based random numbers: known answers, moments, independence of streams."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,16 @@ from numba import njit
 from scipy import stats
 
 from bayesmf.kernels.gather import padded
-from bayesmf.kernels.keys import fill_normals, generator, log32, make_key, philox, stream_word
-from bayesmf.kernels.noise import draw_rows, make_noise_room
+from bayesmf.kernels.keys import (
+    StreamCounter,
+    fill_normals,
+    generator,
+    log32,
+    make_key,
+    philox,
+    stream_word,
+)
+from bayesmf.kernels.noise import fill_noise, make_noise_scratch
 
 
 @njit
@@ -53,8 +61,8 @@ def test_normals_are_standard_normal():
 
 
 @pytest.mark.parametrize("other", [{"row": 1}, {"iteration": 1}, {"stream": 1}, {"seed": 1}])
-def test_places_are_independent(other):
-    """Correlation of two places is within 3.9 standard errors (false-alarm rate 1e-4)."""
+def test_counters_are_independent(other):
+    """Correlation at two counters is within 3.9 standard errors (false-alarm rate 1e-4)."""
     n = 50_000
     a, b = _normals(n), _normals(n, **other)
     assert abs(np.corrcoef(a, b)[0, 1]) < 3.9 / (4 * n) ** 0.5
@@ -62,24 +70,25 @@ def test_places_are_independent(other):
 
 
 @njit
-def _draw(number, row, quad, planes, z, n, width, wide, key):
-    draw_rows(row, quad, planes, z, number, np.uint64(n), width, np.uint64(wide), 5, 9, key)
+def _fill(noise, n, width, padded_width, counter):
+    fill_noise(noise, np.uint64(n), width, np.uint64(padded_width), counter)
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 31, 33, 101])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_noise_of_many_rows_is_that_of_each(width, dtype):
-    """Bit for bit, for a full room and for one row; the row of zeros behind them stays."""
-    key, wide, n_quads = make_key(1), padded(width), (width + 3) // 4
-    room = make_noise_room(width, wide, dtype)
-    for n in (len(room.number), 1):
-        room.number[:] = 7 * np.arange(len(room.number)) + n
-        _draw(*room, n, width, wide, key)
+    """Bit for bit, for full buffers and for one row; the row of zeros behind them stays."""
+    key, padded_width, n_quads = make_key(1), padded(width), (width + 3) // 4
+    noise = make_noise_scratch(width, padded_width, dtype)
+    for n in (len(noise.number), 1):
+        noise.number[:] = 7 * np.arange(len(noise.number)) + n
+        _fill(noise, n, width, padded_width, StreamCounter(5, np.uint32(9), key))
         for s in range(n):
             alone = np.empty(4 * n_quads, np.float32)
-            fill_normals(alone, n_quads, room.number[s], 5, 9, key[0], key[1])
-            assert np.array_equal(room.z[s * wide : s * wide + width], alone[:width])
-    assert not room.z[-wide:].any()
+            fill_normals(alone, n_quads, noise.number[s], 5, 9, key[0], key[1])
+            row = noise.z[s * padded_width : s * padded_width + width]
+            assert np.array_equal(row, alone[:width])
+    assert not noise.z[-padded_width:].any()
 
 
 def test_log32():
@@ -99,7 +108,7 @@ def test_keys_differ_by_seed_and_chain():
     assert make_key(2**80, 3).shape == (2,)
 
 
-def test_generator_depends_on_its_place_alone():
+def test_generator_depends_on_its_counter_alone():
     key = make_key(5)
     a = generator(key, 3, 1, 2).random(4)
     assert np.array_equal(a, generator(key, 3, 1, 2).random(4))

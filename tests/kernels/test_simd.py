@@ -6,6 +6,7 @@ from numba import njit
 
 from bayesmf.kernels.simd import (
     fma,
+    larger,
     load,
     prefetch,
     root,
@@ -26,6 +27,7 @@ def _operate(a, b, c, out):
     store(out, 32, x / y)
     store(out, 40, root(y))
     store(out, 48, splat(a[3]))
+    store(out, 56, larger(x, y))
     return total(x)
 
 
@@ -43,11 +45,15 @@ def _turn(a, out):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_lanes(dtype):
     a, b, c = np.random.default_rng(0).uniform(0.5, 2.0, (3, 8)).astype(dtype)
-    out = np.zeros(56, dtype)
+    out = np.zeros(64, dtype)
     tolerance = 4 * np.finfo(dtype).eps
     assert _operate(a, b, c, out) == pytest.approx(a.sum(), rel=float(tolerance))
     expected = (a * b + c, a + b, a - b, a * b, a / b, np.sqrt(b), np.full(8, a[3]))
-    np.testing.assert_allclose(out.reshape(7, 8), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(out[:56].reshape(7, 8), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(out[56:], np.maximum(a, b))
+    a[2] = np.nan
+    _operate(a, b, c, out)
+    assert out[58] == b[2]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -60,4 +66,4 @@ def test_transpose(dtype):
 def test_sums_take_halves_in_order():
     """1e8 + 1 loses the 1 in single precision: which terms meet first is fixed."""
     x = np.array([1e8, 1, 0, 0, -1e8, 1, 0, 0], np.float32)
-    assert _operate(x, np.ones(8, np.float32), x, np.zeros(56, np.float32)) == 2.0
+    assert _operate(x, np.ones(8, np.float32), x, np.zeros(64, np.float32)) == 2.0

@@ -17,6 +17,9 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.deal import (
+    Cut,
+    Dealt,
+    Lists,
     count_blocks,
     count_items,
     count_segments,
@@ -98,10 +101,10 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
     segment_user = np.empty(segments.sum(), np.int32)
     segment_starts = np.empty(len(segment_user) + len(grid), np.int64)
     item, value = np.empty(len(lists), np.int32), np.empty(len(lists), lists.value.dtype)
+    positions = _positions(users, data.n_users), _positions(items, data.n_items)
     deal(
-        *pack, lists.value, user_stripe, item_stripe, _positions(users, data.n_users),
-        _positions(items, data.n_items), grid.cols, sizes, n_batches, seeds, segments, segment_user,
-        segment_starts, item, value,
+        Lists(*pack, lists.value), Cut(*cut, *positions), sizes, n_batches, seeds, segments,
+        Dealt(segment_user, segment_starts, item, value),
     )  # fmt: skip
     blocks, at, first = [], 0, 0
     for number, size in enumerate(sizes):
@@ -166,8 +169,8 @@ def _deal_alone(
     )
     item, value = np.empty(n, np.int32), np.empty(n, lists.value.dtype)
     deal(
-        lists.starts, lists.other, lists.value, *cut, *same, 1, sizes, n_batches, seeds, segments,
-        segment_user, segment_starts, item, value,
+        Lists(lists.starts, lists.other, lists.value), Cut(*cut, 1, *same), sizes, n_batches, seeds,
+        segments, Dealt(segment_user, segment_starts, item, value),
     )  # fmt: skip
     starts = np.zeros(n_batches + 1, np.int64)
     np.cumsum(segments, out=starts[1:])

@@ -279,7 +279,7 @@ def _result(
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
     from bayesmf.estimator.facts import fit_facts
-    from bayesmf.kernels.jit import CLOCK, Kept
+    from bayesmf.kernels.jit import CLOCK, KernelCache
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
@@ -288,7 +288,7 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
     if (compiled := CLOCK.seconds()) >= 1:
-        later = "" if Kept.told else "; later runs load what was compiled"
+        later = "" if KernelCache.told else "; later runs load what was compiled"
         facts.append(("compiling", f"{compiled:.0f} s{later}"))
     if args.engine not in ("threads", "serial"):
         facts += engine_options.engine_facts(result["engine"])

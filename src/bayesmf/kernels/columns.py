@@ -1,7 +1,8 @@
 """Compiled draws of rows a few columns at a time: O(N D) a sweep instead of O(N D^2).
 
 A row's columns are drawn in groups of four, each given the rest of the row. The errors of the row's
-ratings are kept beside their regressors, so a group's conditional law takes its own columns alone.
+ratings stand beside their regressors, so a group's conditional distribution takes its own
+columns alone.
 A group is drawn jointly, or (coordinate Gibbs) one column after the other.
 
 What does not depend on the errors comes first, for all groups: their 4 x 4 matrices, factored
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.gather import gather, padded
+from bayesmf.kernels.gather import Gathered, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
 from bayesmf.kernels.simd import LANES, fma, load, root, splat, store, total
@@ -21,11 +22,11 @@ from bayesmf.kernels.types import Rows
 
 GROUP = 4  # columns
 PARTS = 10  # of the lower half of a group's matrix, row by row
-# Terms that are summed in single precision before they join the total.
+# Ratings whose terms are summed in single precision before they join the total.
 CHUNK = 4096
 # Numbers in the buffer of regressors, 64 MB; rows with more ratings are drawn whole.
 BUFFER = 1 << 24
-# A pivot this small beside its diagonal has lost the digits that float32 has.
+# A pivot this small a part of its diagonal has lost four of the seven digits that float32 has.
 LOST_PIVOT = 1e-4
 
 _U = np.uint64
@@ -39,6 +40,7 @@ def longest_row(n_factors: int) -> int:
 
 @njit(**PART)
 def clear(array):
+    """array[:] = 0."""
     # Not a slice: assignments to slices take long to compile.
     for k in range(_U(array.shape[0])):
         array[k] = np.float32(0.0)
@@ -204,7 +206,10 @@ def move(x, stride, e, column, n, delta):
 
 @njit(**PART)
 def move_and_project(x, stride, e, column, n, delta, target):
-    """The same for the group before `column`; then target = (four columns from there) . e."""
+    """e -= (the four columns before `column`) . delta; target = (four columns from there) . e.
+
+    For the first group `delta` is zero.
+    """
     d0, d1, d2, d3 = splat(-delta[0]), splat(-delta[1]), splat(-delta[2]), splat(-delta[3])
     p = column * stride
     q, r, s = p + stride, p + _U(2) * stride, p + _U(3) * stride
@@ -243,7 +248,7 @@ def step_joint(P, z, g, groups, target, more, fresh, mean, delta):
 
 @njit(**PART)
 def step_single(P, z, g, groups, target, more, fresh, mean, delta):
-    """The same, one column after the other."""
+    """How far to each column's conditional mean and to its draw, one column after the other."""
     at = g
     for c in range(_U(GROUP)):
         for b in range(c):
@@ -268,27 +273,28 @@ def add_pull(pull, Lambda, width, column, delta, at):
 
 
 @njit(**ENTRY)
-def draw_columns(
-    out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, single, place, key,
-    lost,
-):  # fmt: skip
+def draw_columns(out, means, chosen, ratings, prior, sweep, single, lost):
     """Draw the chosen rows by columns. Returns their sum of squared errors.
 
-    A row whose matrices single precision cannot factor stays as it is, and is marked as `lost`.
+    `prior` is that of `column_prior`. `out` holds the old rows and gets the new ones, `means` gets
+    the conditional means. Columns are drawn in groups, or each by itself if `single`. A row whose
+    matrices single precision cannot factor stays as it is, and is marked as `lost`.
     """
+    number, starts = ratings.number, ratings.starts
+    n_factors, tau, relax, (round_, word, key) = sweep
     mu, Lambda, blocks = prior
-    width, wide = out.shape[1], _U(mu.shape[0])
+    width, padded_width = out.shape[1], _U(mu.shape[0])
     gathered = _U((n_factors + LANES - 1) // LANES * LANES)
     groups, most = _U(blocks.shape[0] // PARTS), 0
     n_groups = _U((width + GROUP - 1) // GROUP)
     for row in chosen:
         n = starts[row + 1] - starts[row]
         most = n if n > most else most
-    x = np.empty((wide + _LANES) * _U(most + 2 * LANES), np.float32)
+    x = np.empty((padded_width + _LANES) * _U(most + 2 * LANES), np.float32)
     e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
-    u, dev = np.zeros(wide, np.float32), np.zeros(wide, np.float32)
-    mid, pull = np.zeros(wide, np.float32), np.zeros(wide, np.float32)
+    u, dev = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
+    mid, pull = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
     delta, target = np.zeros(GROUP, np.float32), np.zeros(GROUP, np.float32)
     mean = np.zeros(GROUP, np.float32)
     more, fresh = np.float32(1.0 + relax), np.float32(np.sqrt(1.0 - relax * relax))
@@ -302,12 +308,12 @@ def draw_columns(
             u[d], dev[d] = -out[row, d], out[row, d] - mu[d]
         if width > n_factors:
             u[n_factors], own_bias = np.float32(0.0), -out[row, n_factors]
-        gather(x, stride, e, at, ratings, gathered, lo, n, u, own_bias)
+        gather(Gathered(x, stride, e, at), ratings, gathered, lo, n, u, own_bias)
         if width > n_factors:
             fill_ones(x, _U(n_factors) * stride, _U(n), up)
         for c in range(max(gathered, _U(width)), _U(GROUP) * n_groups):
             fill_ones(x, c * stride, _U(0), up)
-        fill_normals(z, groups, numbers[row], place[0], place[1], key[0], key[1])
+        fill_normals(z, groups, number[row], round_, word, key[0], key[1])
         clear(P)
         clear(pull)
         clear(delta)
@@ -319,7 +325,7 @@ def draw_columns(
             lost[row] = True
             continue
         for g in range(n_groups):
-            add_pull(pull, Lambda, wide, _U(GROUP) * g, dev, _U(GROUP) * g)
+            add_pull(pull, Lambda, padded_width, _U(GROUP) * g, dev, _U(GROUP) * g)
         for g in range(n_groups):
             c = _U(GROUP) * g
             move_and_project(x, stride, e, c, up, delta, target)
@@ -329,7 +335,7 @@ def draw_columns(
                 step_single(P, z, g, groups, target, more, fresh, mean, delta)
             else:
                 step_joint(P, z, g, groups, target, more, fresh, mean, delta)
-            add_pull(pull, Lambda, wide, c, delta, _U(0))
+            add_pull(pull, Lambda, padded_width, c, delta, _U(0))
             for d in range(_U(GROUP)):
                 mid[c + d] = dev[c + d] + mean[d]
                 dev[c + d] += delta[d]
@@ -341,8 +347,8 @@ def draw_columns(
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:
     """Mean, matrix of precisions, and its blocks, group by group: padded, and flat."""
-    width, wide = len(mu), padded(len(mu))
-    matrix = np.eye(wide, dtype=np.float32)
+    width, padded_width = len(mu), padded(len(mu))
+    matrix = np.eye(padded_width, dtype=np.float32)
     matrix[:width, :width] = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
     n_groups = -(-width // GROUP)
     groups = padded(n_groups)
@@ -351,6 +357,6 @@ def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[
         at = GROUP * np.arange(n_groups)
         blocks[part, :n_groups] = matrix[at + c, at + d]
         blocks[part, n_groups:] = float(c == d)
-    mean = np.zeros(wide, np.float32)
+    mean = np.zeros(padded_width, np.float32)
     mean[:width] = mu
     return mean, matrix.ravel(), blocks.ravel()

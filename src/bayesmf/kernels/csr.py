@@ -1,4 +1,4 @@
-"""The ratings of one side, row by row, and how they are brought into that order."""
+"""The ratings of one side, row by row, and the counting sorts that bring them into that order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from bayesmf.kernels.jit import EXACT, njit
 
 MOST_LEVELS = 256
-"""With no more distinct ratings than this, a rating is kept as a code of one byte."""
+"""With no more distinct ratings than this, a rating is stored as a code of one byte."""
 
-# Four slots for each level that may come keep the chains of the hash table short.
+# 2^10 slots, four for each level that may come: so the chains of the hash table stay short.
 _SLOT_BITS = 10
 
 
@@ -65,11 +65,25 @@ def group_rows(
     n_rows
         Number of rows; row numbers are below it.
     """
-    starts = np.zeros(n_rows + 1, dtype=np.int64)
-    _count(row, starts)
+    starts = row_starts(row, n_rows)
     lists = RowLists(starts, np.empty(len(row), dtype=np.int32), np.empty_like(value))
     _deal(row, other, value, starts[:-1].copy(), lists.other, lists.value)
     return lists
+
+
+def row_starts(row: NDArray[np.integer[Any]], n_rows: int) -> NDArray[np.int64]:
+    """Give where each row begins once ratings are in the order of their rows, and the end.
+
+    Parameters
+    ----------
+    row
+        Row numbers of the ratings, in any order.
+    n_rows
+        Number of rows; row numbers are below it.
+    """
+    starts = np.zeros(n_rows + 1, dtype=np.int64)
+    _count(row, starts)
+    return starts
 
 
 def transpose(lists: RowLists, n_other: int) -> RowLists:
@@ -82,10 +96,25 @@ def transpose(lists: RowLists, n_other: int) -> RowLists:
     n_other
         Number of rows of the other side.
     """
-    starts = np.zeros(n_other + 1, dtype=np.int64)
-    _count(lists.other, starts)
-    turned = RowLists(starts, np.empty(len(lists), dtype=np.int32), np.empty_like(lists.value))
-    _turn(lists.starts, lists.other, lists.value, starts[:-1].copy(), turned.other, turned.value)
+    return transpose_some(lists, row_starts(lists.other, n_other), 0, n_other)
+
+
+def transpose_some(lists: RowLists, starts: NDArray[np.int64], first: int, last: int) -> RowLists:
+    """Give the ratings of the rows ``first`` to ``last - 1`` of the other side, row by row.
+
+    Parameters
+    ----------
+    lists
+        The ratings of one side, in any order inside its rows.
+    starts
+        Where each row of the other side begins, by `row_starts`.
+    first, last
+        The rows of the other side.
+    """
+    own = starts[first : last + 1] - starts[first]
+    turned = RowLists(own, np.empty(own[-1], np.int32), np.empty(own[-1], lists.value.dtype))
+    free = own[:-1].copy()
+    _turn(lists.starts, lists.other, lists.value, first, free, turned.other, turned.value)
     return turned
 
 
@@ -149,7 +178,7 @@ def _rating_at(value, levels, n):
 
 @njit(**EXACT)
 def _count(row, starts):
-    """Turn zeros into the first position of every row."""
+    """starts[1:] = np.cumsum(np.bincount(row)), where `starts` is zero."""
     for k in range(len(row)):
         starts[row[k] + 1] += 1
     for i in range(1, len(starts)):
@@ -168,15 +197,20 @@ def _deal(row, other, value, free, other_out, value_out):
 
 
 @njit(**EXACT)
-def _turn(starts, other, value, free, other_out, value_out):
-    """As `_deal`, where the rows of one side are the other side of the result."""
+def _turn(starts, other, value, first, free, other_out, value_out):
+    """Put each rating of the rows from `first` on at its row's first free position.
+
+    There are as many of these rows as `free` has entries; they are the other side of the ratings
+    given, whose rows become the other side of the result.
+    """
     for i in range(len(starts) - 1):
         for k in range(starts[i], starts[i + 1]):
-            j = other[k]
-            at = free[j]
-            free[j] = at + 1
-            other_out[at] = i
-            value_out[at] = value[k]
+            j = other[k] - first
+            if 0 <= j < len(free):
+                at = free[j]
+                free[j] = at + 1
+                other_out[at] = i
+                value_out[at] = value[k]
 
 
 @njit(**EXACT)

@@ -1,20 +1,51 @@
 """Compiled passes that deal ratings to the mini-batches of blocks, and count what was dealt.
 
-Ratings are read in the order in which they are kept, by user, and go where they belong at once:
+Ratings are read in the order in which they are stored, by user, and go where they belong at once:
 nothing is sorted and no permutation is held. A rating's mini-batch is drawn with the chances of a
-shuffled pack of cards, in proportion to the places left: all ways of dealing mini-batches of just
-these sizes are equally likely. The draw is repeatable, so it is made twice, once to count.
+shuffled pack of cards, in proportion to the ratings it still takes: all ways of dealing
+mini-batches of just these sizes are equally likely. The draw is repeatable, so it is made twice,
+once to count.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import APART, EXACT, njit
 
 _U = np.uint64
 _S32, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Lists(NamedTuple):
+    """Ratings by user, as in `RowLists`."""
+
+    starts: NDArray[np.int64]
+    other: NDArray[np.int32]
+    value: NDArray[Any]
+
+
+class Cut(NamedTuple):
+    """How users and items are cut into stripes; a block is a stripe of each."""
+
+    user_stripe: NDArray[np.int32]  # of each user
+    item_stripe: NDArray[np.int32]  # of each item
+    n_cols: int  # stripes of items
+    user_position: NDArray[np.int32]  # of each user in its stripe
+    item_position: NDArray[np.int32]  # of each item in its stripe
+
+
+class Dealt(NamedTuple):
+    """Mini-batches of all blocks, one after the other; see `Batches`."""
+
+    segment_user: NDArray[np.int32]
+    segment_starts: NDArray[np.int64]  # from the block's beginning; a block has one more, its size
+    item: NDArray[np.int32]
+    value: NDArray[Any]
 
 
 @njit(inline="always")
@@ -27,10 +58,10 @@ def mix(x):
 
 @njit(**APART)
 def draw_batch(left, most, tries, block, n_batches, seed):
-    """A mini-batch of the block, with probability in proportion to the places `left` in it.
+    """Draw a mini-batch of the block, in proportion to the number of ratings `left` to it.
 
-    By rejection: one is proposed, all alike, and taken with probability left / most. Places left
-    differ little before the very end.
+    By rejection: one is proposed, all alike, and taken with probability left / most. What is left
+    differs little before the very end.
     """
     while True:
         tries[block] += _U(1)
@@ -42,8 +73,8 @@ def draw_batch(left, most, tries, block, n_batches, seed):
 
 
 @njit(**EXACT)
-def places(sizes, n_batches):
-    """Places in each mini-batch: equal shares of the blocks' sizes, to one rating."""
+def batch_sizes(sizes, n_batches):
+    """Ratings of each mini-batch: equal shares of the blocks' sizes, to one rating."""
     left = np.empty(len(sizes) * n_batches, np.uint64)
     for s in range(len(sizes)):
         for b in range(n_batches):
@@ -52,14 +83,17 @@ def places(sizes, n_batches):
 
 
 @njit(**APART)
-def keep_most(left, most, dealt, block, n_batches):
-    """Bring the bound on the places left up to date, now and then."""
-    if dealt[block] == 0:
+def update_most(left, most, due, block, n_batches):
+    """most[block] = left[mini-batches of the block].max(), every n_batches ratings of the block.
+
+    In between it is a bound: what is left only falls.
+    """
+    if due[block] == 0:
         largest = _U(0)
         for b in range(block * n_batches, (block + 1) * n_batches):
             largest = max(largest, left[b])
-        most[block], dealt[block] = largest, n_batches
-    dealt[block] -= 1
+        most[block], due[block] = largest, n_batches
+    due[block] -= 1
 
 
 @njit(**EXACT)
@@ -97,14 +131,14 @@ def take_block(starts, other, value, users, item_position):
 def count_segments(starts, other, user_stripe, item_stripe, n_cols, sizes, n_batches, seed):
     """Users met in each mini-batch of each block."""
     n_blocks = len(sizes)
-    left, most = places(sizes, n_batches), np.zeros(n_blocks, np.uint64)
-    dealt, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
+    left, most = batch_sizes(sizes, n_batches), np.zeros(n_blocks, np.uint64)
+    due, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
     last, segments = np.full(len(left), -1, np.int64), np.zeros(len(left), np.int64)
     for i in range(len(starts) - 1):
         first = user_stripe[i] * n_cols
         for k in range(starts[i], starts[i + 1]):
             block = first + item_stripe[other[k]]
-            keep_most(left, most, dealt, block, n_batches)
+            update_most(left, most, due, block, n_batches)
             b = draw_batch(left, most, tries, block, n_batches, seed)
             if last[b] != i:
                 last[b] = i
@@ -113,35 +147,35 @@ def count_segments(starts, other, user_stripe, item_stripe, n_cols, sizes, n_bat
 
 
 @njit(**EXACT)
-def deal(
-    starts, other, value, user_stripe, item_stripe, user_position, item_position, n_cols, sizes,
-    n_batches, seed, segments, segment_user, segment_starts, item_out, value_out,
-):  # fmt: skip
-    """Put every rating into its mini-batch, and note where a user's run begins.
+def deal(lists, cut, sizes, n_batches, seed, segments, out):
+    """Put every rating into its mini-batch, and note where a user's segment begins.
 
-    Blocks stand one after the other, and so do the mini-batches in them. Starts of segments count
-    from the block's beginning; a block has one more of them, its size.
+    `sizes` are those of `count_blocks`, `segments` those of `count_segments`. Blocks stand one
+    after the other in `out`, and so do the mini-batches in them.
     """
+    starts, other, value = lists
+    user_stripe, item_stripe, n_cols, user_position, item_position = cut
+    segment_user, segment_starts, item_out, value_out = out
     n_blocks = len(sizes)
-    left, most = places(sizes, n_batches), np.zeros(n_blocks, np.uint64)
-    dealt, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
+    left, most = batch_sizes(sizes, n_batches), np.zeros(n_blocks, np.uint64)
+    due, tries = np.zeros(n_blocks, np.int64), np.zeros(n_blocks, np.uint64)
     last = np.full(len(left), -1, np.int64)
-    free, next_run, base = np.empty_like(last), np.empty_like(last), np.empty(n_blocks, np.int64)
-    at, run = 0, 0
+    free, next_one, base = np.empty_like(last), np.empty_like(last), np.empty(n_blocks, np.int64)
+    at, segment = 0, 0
     for b in range(len(left)):
         if b % n_batches == 0:
             base[b // n_batches] = at
-        free[b], next_run[b] = at, run
+        free[b], next_one[b] = at, segment
         at += np.int64(left[b])
-        run += segments[b]
+        segment += segments[b]
         if (b + 1) % n_batches == 0:
-            segment_starts[run + b // n_batches] = sizes[b // n_batches]
+            segment_starts[segment + b // n_batches] = sizes[b // n_batches]
     for i in range(len(starts) - 1):
         first = user_stripe[i] * n_cols
         for k in range(starts[i], starts[i + 1]):
             j = other[k]
             block = first + item_stripe[j]
-            keep_most(left, most, dealt, block, n_batches)
+            update_most(left, most, due, block, n_batches)
             b = draw_batch(left, most, tries, block, n_batches, seed)
             at = free[b]
             free[b] = at + 1
@@ -149,14 +183,14 @@ def deal(
             value_out[at] = value[k]
             if last[b] != i:
                 last[b] = i
-                segment_user[next_run[b]] = user_position[i]
-                segment_starts[next_run[b] + block] = at - base[block]
-                next_run[b] += 1
+                segment_user[next_one[b]] = user_position[i]
+                segment_starts[next_one[b] + block] = at - base[block]
+                next_one[b] += 1
 
 
 @njit(**EXACT)
 def count_users(segment_user, segment_starts, visits, counts):
-    """Mini-batches that hold each user, and ratings of each: a run is a user in a mini-batch."""
+    """Mini-batches that hold each user, and ratings of each: visits[i] += ..., counts[i] += ..."""
     for r in range(len(segment_user)):
         visits[segment_user[r]] += 1
         counts[segment_user[r]] += segment_starts[r + 1] - segment_starts[r]
@@ -164,7 +198,7 @@ def count_users(segment_user, segment_starts, visits, counts):
 
 @njit(**EXACT)
 def count_items(item, rating_starts, visits, counts):
-    """The same for items."""
+    """Mini-batches that hold each item, and ratings of each: visits[j] += ..., counts[j] += ..."""
     last = np.full(len(visits), -1, np.int64)
     for b in range(len(rating_starts) - 1):
         for n in range(rating_starts[b], rating_starts[b + 1]):

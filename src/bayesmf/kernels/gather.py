@@ -6,18 +6,19 @@ memory. They are made once, here; all arithmetic that follows goes straight thro
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import rating_at
 from bayesmf.kernels.jit import APART, njit
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, transpose
 from bayesmf.kernels.types import Rows
 
-# Numbers that fit the second-level cache. Of larger tables rows are asked for ahead of time.
-NEAR = 1 << 18
-AHEAD = 16
+NEAR = 1 << 18  # float32 numbers that fit the second-level cache, 1 MB
+AHEAD = 16  # ratings: rows of larger tables are asked for so long before they are read
 LINE = 16  # float32 numbers in a cache line
 
 _U = np.uint64
@@ -35,6 +36,39 @@ class Regressors(NamedTuple):
     bias: Rows
 
 
+class RowRatings(NamedTuple):
+    """The ratings of rows to draw, row by row, and the `Regressors` that they meet.
+
+    Row k has the ratings from starts[k] to starts[k + 1].
+    """
+
+    number: NDArray[np.int32]  # row numbers in the whole matrix: the random numbers' keys
+    starts: NDArray[np.int64]
+    other: NDArray[np.int32]  # rows of the other side
+    value: NDArray[Any]  # codes of the ratings (uint8), or the ratings themselves (float32)
+    levels: NDArray[np.float32]  # what the codes stand for
+    features: Rows
+    bias: Rows
+
+
+class HalfSweep(NamedTuple):
+    """What the draws of all rows of one side have in common, but for the prior."""
+
+    n_factors: int
+    tau: float  # precision of the ratings
+    relax: float  # over-relaxation, from 0 (none) to below 1
+    counter: StreamCounter
+
+
+class Gathered(NamedTuple):
+    """Buffers for the ratings of one row: their regressors, column by column, and their errors."""
+
+    x: Rows  # flat: column c from c * stride on
+    stride: np.uint64
+    e: Rows  # like `at` it has room for eight more than there are ratings
+    at: NDArray[np.uint64]  # where the partners' features begin
+
+
 def padded(width: int) -> int:
     """Width of rows that end with a whole vector."""
     return -(-width // LANES) * LANES
@@ -42,12 +76,12 @@ def padded(width: int) -> int:
 
 def regressors(rows: Rows, n_factors: int) -> Regressors:
     """Copy the rows of the other side."""
-    n, wide = len(rows), padded(n_factors)
+    n, padded_width = len(rows), padded(n_factors)
     # Not zeros: large pages are asked for where nothing is cleared, and jumps then cost less.
-    room = np.empty(4 * wide * (n + 1) + 64, np.uint8)
+    room = np.empty(4 * padded_width * (n + 1) + 64, np.uint8)
     first = -room.ctypes.data % 64
-    features = room[first : first + 4 * wide * (n + 1)].view(np.float32)
-    table = features.reshape(n + 1, wide)
+    features = room[first : first + 4 * padded_width * (n + 1)].view(np.float32)
+    table = features.reshape(n + 1, padded_width)
     table[:n, :n_factors], table[:n, n_factors:], table[n] = rows[:, :n_factors], 0.0, 0.0
     bias = np.zeros(n + 1, np.float32)
     if rows.shape[1] > n_factors:
@@ -56,13 +90,15 @@ def regressors(rows: Rows, n_factors: int) -> Regressors:
 
 
 @njit(**APART)
-def gather(x, stride, e, at, ratings, width, lo, n, u, own_bias):
-    """Columns of x, one every `stride`: features of the n ratings' partners from lo on.
+def gather(out, ratings, width, lo, n, u, own_bias):
+    """Bring together what the n ratings from lo on meet; `width` is that of the padded features.
 
-    e becomes rating - bias + own_bias + x . u. Ratings are rounded up to whole vectors, by zeros.
-    `at` is scratch space for places in the table; like e it has room for eight more than n.
+    out.x[c * stride + k] = features[partner of k, c] and
+    out.e[k] = rating[k] - bias[partner of k] + own_bias + features[partner of k] . u.
+    Ratings are rounded up to whole vectors, by zeros.
     """
-    R, bias, index, value, levels = ratings
+    R, bias, index = ratings.features, ratings.bias, ratings.other
+    value, levels, e, at = ratings.value, ratings.levels, out.e, out.at
     far, up = R.shape[0] > NEAR, _U((n + LANES - 1) // LANES * LANES)
     for k in range(_U(n)):
         j = _U(index[_U(lo) + k])
@@ -74,12 +110,13 @@ def gather(x, stride, e, at, ratings, width, lo, n, u, own_bias):
             for t in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
                 for c in range(_U(0), width, _U(LINE)):
                     prefetch(R, at[t] + c)
-        turn_rows(x, stride, e, R, width, at, k, u)
+        turn_rows(out, R, width, k, u)
 
 
 @njit(**APART, forceinline=True)
-def turn_rows(x, stride, e, R, width, at, k, u):
-    """Eight rows of R become eight entries of each column, and of e."""
+def turn_rows(out, R, width, k, u):
+    """Transpose the rows of R at out.at[k : k + 8] into eight entries of each column, and of e."""
+    x, stride, e, at = out
     zero = splat(np.float32(0.0))
     e0, e1, e2, e3 = load(e, k), zero, zero, zero
     a0, a1, a2, a3 = at[k], at[k + _U(1)], at[k + _U(2)], at[k + _U(3)]

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import ENTRY, EXACT, PART, njit
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.minibatch import (
-    close_run,
+    FlatRow,
+    close_segment,
     draw_batch,
     draw_noise,
     gather_segment,
-    open_run,
+    open_segment,
     set_pull,
 )
 from bayesmf.kernels.simd import LANES, fma, load, splat, store
@@ -39,124 +41,136 @@ class Side(NamedTuple):
     stream: np.uint32
 
 
+class Step(NamedTuple):
+    """Factors of the three terms of a row's step."""
+
+    likelihood: np.float32  # eps/2 times the scale of the mini-batch's gradient
+    prior: np.float32  # eps/2 times the row's prior weight
+    noise: np.float32  # standard deviation
+
+
 @njit(**PART)
-def step_row(
-    X, at, gradient, from_, z, noise, scale, half_step, weight, spread, mu, Lambda, pull, features,
-    bias, lanes,
-):  # fmt: skip
-    """X_i += eps/2 (scale * gradient - weight * Lambda (X_i - mu)) + spread * z."""
-    set_pull(pull, X, at, mu, Lambda, lanes)
-    kind = X.dtype.type
-    forth, back = splat(kind(half_step * scale)), splat(kind(half_step * weight))
-    spread = splat(kind(spread))
-    for v in range(len(lanes)):
+def step_row(row, gradient, z, step, side, pull, columns):
+    """x += step.likelihood * gradient - step.prior * Lambda (x - mu) + step.noise * z.
+
+    `row`, `gradient` and `z` are `FlatRow`; x is what stands in `row`.
+    """
+    X, at, z_array, z_at, g, g_at = (
+        row.array, row.start, z.array, z.start, gradient.array, gradient.start,
+    )  # fmt: skip
+    set_pull(pull, X, at, side.mu, side.Lambda, columns.lanes)
+    kind, features, bias = X.dtype.type, columns.features, columns.bias
+    forth, back = splat(kind(step.likelihood)), splat(kind(step.prior))
+    spread = splat(kind(step.noise))
+    for v in range(len(columns.lanes)):
         c = _U(LANES * v)
-        new = fma(forth, load(gradient, from_ + c), load(X, at + c)) - back * load(pull, c)
+        new = fma(forth, load(g, g_at + c), load(X, at + c)) - back * load(pull, c)
         own = load(features, c) + load(bias, c)  # beyond the last column stays zero
-        store(X, at + c, fma(spread * own, load(z, noise + c), new))
+        store(X, at + c, fma(spread * own, load(z_array, z_at + c), new))
 
 
 @njit(**ENTRY, forceinline=True)
-def update_batch(data, lo, hi, users, items, columns, scale, iteration, key, work):
-    """One mini-batch, the segments from lo to hi: gradients at the old state, then updates.
+def update_batch(batches, segments, users, items, columns, scale, iteration, key, scratch):
+    """One mini-batch, the segments (first, end): gradients at the old state, then updates.
 
-    A user is updated when its run ends and its old row is needed no more; items gather their
+    A user is updated when its segment ends and its old row is needed no more; items gather their
     gradients until the end. Returns the sum of squared errors.
     """
     # Local names: a tuple's array costs a reference count each time it is named in a loop.
-    segment_user, segment_starts, item = data.segment_user, data.segment_starts, data.item
-    value, levels = data.value, data.levels
-    lanes, features, bias = columns.lanes, columns.features, columns.bias
-    x, gradient, gradients, touched, seen, pull, number, row, quad, planes, z = work
+    segment_user, lanes, noise = batches.segment_user, columns.lanes, users.noise
+    gradient, z, weight = scratch.gradient, scratch.noise.z, users.prior_weight
     X, Y = users.rows.reshape(-1), items.rows.reshape(-1)
-    weight, noise, mu, Lambda = users.prior_weight, users.noise, users.mu, users.Lambda
-    room, wide = _U(number.shape[0]), _U(LANES * len(lanes))
+    room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
     biased, zero = columns.width > columns.n_factors, X.dtype.type(0.0)
-    half_step, still = X.dtype.type(0.5) * users.step, _U(z.shape[0]) - wide
-    sse, n_touched, place = 0.0, _U(0), (iteration, users.stream)
-    for first in range(_U(lo), _U(hi), room):
-        last = min(first + room, _U(hi))
+    half_step, still = X.dtype.type(0.5) * users.step, _U(z.shape[0]) - padded_width
+    sse, n_touched, counter = 0.0, _U(0), StreamCounter(iteration, users.stream, key)
+    for first in range(_U(segments[0]), _U(segments[1]), room):
+        last = min(first + room, _U(segments[1]))
         if users.step > 0:
             draw_noise(
-                segment_user, first, last, noise, users.numbers, number, row, quad, planes, z,
-                columns.width, wide, place, key,
-            )  # fmt: skip
+                segment_user, first, last, noise, users.numbers, scratch.noise, columns, counter
+            )
         drawn = _U(0)
-        for r in range(first, last):
-            i = _U(segment_user[r])
-            at = i * wide
-            open_run(X, at, x, gradient, features, bias, lanes)
+        for k in range(first, last):
+            i = _U(segment_user[k])
+            at = i * padded_width
+            open_segment(X, at, scratch.x, gradient, columns)
             a = X[at + _U(columns.n_factors)] if biased else zero
-            n_touched, errors, squares = gather_segment(
-                item, value, levels, segment_starts[r], segment_starts[r + _U(1)], a, x, Y,
-                gradient, gradients, touched, n_touched, seen, lanes,
-            )  # fmt: skip
+            n_touched, errors, squares = gather_segment(batches, k, a, Y, n_touched, scratch, lanes)
             sse += np.float64(squares)
             if users.step > 0:
-                close_run(gradient, errors, features, bias, lanes)
+                close_segment(gradient, errors, columns)
                 noisy = noise[i] > 0
+                step = Step(
+                    half_step * scale, half_step * weight[i], np.sqrt(users.step * noise[i])
+                )
                 step_row(
-                    X, at, gradient, _U(0), z, drawn if noisy else still, scale, half_step,
-                    weight[i], np.sqrt(users.step * noise[i]), mu, Lambda, pull, features, bias,
-                    lanes,
+                    FlatRow(X, at), FlatRow(gradient, _U(0)),
+                    FlatRow(z, drawn if noisy else still), step, users, scratch.pull, columns,
                 )  # fmt: skip
-                drawn += wide if noisy else _U(0)
-    update_items(Y, n_touched, items, columns, scale, iteration, key, work)
+                drawn += padded_width if noisy else _U(0)
+    counter = StreamCounter(iteration, items.stream, key)
+    update_items(Y, n_touched, items, columns, scale, counter, scratch)
     return sse
 
 
 @njit(**PART)
-def update_items(Y, n_touched, items, columns, scale, iteration, key, work):
-    """Items that a mini-batch has touched, by the gradients they have gathered."""
-    lanes, features, bias = columns.lanes, columns.features, columns.bias
-    _, _, gradients, touched, seen, pull, number, row, quad, planes, z = work
-    weight, noise, mu, Lambda = items.prior_weight, items.noise, items.mu, items.Lambda
-    room, wide = _U(number.shape[0]), _U(LANES * len(lanes))
-    place = iteration, items.stream
-    half_step, still = Y.dtype.type(0.5) * items.step, _U(z.shape[0]) - wide
+def update_items(Y, n_touched, items, columns, scale, counter, scratch):
+    """Update the items that a mini-batch has touched, by the gradients they have gathered."""
+    lanes, noise, weight = columns.lanes, items.noise, items.prior_weight
+    gradients, touched, is_touched = scratch.item_gradients, scratch.touched, scratch.is_touched
+    z = scratch.noise.z
+    room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
+    half_step, still = Y.dtype.type(0.5) * items.step, _U(z.shape[0]) - padded_width
     for first in range(_U(0), n_touched, room):
         last = min(first + room, n_touched)
         if items.step > 0:
-            draw_noise(
-                touched, first, last, noise, items.numbers, number, row, quad, planes, z,
-                columns.width, wide, place, key,
-            )  # fmt: skip
+            draw_noise(touched, first, last, noise, items.numbers, scratch.noise, columns, counter)
         drawn = _U(0)
         for t in range(first, last):
             j = _U(touched[t])
-            seen[j], at = 0, j * wide
+            is_touched[j], at = 0, j * padded_width
             if items.step > 0:
                 noisy = noise[j] > 0
+                step = Step(
+                    half_step * scale, half_step * weight[j], np.sqrt(items.step * noise[j])
+                )
                 step_row(
-                    Y, at, gradients, at, z, drawn if noisy else still, scale, half_step, weight[j],
-                    np.sqrt(items.step * noise[j]), mu, Lambda, pull, features, bias, lanes,
+                    FlatRow(Y, at), FlatRow(gradients, at), FlatRow(z, drawn if noisy else still),
+                    step, items, scratch.pull, columns,
                 )  # fmt: skip
-                drawn += wide if noisy else _U(0)
+                drawn += padded_width if noisy else _U(0)
             for v in range(len(lanes)):
                 store(gradients, at + _U(LANES * v), splat(Y.dtype.type(0.0)))
 
 
 @njit(**ENTRY)
-def run_dealt(data, order, users, items, columns, scale, first, key, work):
-    """A round over dealt mini-batches, in the given order. Returns (sse, ratings read)."""
+def run_dealt(batches, order, users, items, columns, scale, first, key, scratch):
+    """Update by the dealt mini-batches order[0], order[1], ..., in iterations from `first` on.
+
+    Returns the sum of the squared errors met on the way, and the number of ratings read.
+    """
     sse, count = 0.0, 0
     for k in range(order.shape[0]):
-        lo, hi = data.starts[order[k]], data.starts[order[k] + 1]
-        sse += update_batch(data, lo, hi, users, items, columns, scale, first + k, key, work)
-        count += data.segment_starts[hi] - data.segment_starts[lo]
+        own = batches.starts[order[k]], batches.starts[order[k] + 1]
+        sse += update_batch(batches, own, users, items, columns, scale, first + k, key, scratch)
+        count += batches.segment_starts[own[1]] - batches.segment_starts[own[0]]
     return sse, count
 
 
 @njit(**ENTRY)
-def run_replacement(data, room, length, block, users, items, columns, scale, first, key, work):
-    """A round of mini-batches drawn with replacement, as the paper samples them."""
+def run_replacement(
+    batches, room, length, block, users, items, columns, scale, first, key, scratch
+):
+    """Update by `length` mini-batches drawn with replacement, as the paper samples them.
+
+    `room` is that of `room_for`. Returns what `run_dealt` does.
+    """
     index, drawn = room
     sse = 0.0
     for k in range(length):
-        segments = draw_batch(index, drawn, data, first + k, block, key)
-        sse += update_batch(
-            drawn, 0, np.int64(segments), users, items, columns, scale, first + k, key, work
-        )
+        own = np.int64(0), np.int64(draw_batch(index, drawn, batches, first + k, block, key))
+        sse += update_batch(drawn, own, users, items, columns, scale, first + k, key, scratch)
     return sse, length * index.shape[0]
 
 
@@ -180,7 +194,7 @@ def predict_pairs(user_rows, item_rows, user, item, n_factors, out):
 
 @njit(**EXACT)
 def column_squares(rows):
-    """Sum of squares of each column, in float64."""
+    """(rows.astype(np.float64) ** 2).sum(axis=0), without the copy."""
     out = np.zeros(rows.shape[1], np.float64)
     for i in range(rows.shape[0]):
         for d in range(rows.shape[1]):

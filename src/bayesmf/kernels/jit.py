@@ -9,7 +9,7 @@ first run differ from a second. So what compiled code calls is one of three thin
 | | |
 |---|---|
 | PART | always becomes part of its caller, so there is no copy to call |
-| WITHIN | the same, for callers that must not reorder: it does not either |
+| WITHIN | becomes part of its caller too, for callers that must not reorder: it does not either |
 | APART | stays a function, for which every copy gives the same bits: nothing is reordered |
 
 tests/kernels/test_jit.py holds all kernels to this.
@@ -53,7 +53,7 @@ APART: dict[str, Any] = {**EXACT, **_INSIDE}
 
 
 class CacheWarning(UserWarning):
-    """Compiled code cannot be kept, so that every start takes longer; the message says why."""
+    """Compiled code cannot be cached, so that every start takes longer; the message says why."""
 
 
 class CacheFile(IndexDataCacheFile):
@@ -118,7 +118,7 @@ class _ReadOnly(InTreeCacheLocator):
 
 
 class _ReadOnlyChosen(UserProvidedCacheLocator):
-    """The same in the folder that NUMBA_CACHE_DIR names."""
+    """Where code was compiled before, in the folder that NUMBA_CACHE_DIR names."""
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
@@ -130,21 +130,21 @@ class _ReadOnlyChosen(UserProvidedCacheLocator):
         return made if os.path.isdir(made.get_cache_path()) else None
 
 
-class _Places(CompileResultCacheImpl):
-    """numba's places for compiled code, then those from which it can only be read."""
+class _Locators(CompileResultCacheImpl):
+    """numba's folders for compiled code, then those from which it can only be read."""
 
     _locator_classes = (  # type: ignore[assignment]
         *CompileResultCacheImpl._locator_classes, _ReadOnlyChosen, _ReadOnly,
     )  # fmt: skip
 
 
-class Kept(FunctionCache):
-    """numba's cache of a function: nothing that is wrong with it stops us, or is run.
+class KernelCache(FunctionCache):
+    """numba's cache of a function: nothing that is wrong with it stops us, or is executed.
 
     Where code cannot be saved, that is said once, and it is compiled at each start.
     """
 
-    _impl_class = _Places
+    _impl_class = _Locators
     # Whether it has been said, in this process.
     told = False
 
@@ -163,54 +163,54 @@ class Kept(FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a version; if that is not possible, not even try again."""
-        if Kept.told:
+        if KernelCache.told:
             return
         try:
             super().save_overload(sig, data)
         except MemoryError:
             raise
         except Exception as error:
-            _tell_unkept(f"{self._cache_path}: {getattr(error, 'strerror', None) or error}")
+            _warn_uncached(f"{self._cache_path}: {getattr(error, 'strerror', None) or error}")
 
 
-class _Unkept(NullCache):
-    """For a function that has no place at all, as numba finds none for it."""
+class _NoCache(NullCache):
+    """The cache of a function for which numba finds no folder at all."""
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         """Say so once."""
-        if not Kept.told:
-            _tell_unkept("there is no folder for it")
+        if not KernelCache.told:
+            _warn_uncached("there is no folder for it")
 
 
-def _tell_unkept(reason: str) -> None:
-    Kept.told = True
+def _warn_uncached(reason: str) -> None:
+    KernelCache.told = True
     warnings.warn(
-        f"compiled code cannot be kept ({reason}), so each start compiles anew what it needs, for "
-        "up to a minute: let NUMBA_CACHE_DIR name a folder that can be written to and has room",
+        f"compiled code cannot be cached ({reason}), so each start compiles anew what it needs, "
+        "for up to a minute: let NUMBA_CACHE_DIR name a folder that can be written to and has room",
         CacheWarning,
         stacklevel=2,
     )
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba's decorator of that name."""
-    keep = options.pop("cache", False)
+    """numba's decorator of that name, with `KernelCache` where options say `cache`."""
+    cached = options.pop("cache", False)
 
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**options)(function)
-        # With NUMBA_DISABLE_JIT there is nothing to keep.
-        if keep and hasattr(kernel, "_cache"):
+        # With NUMBA_DISABLE_JIT there is nothing to cache.
+        if cached and hasattr(kernel, "_cache"):
             kernel._cache = _cache_of(function)
         return kernel
 
     return compiled
 
 
-def _cache_of(function: Callable[..., Any]) -> Kept | _Unkept:
+def _cache_of(function: Callable[..., Any]) -> KernelCache | _NoCache:
     try:
-        return Kept(function)
-    except (RuntimeError, OSError):  # no place, or the source is gone
-        return _Unkept()
+        return KernelCache(function)
+    except (RuntimeError, OSError):  # no folder, or the source is gone
+        return _NoCache()
 
 
 class CompileClock(event.Listener):
@@ -235,7 +235,7 @@ class CompileClock(event.Listener):
             observer()
 
     def on_end(self, event: Any) -> None:
-        """It has been."""
+        """A function has been compiled."""
         with self._lock:
             self._depth -= 1
             if self._depth == 0:
@@ -252,7 +252,7 @@ class CompileClock(event.Listener):
         return self._depth > 0
 
     def seconds(self) -> float:
-        """All of it, what is under way included."""
+        """Seconds spent compiling, what is under way included."""
         with self._lock:
             now = time.monotonic() - self._begun if self._depth else 0.0
             return self._before + now

@@ -1,6 +1,6 @@
-"""Counter-based random numbers: Philox4x32-10, keyed, with no state that travels.
+"""StreamCounter-based random numbers: Philox4x32-10, keyed, with no state that travels.
 
-A number is a pure function of (seed, chain) and of the place where it is used:
+A number is a pure function of (seed, chain) and of the counter it is drawn at:
 (round, block, row, position). So the same seed gives the same bits on one thread and on
 eight, in any order of completion, and a round that was lost can be run again anywhere.
 
@@ -10,8 +10,10 @@ Philox is that of Salmon, Moraes, Dror, Shaw (SC 2011); its known answers are in
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import EXACT, njit
 from bayesmf.kernels.simd import fma
@@ -37,6 +39,17 @@ _MASK = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 
 
+class StreamCounter(NamedTuple):
+    """Where in the random stream the numbers of many rows are: what these rows have in common.
+
+    Philox's counter has four words, of which the row number and the position in the row vary.
+    """
+
+    round: int
+    word: np.uint32  # of `stream_word`: stream and block
+    key: NDArray[np.uint32]  # of `make_key`
+
+
 def make_key(seed: int, chain: int = 0) -> np.ndarray:
     """64 key bits from a seed of any size and a chain number, as two uint32."""
     # A spawn key, not a second word of entropy: those are padded, and (7, 5) would be 7 + 5 * 2^32.
@@ -52,6 +65,7 @@ def generator(key: np.ndarray, round_: int, stream: int, block: int = 0) -> np.r
 
 @njit(inline="always")
 def stream_word(stream, block):
+    """stream << 24 | block, the last word of a counter."""
     return _U32((np.uint64(stream) << np.uint64(24)) | np.uint64(block))
 
 
@@ -149,7 +163,10 @@ def fill_normals(out, n_quads, row, round_, word3, k0, k1):
 
 @njit(**EXACT)
 def fill_counters(out, room, n, row, quad, round_, word3, k0, k1):
-    """The same for a list of n counters (quad, row), planes `room` apart."""
+    """Standard normals at n counters (quad[t], row[t]): out[t], out[room + t], ... out[3 room + t].
+
+    Four times as many numbers as counters, in planes that are `room` apart.
+    """
     for t in range(n):
         a, b, c, d = four_normals(quad[t], row[t], round_, word3, k0, k1)
         out[t] = a
@@ -160,7 +177,7 @@ def fill_counters(out, room, n, row, quad, round_, word3, k0, k1):
 
 @njit(inline="always")
 def four_normals(quad, row, round_, word3, k0, k1):
-    """Four standard normals of one counter."""
+    """Four standard normals at one counter, by Box-Muller from two pairs of uniforms."""
     two = np.float32(2.0)
     w0, w1, w2, w3 = philox(quad, row, round_, word3, k0, k1)
     first = math.sqrt(-two * log32(unit(w0)))

@@ -11,12 +11,12 @@ import numpy as np
 from bayesmf.kernels.jit import ENTRY, njit
 from bayesmf.kernels.simd import LANES, fma, load, splat, store
 
-FEW_ROWS = 128
+FEW_ROWS = 128  # of up to 64 columns they fill 32 kB, the first-level cache
 
 
 @njit(**ENTRY)
 def cholesky(A):
-    """Lower L with L L^T = A; NaN where A is not positive."""
+    """np.linalg.cholesky(A), with NaN where A is not positive definite."""
     n = A.shape[0]
     L = np.zeros((n, n))
     for i in range(n):
@@ -30,7 +30,7 @@ def cholesky(A):
 
 @njit(**ENTRY)
 def solve_upper(L, B):
-    """X with L^T X = B, column by column of B at once."""
+    """np.linalg.solve(L.T, B) for lower L."""
     n = L.shape[0]
     X = B.copy()
     for i in range(n - 1, -1, -1):
@@ -44,7 +44,7 @@ def solve_upper(L, B):
 
 @njit(**ENTRY)
 def outer_square(X):
-    """X X^T."""
+    """X @ X.T."""
     n = X.shape[0]
     out = np.empty((n, n))
     for i in range(n):
@@ -59,7 +59,7 @@ def outer_square(X):
 
 @njit(**ENTRY)
 def multiply(L, x):
-    """L x for lower L."""
+    """L @ x for lower L."""
     out = np.zeros(x.shape[0])
     for i in range(x.shape[0]):
         for k in range(i + 1):
@@ -69,25 +69,25 @@ def multiply(L, x):
 
 @njit(**ENTRY)
 def second_moments(rows):
-    """Sum of rows and sum of their outer products, without BLAS and its threads.
+    """rows.sum(0) and rows.T @ rows in float64, without BLAS and its threads.
 
     In single precision over a few rows at a time, which fit the first-level cache, in double over
     all: four entries of a row times eight at once.
     """
     n, width = rows.shape
-    wide = np.uint64((width + LANES - 1) // LANES * LANES)
-    total, cross = np.zeros(width), np.zeros((wide, wide))
-    x, lane = np.zeros(np.uint64(FEW_ROWS) * wide, np.float32), np.empty(LANES, np.float32)
+    padded_width = np.uint64((width + LANES - 1) // LANES * LANES)
+    total, cross = np.zeros(width), np.zeros((padded_width, padded_width))
+    x, lane = np.zeros(np.uint64(FEW_ROWS) * padded_width, np.float32), np.empty(LANES, np.float32)
     for first in range(0, n, FEW_ROWS):
         few = min(FEW_ROWS, n - first)
         for i in range(few):
             for d in range(width):
-                x[np.uint64(i) * wide + np.uint64(d)] = rows[first + i, d]
+                x[np.uint64(i) * padded_width + np.uint64(d)] = rows[first + i, d]
                 total[d] += rows[first + i, d]
-        for d in range(np.uint64(0), wide, np.uint64(4)):
+        for d in range(np.uint64(0), padded_width, np.uint64(4)):
             for e in range(np.uint64(0), d + np.uint64(4), np.uint64(LANES)):
                 a0 = a1 = a2 = a3 = splat(np.float32(0.0))
-                for at in range(np.uint64(0), np.uint64(few) * wide, wide):
+                for at in range(np.uint64(0), np.uint64(few) * padded_width, padded_width):
                     own = load(x, at + e)
                     a0 = fma(splat(x[at + d]), own, a0)
                     a1 = fma(splat(x[at + d + np.uint64(1)]), own, a1)
@@ -105,6 +105,7 @@ def second_moments(rows):
 
 @njit(inline="always")
 def add_lanes(cross, d, e, vector, lane):
+    """cross[d, e : e + 8] += vector, by way of the buffer `lane`."""
     store(lane, np.uint64(0), vector)
     for k in range(LANES):
         cross[d, e + np.uint64(k)] += lane[k]

@@ -3,7 +3,7 @@
 Rows are padded to whole vectors. How many vectors a row has is the length of a tuple: a constant
 when this is compiled, so that the loops over a row have no ends to look for.
 
-A user's ratings are one run. While it lasts, the user's row stands with 1 in the place of its bias:
+A user's ratings are one segment of a mini-batch. While it lasts, the user's row has 1 for its bias:
 times an item's row that is the prediction without a_i, and times the error it is the gradient of
 the item. The user's own gradient comes out the same way from the items' rows, but for the bias,
 whose gradient is the sum of the errors.
@@ -20,16 +20,16 @@ from bayesmf.kernels.csr import rating_at
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.jit import APART, ENTRY, EXACT, PART, njit
 from bayesmf.kernels.keys import STREAM_BATCH, philox, stream_word
-from bayesmf.kernels.noise import draw_rows, make_noise_room
+from bayesmf.kernels.noise import NoiseScratch, fill_noise, make_noise_scratch
 from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, total
 from bayesmf.kernels.types import Rows
 
-# Items' rows are asked for some ratings before they are read: as many as these bytes of rows, at
-# most so many. Measured: with 136K items of 30 factors that is 42 ns a rating against 70 without.
+# Items' rows are asked for some ratings before they are read: as many as fill so many bytes, at
+# most MOST_AHEAD. Measured: 136K items of 30 factors take 42 ns a rating so, against 70 without.
 # (Ordering a mini-batch by stripes of items makes segments short: 60 ns with 4 stripes, 70 with 16,
 # against 57 with none, all at 4 ratings ahead.)
 BYTES_AHEAD = 2400
-MOST_AHEAD = 16
+MOST_AHEAD = 16  # ratings
 LINE = 64  # bytes
 
 _U = np.uint64
@@ -37,114 +37,125 @@ _LANES = np.uint64(LANES)
 
 
 class Batches(NamedTuple):
-    """Mini-batches of a block: segments of one user's ratings; see `Block`."""
+    """Mini-batches of a block: segments of one user's ratings, one after the other.
+
+    Segment k has the ratings from segment_starts[k] to segment_starts[k + 1], mini-batch b the
+    segments from starts[b] to starts[b + 1]. Users and items are positions in the block.
+    """
 
     segment_user: NDArray[np.int32]
     segment_starts: NDArray[np.int64]
     item: NDArray[np.int32]
-    value: NDArray[Any]
-    levels: NDArray[np.float32]
+    value: NDArray[Any]  # codes of the ratings (uint8), or the ratings themselves (float32)
+    levels: NDArray[np.float32]  # what the codes stand for
     starts: NDArray[np.int64]
 
 
-class Columns(NamedTuple):
+class PaddedColumns(NamedTuple):
     """What stands in the columns of padded rows, as ones and zeros."""
 
     n_factors: int
-    width: int
-    lanes: tuple[int, ...]  # as many as a row has vectors
-    features: Rows
-    bias: Rows
+    width: int  # true columns: features, and a bias where there is one more
+    lanes: tuple[int, ...]  # as many as a padded row has vectors
+    features: Rows  # 1 for a feature, 0 elsewhere; padded
+    bias: Rows  # 1 for the bias, 0 elsewhere; padded
 
 
-def make_columns(n_factors: int, width: int, dtype: Any) -> Columns:
-    """Columns of rows with features, and a bias where there is one more column."""
-    wide = padded(width)
-    features, bias = np.zeros((2, wide), dtype)
+def make_columns(n_factors: int, width: int, dtype: Any) -> PaddedColumns:
+    """Describe rows with features, and a bias where `width` is one more than `n_factors`."""
+    padded_width = padded(width)
+    features, bias = np.zeros((2, padded_width), dtype)
     features[:n_factors] = 1.0
     bias[n_factors:width] = 1.0
-    return Columns(n_factors, width, (0,) * (wide // LANES), features, bias)
+    return PaddedColumns(n_factors, width, (0,) * (padded_width // LANES), features, bias)
 
 
-def pad(rows: NDArray[Any], wide: int, dtype: Any = None) -> NDArray[Any]:
-    """A copy with columns of zeros at the end."""
-    out = np.zeros((*rows.shape[:-1], wide), dtype or rows.dtype)
+def pad(rows: NDArray[Any], padded_width: int, dtype: Any = None) -> NDArray[Any]:
+    """Copy with columns of zeros at the end: np.pad of the last axis, in another precision."""
+    out = np.zeros((*rows.shape[:-1], padded_width), dtype or rows.dtype)
     out[..., : rows.shape[-1]] = rows
     return out
 
 
-class Work(NamedTuple):
-    """Scratch space of a round, allocated once, in the precision of the rows."""
+class Scratch(NamedTuple):
+    """Buffers of a round, allocated once, in the precision of the rows."""
 
-    x: Rows
-    gradient: Rows
-    item_gradients: Rows
-    touched: NDArray[np.int32]
-    seen: NDArray[np.uint8]
-    pull: Rows
-    number: NDArray[np.uint32]
-    row: NDArray[np.uint32]
-    quad: NDArray[np.uint32]
-    planes: NDArray[np.float32]
-    z: Rows
+    x: Rows  # the user's row, with 1 for its bias
+    gradient: Rows  # of the user
+    item_gradients: Rows  # of all items, flat; zero between mini-batches
+    touched: NDArray[np.int32]  # items of the mini-batch, in the order in which they came
+    is_touched: NDArray[np.uint8]  # of each item; 0 between mini-batches
+    pull: Rows  # of the prior on a row
+    noise: NoiseScratch
 
 
-def make_work(n_items: int, columns: Columns) -> Work:
-    """For so many items."""
-    wide, dtype = len(columns.features), columns.features.dtype
-    return Work(
-        np.zeros(wide, dtype),
-        np.zeros(wide, dtype),
-        np.zeros(n_items * wide, dtype),
+def make_scratch(n_items: int, columns: PaddedColumns) -> Scratch:
+    """Allocate for so many items."""
+    padded_width, dtype = len(columns.features), columns.features.dtype
+    return Scratch(
+        np.zeros(padded_width, dtype),
+        np.zeros(padded_width, dtype),
+        np.zeros(n_items * padded_width, dtype),
         np.zeros(n_items + 1, np.int32),
         np.zeros(n_items, np.uint8),
-        np.zeros(wide, dtype),
-        *make_noise_room(columns.width, wide, dtype),
+        np.zeros(padded_width, dtype),
+        make_noise_scratch(columns.width, padded_width, dtype),
     )
 
 
+class FlatRow(NamedTuple):
+    """A padded row inside a flat array: array[start : start + padded_width]."""
+
+    array: Rows
+    start: np.uint64
+
+
 @njit(**PART)
-def open_run(X, at, x, gradient, features, bias, lanes):
-    """The user's row with its bias replaced by one, and no gradient yet."""
+def open_segment(X, at, x, gradient, columns):
+    """x = the user's row X[at:] with 1 for its bias, gradient = 0."""
+    features, bias = columns.features, columns.bias
     zero = splat(X.dtype.type(0.0))
-    for v in range(len(lanes)):
+    for v in range(len(columns.lanes)):
         c = _U(LANES * v)
         store(x, c, fma(load(X, at + c), load(features, c), load(bias, c)))
         store(gradient, c, zero)
 
 
 @njit(**PART)
-def close_run(gradient, errors, features, bias, lanes):
-    """The gradient of the user's bias is the sum of errors."""
-    errors = splat(errors)
-    for v in range(len(lanes)):
+def close_segment(gradient, errors, columns):
+    """Set the gradient of the user's bias, which is the sum of the errors."""
+    features, bias, errors = columns.features, columns.bias, splat(errors)
+    for v in range(len(columns.lanes)):
         c = _U(LANES * v)
         store(gradient, c, fma(load(gradient, c), load(features, c), errors * load(bias, c)))
 
 
 @njit(**PART)
-def gather_segment(
-    item, value, levels, lo, hi, a, x, Y, gradient, item_gradients, touched, n_touched, seen, lanes
-):
-    """Gradients of one user and of the items of its ratings from lo to hi; a is the user's bias.
+def gather_segment(batches, segment, a, Y, n_touched, scratch, lanes):
+    """Add up the gradients of one user and of its items over the ratings of a segment.
 
-    Returns how many items are touched now, the sum of errors and that of their squares.
+    For e = rating - a - x . Y[item], gradient += e Y[item] and item_gradients[item] += e x, where
+    a is the user's bias. Returns how many items are touched now, sum(e) and sum(e ** 2).
     """
+    item, value, levels = batches.item, batches.value, batches.levels
+    x, gradient, item_gradients = scratch.x, scratch.gradient, scratch.item_gradients
+    touched, is_touched = scratch.touched, scratch.is_touched
+    lo, hi = batches.segment_starts[segment], batches.segment_starts[segment + _U(1)]
     zero = Y.dtype.type(0.0)
-    nothing, wide = splat(zero), _U(LANES * len(lanes))
+    nothing, padded_width = splat(zero), _U(LANES * len(lanes))
     errors, squares, last = zero, zero, _U(item.shape[0] - 1)
     far = _U(max(2, min(BYTES_AHEAD // (LANES * len(lanes) * Y.itemsize), MOST_AHEAD)))
     for n in range(_U(lo), _U(hi)):
         j = _U(item[n])
-        at = j * wide
-        ahead = _U(item[min(n + far, last)]) * wide
+        at = j * padded_width
+        ahead = _U(item[min(n + far, last)]) * padded_width
         for c in range(0, LANES * len(lanes), LINE // Y.itemsize):
             prefetch(Y, ahead + _U(c))
             prefetch(item_gradients, ahead + _U(c))
-        # Without a branch: most items have been seen, but which cannot be foretold.
+        # Without a branch: most items have been touched before, but which cannot be foretold.
         touched[n_touched] = j
-        n_touched += _U(1) - _U(seen[j])
-        seen[j] = 1
+        n_touched += _U(1) - _U(is_touched[j])
+        is_touched[j] = 1
         dot = nothing
         for v in range(len(lanes)):
             c = _U(LANES * v)
@@ -164,8 +175,8 @@ def gather_segment(
 
 @njit(**PART)
 def set_pull(pull, X, at, mu, Lambda, lanes):
-    """pull = Lambda (x - mu), for a diagonal or a matrix."""
-    wide = LANES * len(lanes)
+    """pull = Lambda (x - mu) for the row x = X[at:], Lambda a diagonal or a matrix."""
+    padded_width = LANES * len(lanes)
     if Lambda.ndim == 1:
         for v in range(len(lanes)):
             c = _U(LANES * v)
@@ -173,46 +184,51 @@ def set_pull(pull, X, at, mu, Lambda, lanes):
     else:
         for v in range(len(lanes)):
             store(pull, _U(LANES * v), splat(X.dtype.type(0.0)))
-        for e in range(_U(wide)):
+        for e in range(_U(padded_width)):
             away = splat(X[at + e] - mu[e])
             for v in range(len(lanes)):
                 c = _U(LANES * v)
-                store(pull, c, fma(away, load(Lambda, e * _U(wide) + c), load(pull, c)))
+                store(pull, c, fma(away, load(Lambda, e * _U(padded_width) + c), load(pull, c)))
 
 
 @njit(**APART)
-def draw_noise(
-    positions, lo, hi, wanted, numbers, number, row, quad, planes, z, width, wide, place, key
-):
-    """Noise for those of the rows positions[lo:hi] that want some, in this order."""
-    k = _U(0)
+def draw_noise(positions, lo, hi, wanted, numbers, noise, columns, counter):
+    """Draw noise for those rows i of positions[lo:hi] with wanted[i] > 0, in this order.
+
+    `numbers` are the rows' numbers in the whole matrix, by which a row's noise is the same in any
+    block; the noise of the k-th row goes to noise.z[k * padded_width :].
+    """
+    number, k = noise.number, _U(0)
     for t in range(_U(lo), _U(hi)):
         i = _U(positions[t])
         number[k] = numbers[i]
         k += _U(wanted[i] > 0)
     if k > _U(0):
-        draw_rows(row, quad, planes, z, number, k, width, wide, place[0], place[1], key)
+        fill_noise(noise, k, columns.width, _U(LANES * len(columns.lanes)), counter)
 
 
 @njit(**ENTRY)
-def sum_squared_errors(data, X, Y, columns):
-    """Sum of squared errors of all ratings of a block, at one state."""
-    lanes, features, bias = columns.lanes, columns.features, columns.bias
-    segment_user, segment_starts, item = data.segment_user, data.segment_starts, data.item
-    value, levels, biased = data.value, data.levels, columns.width > columns.n_factors
+def sum_squared_errors(batches, X, Y, columns):
+    """Sum over all ratings of a block of (rating - prediction) ** 2, at one state.
+
+    X and Y are padded rows of users and items.
+    """
+    lanes, features = columns.lanes, columns.features
+    segment_user, segment_starts, item = batches.segment_user, batches.segment_starts, batches.item
+    value, levels, biased = batches.value, batches.levels, columns.width > columns.n_factors
     X, Y = X.reshape(-1), Y.reshape(-1)
     x, unused = np.empty_like(features), np.empty_like(features)
-    wide, sse, last = _U(LANES * len(lanes)), 0.0, _U(max(item.shape[0], 1) - 1)
+    padded_width, sse, last = _U(LANES * len(lanes)), 0.0, _U(max(item.shape[0], 1) - 1)
     zero = Y.dtype.type(0.0)
     far = _U(max(2, min(BYTES_AHEAD // (LANES * len(lanes) * Y.itemsize), MOST_AHEAD)))
     for k in range(_U(segment_user.shape[0])):
-        at = _U(segment_user[k]) * wide
-        open_run(X, at, x, unused, features, bias, lanes)
+        at = _U(segment_user[k]) * padded_width
+        open_segment(X, at, x, unused, columns)
         a = X[at + _U(columns.n_factors)] if biased else zero
         squares = zero
         for n in range(_U(segment_starts[k]), _U(segment_starts[k + _U(1)])):
-            at = _U(item[n]) * wide
-            ahead = _U(item[min(n + far, last)]) * wide
+            at = _U(item[n]) * padded_width
+            ahead = _U(item[min(n + far, last)]) * padded_width
             for c in range(0, LANES * len(lanes), LINE // Y.itemsize):
                 prefetch(Y, ahead + _U(c))
             dot = splat(zero)
@@ -225,36 +241,34 @@ def sum_squared_errors(data, X, Y, columns):
     return sse
 
 
-def room_for(m: int, data: Batches) -> tuple[NDArray[np.int64], Batches]:
-    """For m ratings drawn from a block: where they stand there, and a mini-batch of them."""
+def room_for(m: int, batches: Batches) -> tuple[NDArray[np.int64], Batches]:
+    """Allocate for m ratings drawn from a block: their indices there, and a mini-batch of them."""
     drawn = Batches(
         np.empty(m, np.int32),
         np.empty(m + 1, np.int64),
         np.empty(m, np.int32),
-        np.empty(m, data.value.dtype),
-        data.levels,
-        data.starts,
+        np.empty(m, batches.value.dtype),
+        batches.levels,
+        batches.starts,
     )
     return np.empty(m, np.int64), drawn
 
 
 @njit(**APART)
-def draw_batch(index, drawn, data, iteration, block, key):
-    """Ratings drawn with replacement, as segments. Returns how many segments."""
-    segment_user, segment_starts, item, value = (
-        drawn.segment_user,
-        drawn.segment_starts,
-        drawn.item,
-        drawn.value,
-    )
-    users, starts, items, values = data.segment_user, data.segment_starts, data.item, data.value
+def draw_batch(index, drawn, batches, iteration, block, key):
+    """Draw len(index) ratings of a block with replacement, as the segments of one mini-batch.
+
+    `index` and `drawn` are those of `room_for`, to be filled. Returns how many segments there are.
+    """
+    segment_user, segment_starts, item, value, _, _ = drawn
+    users, starts, items, values, _, _ = batches
     draw_sorted(index, items.shape[0], iteration, block, key)
     segments, end = 0, np.int64(-1)
     for t in range(index.shape[0]):
         n = index[t]
         if n >= end:
-            run = np.searchsorted(starts, n, side="right") - 1
-            segment_user[segments], segment_starts[segments], end = users[run], t, starts[run + 1]
+            k = np.searchsorted(starts, n, side="right") - 1
+            segment_user[segments], segment_starts[segments], end = users[k], t, starts[k + 1]
             segments += 1
         item[t], value[t] = items[n], values[n]
     segment_starts[segments] = index.shape[0]
@@ -263,14 +277,14 @@ def draw_batch(index, drawn, data, iteration, block, key):
 
 @njit(**EXACT)
 def draw_sorted(index, n, iteration, block, key):
-    """len(index) uniform draws from range(n), with replacement, in ascending order.
+    """index = np.sort(rng.integers(n, size=len(index))): uniform draws, with replacement.
 
     Ordered uniforms are running sums of exponentials over their total, so no sort is needed and
     the gather that follows goes through memory in order.
     """
     m = index.shape[0]
     word = stream_word(STREAM_BATCH, block)
-    scale = 1.0 / 18446744073709551616.0
+    scale = 1.0 / 18446744073709551616.0  # 2^-64: 64 random bits become uniform on (0, 1]
     total = 0.0
     for lap in range(2):
         running = 0.0

@@ -23,33 +23,37 @@ _U = np.uint64
 _LANES = np.uint64(LANES)
 
 
-class NoiseRoom(NamedTuple):
-    """Scratch space for the noise of a few rows."""
+class NoiseScratch(NamedTuple):
+    """Buffers for the noise of a few rows."""
 
     number: NDArray[np.uint32]  # of each row
-    row: NDArray[np.uint32]  # of each counter
-    quad: NDArray[np.uint32]
-    planes: NDArray[np.float32]
+    row: NDArray[np.uint32]  # number of the row of each counter
+    quad: NDArray[np.uint32]  # position in the row of each counter, in fours
+    planes: NDArray[np.float32]  # what comes out, before it is put back into rows
     z: NDArray[np.float32]  # rows of noise, as wide as padded rows; the last is of zeros
 
 
-def make_noise_room(width: int, wide: int, dtype: Any) -> NoiseRoom:
-    """For rows of `width` columns kept in `wide`."""
+def make_noise_scratch(width: int, padded_width: int, dtype: Any) -> NoiseScratch:
+    """Allocate for rows of `width` columns that are stored in `padded_width`."""
     n_quads = (width + 3) // 4
     n_rows = max(COUNTERS // n_quads, LANES)
     counters = n_rows * n_quads + 2 * LANES
-    return NoiseRoom(
+    return NoiseScratch(
         np.zeros(n_rows, np.uint32),
         np.zeros(counters, np.uint32),
         (np.arange(counters) % n_quads).astype(np.uint32),
         np.zeros(4 * counters, np.float32),
-        np.zeros((n_rows + 2) * wide, dtype),
+        np.zeros((n_rows + 2) * padded_width, dtype),
     )
 
 
 @njit(**APART)
-def draw_rows(row, quad, planes, z, number, n_rows, width, wide, round_, word3, key):
-    """Noise of the rows with the first n_rows numbers: z[s * wide :], of which `width` count."""
+def fill_noise(noise, n_rows, width, padded_width, counter):
+    """Standard normals for the first n_rows rows of `noise.number`.
+
+    Row s is noise.z[s * padded_width :], of which the first `width` columns count.
+    """
+    number, row, planes, z = noise.number, noise.row, noise.planes, noise.z
     n_quads = _U((width + 3) // 4)
     room = _U(row.shape[0])
     for s in range(n_rows):
@@ -57,12 +61,13 @@ def draw_rows(row, quad, planes, z, number, n_rows, width, wide, round_, word3, 
             row[q] = number[s]
     n = n_rows * n_quads
     n = (n + _LANES - _U(1)) // _LANES * _LANES
-    fill_counters(planes, room, n, row, quad, round_, word3, key[0], key[1])
+    key = counter.key
+    fill_counters(planes, room, n, row, noise.quad, counter.round, counter.word, key[0], key[1])
     for s in range(n_rows):
         for p in range(_U(4)):
             # Whole vectors: what is too much is overwritten by what comes next.
             for q in range(_U(0), n_quads, _LANES):
-                copy8(z, s * wide + p * n_quads + q, planes, p * room + s * n_quads + q)
+                copy8(z, s * padded_width + p * n_quads + q, planes, p * room + s * n_quads + q)
 
 
 def copy8(out: Any, to: Any, array: Any, at: Any) -> None:

@@ -38,12 +38,12 @@ def sum_scores(X, rows, items, out):
     """out[k] += the sum over draws t of X_t . rows_t,items[k]."""
     draws, n, width = rows.shape
     flat_X, flat = X.reshape(-1), rows.reshape(-1)
-    wide, full, last = _U(X.shape[1]), _U(X.shape[1] // LANES - 1), _U(width - LANES)
+    padded_width, full, last = _U(X.shape[1]), _U(X.shape[1] // LANES - 1), _U(width - LANES)
     for t in range(_U(draws)):
         first = t * _U(n)
         for k in range(items.shape[0]):
             y = (first + _U(items[k])) * _U(width)
-            out[k] += np.float64(laid_dot(flat_X, t * wide, flat, y, _U(width), full, last))
+            out[k] += np.float64(laid_dot(flat_X, t * padded_width, flat, y, _U(width), full, last))
 
 
 @njit(**EXACT)
@@ -51,12 +51,12 @@ def sum_moments(X, bias, rows, items, first, total, squares):
     """Predictions of the first draw; sums of all draws' from there on, and of their squares."""
     draws, n, width = rows.shape
     flat_X, flat = X.reshape(-1), rows.reshape(-1)
-    wide, full, last = _U(X.shape[1]), _U(X.shape[1] // LANES - 1), _U(width - LANES)
+    padded_width, full, last = _U(X.shape[1]), _U(X.shape[1] // LANES - 1), _U(width - LANES)
     for t in range(_U(draws)):
         begin, offset = t * _U(n), bias[t]
         for k in range(items.shape[0]):
             y = (begin + _U(items[k])) * _U(width)
-            found = laid_dot(flat_X, t * wide, flat, y, _U(width), full, last)
+            found = laid_dot(flat_X, t * padded_width, flat, y, _U(width), full, last)
             score = np.float64(offset) + np.float64(found)
             if t == _U(0):
                 first[k] = score

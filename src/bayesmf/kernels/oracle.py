@@ -27,11 +27,13 @@ _INVERSE_ROOT = 1.0 / math.sqrt(2.0 * math.pi)
 
 @njit(inline="always")
 def _normal_cdf(x):
+    """scipy.stats.norm.cdf(x)."""
     return 0.5 * math.erfc(-x * _ROOT_HALF)
 
 
 @njit(inline="always")
 def _density(x):
+    """scipy.stats.norm.pdf(x)."""
     return _INVERSE_ROOT * math.exp(-0.5 * x * x)
 
 
@@ -218,11 +220,12 @@ def predict_rows(out, starts, ratings, side, test_starts, test, noise, stars):
 
 
 @njit(**ENTRY)
-def score_truth(U, V, a, b, user, item, rating, mean, noise, stars):
+def score_truth(rows, test, mean, noise, stars):
     """Sums over pairs of a rating's variance given the truth, and of the squared error of its mean.
 
-    The mean is E[rating | truth].
+    `rows` are (U, V, a, b), `test` is (user, item, rating). The mean is E[rating | truth].
     """
+    (U, V, a, b), (user, item, rating) = rows, test
     variance, errors = 0.0, 0.0
     for k in range(user.size):
         i, j = user[k], item[k]
@@ -237,20 +240,3 @@ def score_truth(U, V, a, b, user, item, rating, mean, noise, stars):
         error = rating[k] - centre
         errors += error * error
     return variance, errors
-
-
-@njit(**EXACT)
-def turn(starts, other, value, first, place, index, kept):
-    """Lists by row -> lists of the other side's rows from `first` on, as many as `place` has.
-
-    `place` are the beginnings of these lists in `index` and `kept`; it becomes their ends.
-    """
-    last = first + place.size
-    for row in range(starts.size - 1):
-        for k in range(starts[row], starts[row + 1]):
-            j = other[k]
-            if first <= j < last:
-                at = place[j - first]
-                index[at] = row
-                kept[at] = value[k]
-                place[j - first] = at + 1

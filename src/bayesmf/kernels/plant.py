@@ -14,13 +14,17 @@ USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE, HOLD = np.arange(7, dtype=np.uint32)
     STREAM_SYNTHETIC << 24
 )
 
-_HEAVY = 0.1  # from this part of the items on, a key for each costs less than rejected draws
+# Share of all items: for users with more, a key for each item costs less than rejected draws.
+_HEAVY = 0.1
 _U32 = np.uint32
 
 
 @njit(**EXACT)
 def plant(X, x, start, each, bias, use, k0, k1):
-    """Rows of planted factors X and biases x; a row depends on its own number only."""
+    """X = each * normals, x = bias * normals: planted factors and biases, rows from `start` on.
+
+    A row depends on its own number only.
+    """
     D = X.shape[1]
     quads = D // 4 + 1
     z = np.empty(4 * quads, dtype=np.float32)
@@ -33,10 +37,10 @@ def plant(X, x, start, each, bias, use, k0, k1):
 
 @njit(**EXACT)
 def alias_table(chance):
-    """Walker's table by Vose: column j keeps itself with chance keep[j], else gives other[j]."""
+    """Walker's table by Vose: column j gives j with chance own[j], else other[j]."""
     n = chance.size
     rest = chance * n
-    keep = np.ones(n, dtype=np.float32)
+    own = np.ones(n, dtype=np.float32)
     other = np.arange(n).astype(np.int32)
     # One array for two stacks: columns with less than their share grow up from the left end,
     # the others down from the right.
@@ -52,34 +56,34 @@ def alias_table(chance):
     while small > 0 and large < n:
         small -= 1
         s, g = stack[small], stack[large]
-        keep[s] = rest[s]
+        own[s] = rest[s]
         other[s] = g
         rest[g] -= 1.0 - rest[s]
         if rest[g] < 1.0:
             large += 1
             stack[small] = g
             small += 1
-    return keep, other
+    return own, other
 
 
 @njit(inline="always")
-def _pick(column, chance, keep, other):
-    """An item from two random words."""
-    j = np.int32((np.uint64(column) * np.uint64(keep.size)) >> np.uint64(32))
-    return j if unit(chance) <= keep[j] else other[j]
+def _pick(column, chance, own, other):
+    """Draw an item by an alias table, from two random words."""
+    j = np.int32((np.uint64(column) * np.uint64(own.size)) >> np.uint64(32))
+    return j if unit(chance) <= own[j] else other[j]
 
 
 @njit(**EXACT)
-def _draw_light(out, user, seen, keep, other, k0, k1):
+def _draw_light(out, user, drawn_by, own, other, k0, k1):
     """Items without replacement by drawing again what was drawn before."""
     n, q = 0, 0
     while n < out.size:
         w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), DRAW, k0, k1)
         q += 1
-        for j in (_pick(w0, w1, keep, other), _pick(w2, w3, keep, other)):
-            # seen[j] is the last user who drew j, so nothing is cleared between users.
-            if seen[j] != user and n < out.size:
-                seen[j] = user
+        for j in (_pick(w0, w1, own, other), _pick(w2, w3, own, other)):
+            # The last user who drew j, so that nothing is cleared between users.
+            if drawn_by[j] != user and n < out.size:
+                drawn_by[j] = user
                 out[n] = j
                 n += 1
 
@@ -128,14 +132,14 @@ def _draw_heavy(out, user, keys, inverse, k0, k1):
 
 @njit(**ENTRY)
 def fill(out, first, bounds, rows, tables, scalars, key):
-    """Ratings of users first, first + 1, ... ; bounds are their places in the output."""
+    """Ratings of users first, first + 1, ...: user first + r has out[bounds[r] : bounds[r + 1]]."""
     users, items, ratings = out
     U, a, V, b = rows
-    keep, other, inverse = tables
+    own, other, inverse = tables
     mean, noise, stars = scalars
     k0, k1 = key[0], key[1]
     m, D = V.shape
-    seen = np.full(m, -1, dtype=np.int32)
+    drawn_by = np.full(m, -1, dtype=np.int32)
     keys = np.empty(4 * ((m + 3) // 4), dtype=np.float32)
     z = np.empty(m + 4, dtype=np.float32)
     for r in range(a.size):
@@ -144,7 +148,7 @@ def fill(out, first, bounds, rows, tables, scalars, key):
         if n > _HEAVY * m:
             _draw_heavy(mine, user, keys, inverse, k0, k1)
         else:
-            _draw_light(mine, user, seen, keep, other, k0, k1)
+            _draw_light(mine, user, drawn_by, own, other, k0, k1)
         fill_normals(z, (n + 3) // 4, user, 0, NOISE, k0, k1)
         centre = mean + a[r]
         for k in range(n):

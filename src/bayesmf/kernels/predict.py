@@ -29,7 +29,7 @@ def sum_expected(user_means, item_means, users, user, item, rated, n_factors, ou
 
 @njit(inline="always")
 def add_expected(user_means, item_means, users, user, item, rated, n_factors, out):
-    """The same of one draw."""
+    """out[n] += the expected prediction of pair n under one draw, if both rows are known."""
     for n in range(user.shape[0]):
         i, j = user[n], item[n]
         if i < 0 or j < 0:
@@ -44,8 +44,8 @@ def add_expected(user_means, item_means, users, user, item, rated, n_factors, ou
 def find_rated(starts, items, user, item, marks, out):
     """out[n] = whether item[n] is among the items of user[n], which stand in ascending order.
 
-    A user's run of many pairs is answered by marking the user's items, a short one by bisection.
-    `marks` has a place for each item and is all False, before and after.
+    Where a user has many pairs together they are answered by marking the user's items, where it has
+    few by bisection. `marks` has one entry for each item and is all False, before and after.
     """
     n, end = 0, user.shape[0]
     while n < end:
@@ -86,27 +86,27 @@ def lookup_bisected(items, wanted, out):
 
 
 @njit(**ENTRY)
-def predict_components(users, items, user, item, n_factors, user_prior, item_prior, tau, mu, var):
-    """Mean and variance of a new rating of each pair under each draw.
+def predict_components(rows, pairs, n_factors, user_prior, item_prior, tau, mu, var):
+    """Mean mu[t, n] and variance var[t, n] of a new rating of pair n under draw t.
 
-    A row number of -1 is a row nobody has seen: it has its prior's mean and spread. `user_prior`
-    and `item_prior` are means, each a 1 x width array, and covariances, of all draws; empty ones
-    will do where all rows are known.
+    `rows` are those of users and of items, of all draws; `pairs` are (user, item). A row number of
+    -1 is a row nobody has seen: it has its prior's mean and spread. `user_prior` and `item_prior`
+    are means, each a 1 x width array, and covariances, of all draws; empty ones will do where all
+    rows are known.
     """
-    x_mean, x_cov = user_prior
-    y_mean, y_cov = item_prior
+    (users, items), (x_mean, x_cov), (y_mean, y_cov) = rows, user_prior, item_prior
     for t in range(users.shape[0]):
-        add_components(
-            users[t], items[t], user, item, n_factors, (x_mean[t], x_cov[t]), (y_mean[t], y_cov[t]),
+        set_components(
+            (users[t], items[t]), pairs, n_factors, (x_mean[t], x_cov[t]), (y_mean[t], y_cov[t]),
             1.0 / tau[t], mu[t], var[t],
         )  # fmt: skip
 
 
 @njit(inline="always")
-def add_components(X, Y, user, item, n_factors, user_prior, item_prior, noise, mu, var):
-    """The same under one draw."""
-    x_mean, x_cov = user_prior
-    y_mean, y_cov = item_prior
+def set_components(rows, pairs, n_factors, user_prior, item_prior, noise, mu, var):
+    """Mean mu[n] and variance var[n] of a new rating of pair n under one draw."""
+    (X, Y), (user, item) = rows, pairs
+    (x_mean, x_cov), (y_mean, y_cov) = user_prior, item_prior
     for n in range(user.shape[0]):
         i, j = user[n], item[n]
         if i >= 0 and j >= 0:
@@ -144,26 +144,17 @@ def spread_along(X, i, cov, n_factors):
 
 
 @njit(**ENTRY)
-def sort_by_user(user, counts, order):
-    """order = the stable order by user, by counting; `counts` is zero, one longer than users."""
-    for n in range(user.shape[0]):
-        counts[user[n] + 1] += 1
-    for i in range(1, counts.shape[0]):
-        counts[i] += counts[i - 1]
-    for n in range(user.shape[0]):
-        order[counts[user[n]]] = n
-        counts[user[n]] += 1
-
-
-@njit(**ENTRY)
-def stream_moments(draws, pairs, which, n_factors, Y, x, first, total, squares, expected):
-    """Predictions of sorted pairs: those of the first draw, sums from there on, expectations.
+def stream_moments(draws, pairs, which, n_factors, scratch, sums):
+    """Sums over draws t of what sorted pairs n are predicted, p[t, n].
 
     `draws` are the rows of users and items, and of their means, which may be empty; `pairs` users,
-    slots and which are rated; `which` the items of the slots, whose rows are brought together in Y.
+    slots and which are rated; `which` the items of the slots, whose rows are brought together in
+    the first array of `scratch`. `sums` are first = p[0], total += p - p[0], summed over t,
+    squares += (p - p[0]) ** 2, and expected += the predictions by the means.
     """
     users, items, user_means, item_means = draws
-    user, slot, rated = pairs
+    (user, slot, rated), (Y, x) = pairs, scratch
+    first, total, squares, expected = sums
     for t in range(users.shape[0]):
         pack_rows(items[t], which, Y)
         if t == 0:
@@ -304,7 +295,7 @@ def forbid(scores, user, starts, items):
 def select_top(scores, heap, out):
     """out[r] = the items of the best scores of row r, best first; of equals the lower number.
 
-    A place for which nothing is left above -inf is -1. `heap` is room for one row of `out`.
+    Where nothing is left above -inf it is -1. `heap` is room for one row of `out`.
     Only the largest of a stride is compared with the worst of the best: few are looked at more.
     """
     n_items = scores.shape[1]
@@ -336,12 +327,13 @@ def offer(row, lo, hi, heap, item, size, bar):
 
 @njit(inline="always")
 def worse(score, item, other_score, other_item):
+    """Whether an item ranks below another: by its score, of equals the higher number."""
     return score < other_score or (score == other_score and item > other_item)
 
 
 @njit(**APART)
 def push(heap, item, size, score, j):
-    """Into the heap of the best, whose first is the worst of them and goes where it is full."""
+    """Push onto the heap of the best; of a full one the first goes, which is the worst of them."""
     if size == heap.shape[0]:
         sink(heap, item, size, score, j)
         return size
@@ -373,7 +365,7 @@ def sink(heap, item, size, score, j):
 
 @njit(**APART)
 def empty_heap(heap, item, size):
-    """A heap in place to a list, best first, followed by -1."""
+    """Turn a heap into a list in place, best first, followed by -1."""
     for left in range(size - 1, 0, -1):
         score, j = heap[left], item[left]
         heap[left], item[left] = heap[0], item[0]

@@ -23,8 +23,8 @@ LANES = 8
 _INT = ir.IntType(32)
 _IR_TYPES = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 _SUFFIX = {types.float32: "v8f32", types.float64: "v8f64"}
-# Three rounds of pairwise exchanges turn an 8 x 8 matrix: (partner, lanes kept, lanes sent). Within
-# halves of a register first, because crossing its middle takes longer.
+# Three rounds of pairwise exchanges turn an 8 x 8 matrix: (partner, lanes retained, lanes sent).
+# Within halves of a register first, because crossing its middle takes longer.
 _EXCHANGES = (
     (1, (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
     (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
@@ -65,7 +65,7 @@ def _element(context, builder, sig, args):
 
 
 def _address(context, builder, sig, args):
-    """The same, as the address of a vector."""
+    """Address of the vector that begins with element args[1] of the array args[0]."""
     pointer = _ir_vector(Vector(sig.args[0].dtype)).as_pointer()
     return builder.bitcast(_element(context, builder, sig, args), pointer)
 
@@ -95,7 +95,7 @@ def store(typingctx, array, index, vector):
 
 @intrinsic
 def splat(typingctx, x):
-    """The same number in all lanes."""
+    """One number in all lanes: np.full(8, x)."""
 
     def codegen(context, builder, sig, args):
         undefined = ir.Constant(_ir_vector(sig.return_type), ir.Undefined)
@@ -144,7 +144,7 @@ _lane_by_lane(operator.truediv, "fdiv")
 
 @intrinsic
 def root(typingctx, a):
-    """Square roots."""
+    """np.sqrt of a vector."""
 
     def codegen(context, builder, sig, args):
         kind = _ir_vector(sig.return_type)
@@ -183,15 +183,15 @@ def total(typingctx, vector):
 
 @intrinsic
 def transpose(typingctx, v0, v1, v2, v3, v4, v5, v6, v7):
-    """Eight vectors as the rows of a matrix; its columns come back."""
+    """np.stack((v0, ..., v7)).T, as eight vectors."""
 
     def codegen(context, builder, sig, args):
         rows = list(args)
-        for partner, kept, sent in _EXCHANGES:
+        for partner, retained, sent in _EXCHANGES:
             for i in range(LANES):
                 if not i & partner:
                     pair = rows[i], rows[i | partner]
-                    rows[i] = builder.shuffle_vector(*pair, _lanes(kept))
+                    rows[i] = builder.shuffle_vector(*pair, _lanes(retained))
                     rows[i | partner] = builder.shuffle_vector(*pair, _lanes(sent))
         return context.make_tuple(builder, sig.return_type, [rows[i] for i in _TURNED])
 

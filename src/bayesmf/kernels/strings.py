@@ -1,7 +1,7 @@
 """Loops over the bytes of strings: a table to look them up by, and those that are integers.
 
 A string is `bytes[start:end]`. Tables are hashed with two secret numbers, so that nobody can send
-strings that all fall into the same place.
+strings that all collide.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def fill_table(text, starts, ends, secret, table):
     for k in range(len(starts)):
         hashes[k] = _hashed(text, starts[k], ends[k], secret)
     for k in range(len(starts)):
-        place = hashes[k] & mask
-        while table[place, 1] >= 0:
-            place = (place + _ONE) & mask
-        table[place, 0] = np.int32(hashes[k] >> _S32)
-        table[place, 1] = k
+        at = hashes[k] & mask
+        while table[at, 1] >= 0:
+            at = (at + _ONE) & mask
+        table[at, 0] = np.int32(hashes[k] >> _S32)
+        table[at, 1] = k
 
 
 @njit(**WITHIN)
-def _place(table, found, place):
-    """From a place on: where the hash is, or where it would be."""
+def _probe(table, found, at):
+    """The index from `at` on where the hash is, or where it would be."""
     mask, tag = np.uint64(len(table) - 1), np.int32(found >> _S32)
-    place &= mask
-    while table[place, 1] >= 0 and table[place, 0] != tag:
-        place = (place + _ONE) & mask
-    return place
+    at &= mask
+    while table[at, 1] >= 0 and table[at, 0] != tag:
+        at = (at + _ONE) & mask
+    return at
 
 
 @njit(**EXACT)
@@ -72,13 +72,13 @@ def find_rows(text, starts, ends, secret, table, asked, asked_starts, asked_ends
     Step by step for all of them: so the processor waits for many pieces of memory at once.
     """
     n = len(asked_starts)
-    hashes, places = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    hashes, indices = np.empty(n, np.uint64), np.empty(n, np.uint64)
     ends_alike = np.empty(n, np.bool_)
     for k in range(n):
         hashes[k] = _hashed(asked, asked_starts[k], asked_ends[k], secret)
     for k in range(n):
-        places[k] = _place(table, hashes[k], hashes[k])
-        out[k] = table[places[k], 1]
+        indices[k] = _probe(table, hashes[k], hashes[k])
+        out[k] = table[indices[k], 1]
     for k in range(n):
         row, start, end = out[k], asked_starts[k], asked_ends[k]
         ends_alike[k] = (
@@ -94,8 +94,8 @@ def find_rows(text, starts, ends, secret, table, asked, asked_starts, asked_ends
         if ends_alike[k] and _equal(text, starts[row], ends[row], asked, start, end):
             continue
         while row >= 0 and not _equal(text, starts[row], ends[row], asked, start, end):
-            places[k] = _place(table, hashes[k], places[k] + _ONE)
-            row = table[places[k], 1]
+            indices[k] = _probe(table, hashes[k], indices[k] + _ONE)
+            row = table[indices[k], 1]
         out[k] = row
 
 

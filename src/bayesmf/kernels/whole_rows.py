@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import rating_at
-from bayesmf.kernels.gather import gather, padded
+from bayesmf.kernels.gather import Gathered, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
 
@@ -28,8 +28,8 @@ DUAL_SHARE = 0.7
 LOST_PIVOT = 1e-3
 
 
-class Work(NamedTuple):
-    """Scratch space of a half-sweep, allocated once."""
+class RowScratch(NamedTuple):
+    """Buffers of a half-sweep, allocated once."""
 
     A: NDArray[np.float64]  # the matrix to factor; below it four rows of right-hand sides
     inverse: NDArray[np.float64]  # of the factor's diagonal
@@ -39,34 +39,31 @@ class Work(NamedTuple):
     e: NDArray[np.float32]  # targets: ratings without the other side's biases
     at: NDArray[np.uint64]  # where their partners' rows begin
     zeros: NDArray[np.float32]  # as wide as regressors
-    y: NDArray[np.float64]  # the same in float64; in the dual form a row for a rating
+    y: NDArray[np.float64]  # regressors in float64; in the dual form a row for a rating
     z: NDArray[np.float32]
 
 
 @njit(inline="always")
 def round_up(n, unit):
+    """The next multiple of `unit` from n on."""
     return (n + unit - 1) // unit * unit
 
 
-@njit(inline="always")
-def padded_width(n_factors):
-    return round_up(n_factors, 8)
-
-
-def make_work(width: int, n_factors: int) -> Work:
+def make_row_scratch(width: int, n_factors: int) -> RowScratch:
+    """Allocate for rows of `width` columns, of which `n_factors` are features."""
     rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 1) * 8
     # Columns an odd number of vectors apart: they would share cache sets otherwise.
     columns += 8 * (columns // 8 % 2 == 0)
-    wide = padded(n_factors)
-    return Work(
+    padded_width = padded(n_factors)
+    return RowScratch(
         A=np.zeros((rows + 4, rows + 4)),
         inverse=np.zeros(rows),
         solution=np.zeros(rows),
         target=np.zeros(rows),
-        x=np.zeros((max(rows, wide), columns), np.float32),
+        x=np.zeros((max(rows, padded_width), columns), np.float32),
         e=np.zeros(columns, np.float32),
         at=np.zeros(columns, np.uint64),
-        zeros=np.zeros(wide, np.float32),
+        zeros=np.zeros(padded_width, np.float32),
         y=np.zeros((rows, columns)),
         z=np.zeros(2 * rows, np.float32),
     )
@@ -104,17 +101,19 @@ def add_products(P, x, corner, last, right, n, sign):
 
 
 @njit(**PART)
-def accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, exactly):
-    """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row."""
+def accumulate(scratch, ratings, lo, hi, width, n_factors, exactly):
+    """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row.
+
+    Sums of a chunk are in float32, or `exactly` in float64.
+    """
+    A, x, y, e, zeros = scratch.A, scratch.x, scratch.y, scratch.e, scratch.zeros
     # Not a literal 0: functions are compiled apart for those.
-    rows, corner, flat = A.shape[0] - 4, np.int64(0), x.reshape(x.size)
+    rows, corner = A.shape[0] - 4, np.int64(0)
+    gathered = Gathered(x.reshape(x.size), np.uint64(x.shape[1]), e, scratch.at)
     clear(A, rows + 4)
     for start in range(lo, hi, CHUNK):
         n = min(CHUNK, hi - start)
-        gather(
-            flat, np.uint64(x.shape[1]), e, at, ratings, np.uint64(len(zeros)), start, n, zeros,
-            np.float32(0.0),
-        )  # fmt: skip
+        gather(gathered, ratings, np.uint64(len(zeros)), start, n, zeros, np.float32(0.0))
         for k in range(round_up(n, 8)):
             if width > n_factors:
                 x[n_factors, k] = 1.0 if k < n else 0.0
@@ -131,6 +130,7 @@ def accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, exactly
 
 @njit(**PART)
 def clear(A, n):
+    """A[:n] = 0."""
     # Not a slice: assignments to slices take long to compile.
     for i in range(n):
         for k in range(A.shape[1]):
@@ -175,7 +175,7 @@ def cholesky(A, inverse, size, lost):
     """Factor A = L L^T in place (lower half), `size` a multiple of four.
 
     The four rows below A are right-hand sides b and become L^-1 b: forward substitution is the
-    same arithmetic. Of L's diagonal the inverse is kept. False if a pivot has lost its digits.
+    same arithmetic. Of L's diagonal the inverse is stored. False if a pivot has lost its digits.
     """
     for d in range(size):
         # What its pivot is compared with, until it has one.
@@ -223,9 +223,9 @@ def lean(A, inverse, z, old, solution, b, relax):
 
 @njit(**PART)
 def lean_dual(new, mean, old, y, roots, errors, n, relax):
-    """The same for a plain draw `new`, in place. Returns the sum of squared errors that it leaves.
+    """Over-relax a plain draw: new = mean - relax (old - mean) + sqrt(1 - relax^2) (new - mean).
 
-    `errors` are those at the mean.
+    `errors` are those at the mean. Returns the sum of squared errors that the new row leaves.
     """
     fresh, sse = np.sqrt(1.0 - relax * relax), 0.0
     for d in range(new.shape[0]):
@@ -262,21 +262,25 @@ def set_system(A, target, shift, Lambda, tau):
 
 
 @njit(**ENTRY)
-def draw_primal(
-    out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
-):
-    """Draw the chosen rows from their precision matrices. Returns their sum of squared errors."""
-    A, inverse, solution, target, x, e, at, zeros, y, z = work
+def draw_primal(out, means, chosen, ratings, prior, sweep, scratch):
+    """Draw the chosen rows from their precision matrices. Returns their sum of squared errors.
+
+    `prior` is (Lambda mu, Lambda), Lambda a matrix. `out` holds the old rows and gets the new ones,
+    `means` gets the conditional means, unless it has no rows.
+    """
+    A, inverse, solution, target = scratch.A, scratch.inverse, scratch.solution, scratch.target
+    z, number, starts = scratch.z, ratings.number, ratings.starts
+    n_factors, tau, relax, (round_, word, key) = sweep
     shift, Lambda = prior
     width = out.shape[1]
     size = round_up(width, 4)
     sse = 0.0
     for row in chosen:
         lo, hi = starts[row], starts[row + 1]
-        fill_normals(z, size // 4, numbers[row], place[0], place[1], key[0], key[1])
+        fill_normals(z, size // 4, number[row], round_, word, key[0], key[1])
         squares = 0.0
         for lost in (LOST_PIVOT, 0.0):
-            accumulate(A, x, y, e, at, zeros, ratings, lo, hi, width, n_factors, lost == 0.0)
+            accumulate(scratch, ratings, lo, hi, width, n_factors, lost == 0.0)
             squares = set_system(A, target, shift, Lambda, tau)
             if cholesky(A, inverse, size, lost):
                 break
@@ -304,18 +308,20 @@ def errors_left(squares, length, x, target, Lambda, tau):
 
 
 @njit(**PART)
-def whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors):
+def whiten(scratch, ratings, lo, n, prior, tau, n_factors):
     """Rows of y: regressors of the ratings from lo on, in units of the prior's deviations.
 
     Below A comes what the prior's draw and the prior's mean leave of the targets.
     """
-    R, bias, index, value, levels = ratings
+    A, y, z, (mu, roots) = scratch.A, scratch.y, scratch.z, prior
+    R, bias, index = ratings.features, ratings.bias, ratings.other
+    value, levels = ratings.value, ratings.levels
     width, size, spread = mu.shape[0], round_up(n, 4), 1.0 / np.sqrt(tau)
-    wide = padded_width(n_factors)
+    padded_width = round_up(n_factors, 8)
     clear(y, size)
     for k in range(n):
-        at = index[lo + k] * wide
-        row = R[at : at + wide]
+        at = index[lo + k] * padded_width
+        row = R[at : at + padded_width]
         left, noise = np.float64(rating_at(value, levels, lo + k)), 0.0
         if width > n_factors:
             y[k, n_factors] = roots[n_factors]
@@ -330,8 +336,11 @@ def whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors):
 
 
 @njit(**PART)
-def correct(out, row, y, z, solution, total, n, mu, roots, tau, noise):
-    """out[row] = mu + roots * (noise * z + tau y^T solution)."""
+def correct(out, row, scratch, n, prior, tau, noise):
+    """out[row] = mu + roots * (noise * z + tau y[:n].T @ solution[:n])."""
+    y, z, solution, total, (mu, roots) = (
+        scratch.y, scratch.z, scratch.solution, scratch.target, prior,
+    )  # fmt: skip
     for d in range(mu.shape[0]):
         total[d] = noise * np.float64(z[d])
     for k in range(n):
@@ -343,24 +352,25 @@ def correct(out, row, y, z, solution, total, n, mu, roots, tau, noise):
 
 
 @njit(**ENTRY)
-def draw_dual(
-    out, means, chosen, numbers, starts, ratings, prior, tau, n_factors, relax, place, key, work
-):
+def draw_dual(out, means, chosen, ratings, prior, sweep, scratch):
     """Draw the chosen rows by correcting draws from their prior. Returns the sum of squared errors.
 
     x0 from the prior and e from the noise are a draw of row and errors before the ratings are
     seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after.
+    `prior` is (mu, Lambda^-1/2), Lambda a diagonal; `out` and `means` as for `draw_primal`.
     """
-    A, inverse, solution, total, _, _, _, _, y, z = work
-    mu, roots = prior
+    A, inverse, solution = scratch.A, scratch.inverse, scratch.solution
+    y, z, number, starts = scratch.y, scratch.z, ratings.number, ratings.starts
+    n_factors, tau, relax, (round_, word, key) = sweep
+    roots = prior[1]
     width, spread, sse = out.shape[1], 1.0 / np.sqrt(tau), 0.0
     old, errors = np.zeros(width), np.zeros(width)
     for row in chosen:
         lo, n = starts[row], starts[row + 1] - starts[row]
         size = round_up(n, 4)
-        fill_normals(z, (width + n + 3) // 4, numbers[row], place[0], place[1], key[0], key[1])
+        fill_normals(z, (width + n + 3) // 4, number[row], round_, word, key[0], key[1])
         clear(A, size + 4)
-        whiten(A, y, z, ratings, lo, n, mu, roots, tau, n_factors)
+        whiten(scratch, ratings, lo, n, prior, tau, n_factors)
         add_products(A, y, np.int64(0), size, size, round_up(width, 8), tau)
         for d in range(size):
             A[d, d] += 1.0
@@ -370,7 +380,7 @@ def draw_dual(
         for draw in range(0 if means.shape[0] > 0 else 1, 2):
             rows = out if draw else means
             solve_back(A, inverse, solution, z, size + 1 - draw, n, 0.0)
-            correct(rows, row, y, z, solution, total, n, mu, roots, tau, float(draw))
+            correct(rows, row, scratch, n, prior, tau, float(draw))
             if draw == 0:
                 errors[:n] = solution[:n]
         if relax > 0.0:

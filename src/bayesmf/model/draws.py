@@ -227,7 +227,7 @@ class DrawStore:
             ]
 
     def draws(self) -> Draws:
-        """All that was kept."""
+        """All draws that were kept, chain by chain."""
         kept = [p for chain in self._precisions for p in chain]
         counts = [len(chain) for chain in self._precisions]
         joined = [self._joined(part, counts) for part in range(len(self._rows[0]))]
@@ -262,7 +262,7 @@ class LastDraw(DrawStore):
 
 
 def _draws(rows: Sequence[Rows], kept: Sequence[Precisions], chain: NDArray[np.int64]) -> Draws:
-    """From the rows of users and items, and those of their means where there are any."""
+    """Join rows of users and items, and of their means where there are any, with precisions."""
     return Draws(
         users=rows[0],
         items=rows[1],
@@ -314,6 +314,6 @@ def _take_room(handle: int, size: int) -> None:
 @cache
 def _warn_once(reason: str) -> None:
     log.warning(
-        "the temporary folder has no room for draws (%s): they are kept in memory; TMPDIR can name "
+        "the temporary folder has no room for draws (%s): they stay in memory; TMPDIR can name "
         "another folder", reason,
     )  # fmt: skip

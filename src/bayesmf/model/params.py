@@ -54,7 +54,7 @@ class Params:
         bias: bool,
         key: NDArray[np.uint32],
     ) -> Params:
-        """N(0, 0.1^2), less for many factors; different for each chain because `key` is."""
+        """Draw rows from N(0, 0.1^2), less for many factors; `key` makes chains differ."""
         spread = min(0.1, n_factors**-0.5)  # predictions start below the ratings' spread
         rng = generator(key, 0, STREAM_INIT)
         width = n_factors + bias

@@ -138,7 +138,7 @@ class GammaColumns:
     q: Array
 
     def weight(self, d: int) -> float:
-        """q_d."""
+        """q_d: half the column's sum of squares over beta_0."""
         return float(self.q[d])
 
     def rescale(self, d: int, k: float) -> None:
@@ -148,9 +148,10 @@ class GammaColumns:
 
 @dataclass
 class WishartColumns:
-    """The same for a Wishart: the determinant of M = I + C is linear in k^2, column by column.
+    """p(rows with column d times k), mu and Lambda integrated out, is (1 + k^2 q)^-power in k.
 
-    With row and column d of C times k it is proportional to 1 + k^2 q, q = 1 / (M^-1)_dd - 1.
+    The determinant of M = I + C is linear in k^2, column by column: with row and column d of C
+    times k it is proportional to 1 + k^2 q, q = 1 / (M^-1)_dd - 1.
     """
 
     power: float
@@ -167,9 +168,6 @@ class WishartColumns:
         N[:, d] /= k
         c = 1.0 - k * k
         N -= (c / (1.0 + c * N[d, d])) * np.outer(N[:, d], N[d])
-
-
-Columns = GammaColumns | WishartColumns
 
 
 def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:
@@ -190,7 +188,7 @@ def _draw_mean(mean: Array, precision: Array, rng: np.random.Generator) -> Array
     return mean + np.linalg.solve(chol.T, rng.standard_normal(len(mean)))
 
 
-# Shape and rate of tau's own prior, for ratings of variance one. It is worth two ratings.
+# Shape and rate of tau's own Gamma prior, for ratings of variance one. It weighs as two ratings do.
 TAU_SHAPE, TAU_RATE = 1.0, 1.0
 
 

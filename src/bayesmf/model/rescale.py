@@ -1,9 +1,9 @@
 """The slow direction: a column of U against the same column of V.
 
 (k U_d, V_d / k) predicts as (U_d, V_d) does, so only the priors hold the scale in place, and
-conditional draws cross it in small steps. Here it is drawn at once, precisions integrated out:
-the generalised Gibbs step of Liu and Sabatti (2000) for the group of rescalings. With x = log k
-and Haar measure dx its density is
+conditional draws cross it in small steps. Here it is drawn at once, precisions integrated out, by a
+move that leaves the posterior invariant: the generalised Gibbs step of Liu and Sabatti (2000) for
+the group of rescalings. With x = log k and Haar measure dx its density is
 
     (n_users - n_items) x - A_U log(1 + q_U e^2x) - A_V log(1 + q_V e^-2x)
 
@@ -19,12 +19,15 @@ import numpy as np
 from bayesmf.model.params import Params
 from bayesmf.model.priors import Prior
 
-STEP_OUT = 1.0  # the first width of the slice: e-fold, about what the hyper-priors leave open
-FARTHEST = 300.0  # beyond it exponentials overflow; no posterior reaches there
+STEP_OUT = 1.0  # in log k, the first width of the slice: about what the hyper-priors leave open
+FARTHEST = 300.0  # in log k: from 354 on exp(2 x) overflows; no posterior reaches there
 
 
 def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.ndarray:
-    """Rescale every column of U and V in place; returns the factors k of U's columns."""
+    """Rescale every column of U and V in place, which leaves the posterior invariant.
+
+    Returns the factors k of U's columns; V's are divided by them.
+    """
     users, items = prior.columns(params.users), prior.columns(params.items)
     n_users, n_items = len(params.users), len(params.items)
     factors = np.ones(params.users.shape[1])
@@ -55,7 +58,10 @@ def rescale(params: Params, factors: np.ndarray) -> None:
 
 
 def _slice(log_density, rng: np.random.Generator) -> float:  # type: ignore[no-untyped-def]
-    """Neal's (2003) slice sampler from x = 0, with stepping out: it leaves the density in place."""
+    """One step from x = 0 of Neal's (2003) slice sampler with stepping out.
+
+    It leaves the distribution with this log density, up to a constant, invariant.
+    """
     level = log_density(0.0) - rng.exponential()
     low = -STEP_OUT * rng.random()
     high = low + STEP_OUT

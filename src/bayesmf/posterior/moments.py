@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.rated import RatedItems
-from bayesmf.kernels.predict import sort_by_user, stream_moments
+from bayesmf.kernels.csr import group_rows
+from bayesmf.kernels.predict import stream_moments
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.draws import Draws
 from bayesmf.system.threads import Pool, parts
@@ -68,8 +69,8 @@ class PairMoments:
         if len(user) < n_users:
             order = np.argsort(user, kind="stable")
         else:
-            order = np.empty(len(user), np.int64)
-            sort_by_user(readonly(user), np.zeros(n_users + 1, np.int64), order)
+            position = np.arange(len(user))
+            order = group_rows(readonly(user), readonly(item), position, n_users).value
         user, item = user[order], item[order]
         if self.draws.user_means is None:
             rated = np.empty(0, np.bool_)
@@ -89,8 +90,8 @@ class PairMoments:
         first = np.empty(n, np.float32)
         total, squares, expected = np.zeros(n), np.zeros(n), np.zeros(n)
         stream_moments(
-            rows_of(draws), (pairs.user, pairs.position, pairs.rated), pairs.items, D, Y, x, first,
-            total, squares, expected,
+            rows_of(draws), (pairs.user, pairs.position, pairs.rated), pairs.items, D, (Y, x),
+            (first, total, squares, expected),
         )  # fmt: skip
         total /= len(draws)
         squares /= len(draws)

@@ -179,10 +179,8 @@ class Posterior:
         mu = np.empty((len(draws), len(user)), np.float32)
         var = np.empty_like(mu)
         user, item = readonly(user), readonly(item)
-        users, items, *_ = rows_of(draws)
-        predict_components(
-            users, items, user, item, self.n_factors, *priors, readonly(draws.tau), mu, var
-        )
+        rows, pairs = rows_of(draws)[:2], (user, item)
+        predict_components(rows, pairs, self.n_factors, *priors, readonly(draws.tau), mu, var)
         if draws.user_means is not None:
             mu += self._shift(mu, user, item)
         mu *= np.float32(self.scale)

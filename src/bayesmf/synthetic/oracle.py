@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
-from bayesmf.kernels.csr import group_rows
-from bayesmf.kernels.oracle import predict_rows, score_truth, turn
+from bayesmf.kernels.csr import RowLists, group_rows, row_starts, transpose_some
+from bayesmf.kernels.oracle import predict_rows, score_truth
 from bayesmf.synthetic.truth import Truth
 
 _BLOCK = 16_000_000  # ratings at a time: 64 MB as numbers, and as many as row numbers
@@ -80,7 +80,7 @@ def oracle_rmse(
     _check(lists, levels, truth, test)
     done = progress or (lambda n: None)
     scalars = float(truth.mean), float(truth.noise), bool(truth.stars)
-    variance, errors = score_truth(truth.U, truth.V, truth.a, truth.b, *test, *scalars)
+    variance, errors = score_truth((truth.U, truth.V, truth.a, truth.b), test, *scalars)
     users, items = _side(truth, "user"), _side(truth, "item")
     given_items = _predict(_by_user(lists, levels), items, test_user, test_item, truth, done)
     given_users = _predict(_by_item(lists, levels, truth), users, test_item, test_user, truth, done)
@@ -129,13 +129,11 @@ def _by_item(
     lists: tuple[NDArray[Any], ...], levels: NDArray[np.float32] | None, truth: Truth
 ) -> Iterator[Block]:
     """Blocks of items: the first, and their lists, each time picked out of the users' lists."""
-    starts, other, value = lists
-    ends = _starts(other, len(truth.b))
-    for first, last in _blocks(ends):
-        mine = ends[first : last + 1] - ends[first]
-        index, own = np.empty(mine[-1], np.int32), np.empty(mine[-1], value.dtype)
-        turn(starts, other, value, first, mine[:-1].copy(), index, own)
-        yield first, mine, index, _plain(own, levels)
+    by_user = RowLists(*lists)
+    starts = row_starts(by_user.other, len(truth.b))
+    for first, last in _blocks(starts):
+        mine = transpose_some(by_user, starts, first, last)
+        yield first, mine.starts, mine.other, _plain(mine.value, levels)
 
 
 def _blocks(starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -185,15 +183,6 @@ def _predict(
 
 def _plain(value: NDArray[Any], levels: NDArray[np.float32] | None) -> NDArray[np.float32]:
     return np.asarray(value if levels is None else levels[value], dtype=np.float32)
-
-
-def _starts(rows: NDArray[np.int32], n: int) -> NDArray[np.int64]:
-    """Where each row's list begins, and the end of the last."""
-    starts = np.zeros(n + 1, np.int64)
-    # By pieces, because NumPy counts a copy of eight bytes each.
-    for first in range(0, len(rows), _BLOCK):
-        starts[1:] += np.bincount(rows[first : first + _BLOCK], minlength=n)
-    return np.cumsum(starts)
 
 
 def _rmse(predicted: NDArray[np.float64], rating: NDArray[np.float32]) -> float:

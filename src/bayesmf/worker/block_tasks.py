@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.blocks import Block, batch_order
-from bayesmf.kernels.minibatch import Columns, make_columns, pad, room_for, sum_squared_errors
+from bayesmf.kernels.minibatch import PaddedColumns, make_columns, pad, room_for, sum_squared_errors
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Precisions
 
@@ -51,7 +51,7 @@ class BlockTask:
     length: int
     key: NDArray[np.uint32]
 
-    def columns(self) -> Columns:
+    def columns(self) -> PaddedColumns:
         """What stands in the columns of padded rows."""
         return make_columns(self.n_factors, self.users.shape[1], self.users.dtype)
 

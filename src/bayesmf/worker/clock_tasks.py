@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
-from bayesmf.kernels.minibatch import make_work, pad
+from bayesmf.kernels.minibatch import make_scratch, pad
 from bayesmf.kernels.row_clock import ClockSide, run_clock_dealt, run_clock_replacement
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
@@ -78,7 +78,7 @@ class ClockTask(BlockTask):
         columns = self.columns()
         sse, count = self.over_batches(
             held, run_clock_dealt, run_clock_replacement, users, items, columns,
-            self.first_iteration, self.key, make_work(len(block.item_rows), columns),
+            self.first_iteration, self.key, make_scratch(len(block.item_rows), columns),
         )  # fmt: skip
         return ClockResult(
             users.rows[:, :width],

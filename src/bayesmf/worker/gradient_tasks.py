@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
-from bayesmf.kernels.minibatch import make_work, pad
+from bayesmf.kernels.minibatch import make_scratch, pad
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
 from bayesmf.worker.block_tasks import (
@@ -55,7 +55,7 @@ class GradientTask(BlockTask):
         scale = self.users.dtype.type(held.scale * prior.tau)
         sse, count = self.over_batches(
             held, run_dealt, run_replacement, users, items, columns, scale, self.first_iteration,
-            self.key, make_work(len(block.item_rows), columns),
+            self.key, make_scratch(len(block.item_rows), columns),
         )  # fmt: skip
         new = users.rows[:, :width], items.rows[:, :width]
         return RoundResult(*new, sse, count, all_finite(users.rows, items.rows))

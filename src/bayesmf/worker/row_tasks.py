@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.gather import Regressors
-from bayesmf.kernels.keys import stream_word
+from bayesmf.kernels.gather import HalfSweep, Regressors
+from bayesmf.kernels.keys import StreamCounter, stream_word
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
 from bayesmf.worker.row_draws import draw_rows
@@ -51,9 +51,7 @@ class RowsTask:
         """Algorithm 1, lines 4-9, for the rows of a stripe."""
         rows = self.rows.copy()  # the task must stay as it was: it may have to be done again
         means = np.empty_like(rows)
-        counter = (self.round, stream_word(self.stream, 0))
-        sse = draw_rows(
-            rows, means, held, self.other, self.prior.mu, self.prior.Lambda, self.tau,
-            self.n_factors, self.relax, self.joint, counter, self.key,
-        )  # fmt: skip
+        counter = StreamCounter(self.round, stream_word(self.stream, 0), self.key)
+        sweep = HalfSweep(self.n_factors, self.tau, self.relax, counter)
+        sse = draw_rows(rows, means, held, self.other, self.prior, sweep, self.joint)
         return RowsResult(rows, means, sse, len(held))
