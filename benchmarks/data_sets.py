@@ -83,7 +83,7 @@ def lonely(side: str) -> Callable[[Split], Split]:
     def change(split: Split) -> Split:
         train, test = split
         rng = np.random.default_rng(0)
-        rows, n = getattr(train, side), getattr(train, f"n_{side}s")
+        rows, n = getattr(train, f"{side}_rows"), getattr(train, f"n_{side}s")
         chosen = np.zeros(n, bool)
         chosen[rng.permutation(n)[: round(LONELY * n)]] = True
         order = rng.permutation(len(train))

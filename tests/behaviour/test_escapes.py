@@ -92,7 +92,7 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path):
     args = [sys.executable, "-c", code, "fit", str(path), "--out", str(tmp_path / "model")]
     done = subprocess.run(args, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == f"bayesmf: error: {path} cannot be read as Parquet data: it is damaged.\n"
+    assert done.stderr == f"bayesmf: error: {path} cannot be read as Parquet data: it is damaged\n"
     debugged = subprocess.run([*args, "--debug"], capture_output=True, text=True, timeout=60)
     assert "panicked" in debugged.stderr
 

@@ -298,7 +298,7 @@ def test_a_process_says_no_without_a_traceback(tmp_path: Path) -> None:
     ended = process("fit", tmp_path / "nowhere.csv", "--out", tmp_path / "m")
     assert (ended.returncode, ended.stdout) == (2, "")
     nowhere = tmp_path / "nowhere.csv"
-    assert ended.stderr == f"bayesmf: error: There is no file or folder {nowhere}.\n"
+    assert ended.stderr == f"bayesmf: error: There is no file or folder {nowhere}\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close otherwise")

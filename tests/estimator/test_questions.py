@@ -282,7 +282,7 @@ def test_places_that_are_none(padded, tmp_path, monkeypatch):
     for path in (None, 5, padded):
         with pytest.raises(InputError, match="is no path"):
             BayesianMF.load(path)
-    with pytest.raises(InputError, match=r"Ratings\.of takes"):
+    with pytest.raises(InputError, match=r"Ratings\.from_data takes"):
         Ratings.read({"user": [1]})
 
 

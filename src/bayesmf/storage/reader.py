@@ -102,6 +102,8 @@ def open_folder(
         if not os.path.lexists(folder_path):
             old = old_one(folder_path)
             if old is None:
+                if left and os.path.lexists(folder_path):
+                    continue  # it has got its name back just now
                 raise InputError(f"There is no {kind.noun} folder {folder_path}: check the path")
             if left == 0:
                 raise InputError(
