@@ -324,7 +324,7 @@ def test_where_an_experiment_is_is_told(monkeypatch):
         return SimpleNamespace(key=str(k), plan=plan, epochs=None)
 
     monkeypatch.setattr(experiments, "Line", Told)
-    monkeypatch.setattr(experiments, "kept", lambda one, folder: None)
+    monkeypatch.setattr(experiments, "stored", lambda one, folder: None)
     monkeypatch.setattr(experiments, "_made", lambda missing, *_: [(one, {}) for one in missing])
     settings = SimpleNamespace(runs=None)
     assert len(experiments.perform_all([spec(0), spec(1)], settings, None)) == 2
