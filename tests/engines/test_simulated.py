@@ -39,7 +39,7 @@ def _settings(sampler, data=DATA, **more):
 class Job:
     """A task of so many ratings whose message and answer have so many bytes."""
 
-    place: int
+    partition: int
     count: int
     out: np.ndarray
     back: int
@@ -52,8 +52,8 @@ class Answer:
     rows: np.ndarray
 
 
-def job(place, count, out=0, back=0, chain=0):
-    return Job(place, count, np.zeros(out, np.uint8), back, chain)
+def job(partition, count, out=0, back=0, chain=0):
+    return Job(partition, count, np.zeros(out, np.uint8), back, chain)
 
 
 @pytest.fixture
@@ -151,9 +151,9 @@ def test_a_wait_for_some_lets_others_come_in(engine_of):
 def test_two_chains_share_a_worker(engine_of):
     """Chains of two rounds of a second each: on one worker they alternate, 4 seconds in all."""
 
-    def chain(number, place):
+    def chain(number, partition):
         for _ in range(2):
-            yield [job(place, 100, chain=number)]
+            yield [job(partition, 100, chain=number)]
             ends.append((number, engine.seconds()))
 
     ends, engine = [], engine_of(1, 2)
