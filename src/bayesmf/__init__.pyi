@@ -29,8 +29,10 @@ from bayesmf.estimator.results import RecommendationList as RecommendationList
 from bayesmf.estimator.results import Recommendations as Recommendations
 from bayesmf.ids.id_map import IdMap as IdMap
 from bayesmf.kernels.jit import CacheWarning as CacheWarning
+from bayesmf.model.draws import Draws as Draws
 from bayesmf.packed.pack import pack as pack
 from bayesmf.packed.ratings import PackedRatings as PackedRatings
+from bayesmf.posterior.posterior import Mixtures as Mixtures
 from bayesmf.posterior.posterior import Posterior as Posterior
 from bayesmf.samplers.clocks import SGHMC as SGHMC
 from bayesmf.samplers.clocks import SGNHT as SGNHT

@@ -60,9 +60,9 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
         Most draws to keep, over all chains, at least one of each. The default is 400, fewer where
         they would pass 1 GB.
     engine : {"threads", "serial", "ray", "simulated"}, Cluster or engine object
-        Where tasks run: on threads of this process, on its main thread, on Ray (`Cluster` has its
-        settings), or on simulated workers with clocks of their own (`Simulated`). Results do not
-        depend on it.
+        Where tasks run: on threads of this process, on the calling thread, on Ray (`Cluster` has
+        its settings), or on simulated workers with clocks of their own (`Simulated`). Results do
+        not depend on it.
     n_workers : int, optional
         Threads or workers; one for each core by default.
     callbacks : sequence of callable

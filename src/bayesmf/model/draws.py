@@ -26,10 +26,35 @@ MAP_ABOVE_BYTES = 32 << 20
 class Draws:
     """T kept draws, chain by chain, oldest first: what a posterior is made of.
 
-    `users` (T, n_users, width) and `items` may be memory maps. `user_mu` (T, width) and
-    `user_Lambda` (T, width) or (T, width, width) are the priors that the draws had. `user_means`
-    and `item_means`, where the rule has them, are the rows' conditional means (docs/sampler.md):
-    better for expectations, useless for spreads.
+    Rows have `width` columns: the factors, then the bias if the prior has biases. All numbers are
+    in units of the chains; `Posterior` has those of the ratings.
+
+    Attributes
+    ----------
+    users, items : ndarray of float32, shape (T, n_rows, width)
+        Rows of users and of items; large ones are memory maps.
+    user_mu : ndarray of float64, shape (T, width)
+        Means of the prior of user rows.
+    user_Lambda : ndarray of float64, shape (T, width) or (T, width, width)
+        Precisions of the prior of user rows, as diagonals or matrices.
+    item_mu, item_Lambda : ndarray of float64
+        Means and precisions of the prior of item rows.
+    tau : ndarray of float64, shape (T,)
+        Noise precisions.
+    chain : ndarray of int64, shape (T,)
+        Chain of each draw.
+    user_means, item_means : ndarray of float32, shape (T, n_rows, width), or None
+        Conditional means of the rows, where the sampler has them (docs/sampler.md): better for
+        expectations, useless for spreads.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> draws = model.posterior_.draws
+    >>> draws.users.shape == (len(draws), 3, 3)
+    True
     """
 
     users: Rows
@@ -47,20 +72,76 @@ class Draws:
         return len(self.tau)
 
     def priors(self, t: int) -> tuple[RowPrior, RowPrior]:
-        """Priors of user and item rows of draw t."""
+        """Return the priors of user and item rows of one draw.
+
+        Parameters
+        ----------
+        t : int
+            Number of the draw.
+
+        Returns
+        -------
+        users : RowPrior
+            Mean and precision of user rows.
+        items : RowPrior
+            Mean and precision of item rows.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> users, items = model.posterior_.draws.priors(0)
+        >>> users.mu.shape
+        (3,)
+        """
         return (
             RowPrior(self.user_mu[t], self.user_Lambda[t]),
             RowPrior(self.item_mu[t], self.item_Lambda[t]),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """For storage."""
+        """Return the arrays by name, for storage.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Names in lower case; means only where there are any.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> sorted(model.posterior_.draws.arrays())[:3]
+        ['chain', 'item_lambda', 'item_means']
+        """
         all_ = {field.name.lower(): getattr(self, field.name) for field in fields(self)}
         return {name: array for name, array in all_.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Draws:
-        """From storage; other arrays are passed over."""
+        """Make draws from arrays by name.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Arrays as `arrays` names them; others are passed over.
+
+        Returns
+        -------
+        Draws
+            The draws.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Draws, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> draws = model.posterior_.draws
+        >>> len(Draws.from_arrays(draws.arrays())) == len(draws)
+        True
+        """
         given = {
             field.name: arrays[field.name.lower()]
             for field in fields(cls)

@@ -32,8 +32,26 @@ POLICIES = ("mean", "ucb", "thompson")
 COMPONENTS = 4_000_000
 
 
-class Chunk(NamedTuple):
-    """Pairs [lo, hi) with the components of their predictive mixtures, each (n_draws, hi - lo)."""
+class Mixtures(NamedTuple):
+    """Predictive distributions of a chunk of pairs: mixtures of Gaussians, a component a draw.
+
+    Attributes
+    ----------
+    lo, hi : int
+        Range of the pairs, from `lo` to before `hi`.
+    mu, var : ndarray of float32, shape (draws, hi - lo)
+        Means and variances of the components, in units of the ratings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> found = next(model.posterior_.chunks(np.array([0, 1]), np.array([2, 2])))
+    >>> found.lo, found.hi, bool((found.var > 0).all())
+    (0, 2, True)
+    """
 
     lo: int
     hi: int
@@ -56,7 +74,7 @@ class Posterior:
     ----------
     draws : Draws
         Rows of users and items, their prior's parameters and tau, by draw.
-    seen : Seen
+    seen : RatedItems
         Which items each user has rated.
     n_factors : int
         Number of latent factors.
@@ -83,7 +101,7 @@ class Posterior:
     low: float
     high: float
 
-    def chunks(self, user: Index, item: Index) -> Iterator[Chunk]:
+    def chunks(self, user: Index, item: Index) -> Iterator[Mixtures]:
         """Compute the predictive mixtures of pairs, in chunks.
 
         Parameters
@@ -93,9 +111,8 @@ class Posterior:
 
         Yields
         ------
-        Chunk
-            Range `lo` to `hi` of the pairs, with means `mu` and variances `var` of the components,
-            each of shape (draws, hi - lo).
+        Mixtures
+            Those of the next pairs.
 
         Examples
         --------
@@ -110,9 +127,9 @@ class Posterior:
         priors = self._priors(user, item)
         for part in parts(len(user), max(1, COMPONENTS // len(self.draws))):
             mu, var = self._components(user[part], item[part], priors)
-            yield Chunk(part.start, part.stop, mu, var)
+            yield Mixtures(part.start, part.stop, mu, var)
 
-    def expected(self, user: Index, item: Index) -> Iterator[tuple[Chunk, Floats]]:
+    def expected(self, user: Index, item: Index) -> Iterator[tuple[Mixtures, Floats]]:
         """Compute the predictive mixtures of pairs, in chunks, and their means.
 
         Parameters
@@ -122,8 +139,8 @@ class Posterior:
 
         Yields
         ------
-        chunk : Chunk
-            The mixtures, as those of `chunks`.
+        chunk : Mixtures
+            Those of the next pairs.
         mean : ndarray of float64
             Expected ratings, clipped to the range of the training ratings.
 
