@@ -86,11 +86,17 @@ def session(
         process = subprocess.Popen(
             [str(arg) for arg in args], stdin=slave, stdout=slave, stderr=slave, cwd=cwd,
             env={**os.environ, **_TERMINAL, **(env or {})},
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            start_new_session=True, preexec_fn=_take_terminal,
         )  # fmt: skip
         return lambda: process.wait(TIMEOUT)
 
     return _watch(start, columns, on_screen)
+
+
+def _take_terminal() -> None:
+    """In the child: hear its Ctrl-C, which a job in the background has to ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def bayesmf(*args: object, columns: int = 80, **options: Any) -> Session:
