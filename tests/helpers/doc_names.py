@@ -28,6 +28,7 @@ ALLOWED = {
     "RayJob", "KillMode", "CFLAGS", "NUMBA_CACHE_DIR",  # KubeRay, systemd, compilers
     "BAYESMF_RATINGS",  # what the tutorial is told by
     "users", "items", "ratings", "path",  # what stands for an argument
+    "ClippedSGLD", "clipped",  # the sampler that CONTRIBUTING.md adds
     "S", "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "__pycache__",
 }  # fmt: skip
 # Objects that pages call by a plain name, and what they are.
@@ -41,6 +42,7 @@ def unresolved(text):
     yield from _paths(text)
     yield from _tests(text)
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
+        block = block if block[0] != " " else f"{{{block}}}"  # an entry of a table
         yield from _in_code(ast.parse(block), strict=False)
     for line in re.findall(r"^    \$? ?(.*)$", text, re.M):
         yield from _command(line)
@@ -110,7 +112,7 @@ def _command(line):
     else:
         return
     for option in re.findall(r"(?<![\w-])(--[a-z][\w-]*)", line.split("#")[0]):
-        if option not in options:
+        if option not in options and option != "--clip":  # of the sampler in CONTRIBUTING.md
             yield option
 
 
@@ -137,7 +139,7 @@ def _in_code(tree, strict):
                 yield node.id
         elif isinstance(node, ast.Constant):
             word = node.value if isinstance(node.value, str) else ""
-            if word.isidentifier() and word not in names().strings:
+            if word.isidentifier() and word not in names().strings | ALLOWED:
                 yield word
 
 

@@ -8,11 +8,6 @@ import pytest
 from doc_names import PAGES, ROOT, SOURCE, unresolved
 
 WIDEST = 120
-# CONTRIBUTING.md still names modules that are gone, and its lines run wide. Remove this mark once
-# its new text is in.
-UNREWRITTEN = pytest.mark.xfail(
-    raises=AssertionError, reason="names modules that are gone", strict=False
-)
 DESIGN = (ROOT / "docs" / "design.md").read_text("utf-8")
 
 
@@ -20,15 +15,7 @@ def name(path):
     return str(path.relative_to(ROOT))
 
 
-def marked(pages):
-    """Pages as parameters, CONTRIBUTING.md with its mark."""
-    return [
-        pytest.param(page, marks=UNREWRITTEN) if name(page) == "CONTRIBUTING.md" else page
-        for page in pages
-    ]
-
-
-@pytest.mark.parametrize("page", marked(PAGES), ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_name_resolves(page):
     assert not list(unresolved(page.read_text("utf-8")))
 
@@ -47,7 +34,7 @@ def test_every_name_resolves(page):
         "`recommend_most()`",
         "`fit(valid=test)`",
         "`SGLD(grids=(2, 2))`",
-        '`priors="wishart"`',
+        '`prio="wishart"`',
         '`prior="wishart_biased"`',
         '`report_["convergent"]`',
         "`n_chainz`",
@@ -78,7 +65,7 @@ def test_names_that_are_there_are_not_found_fault_with():
     assert not list(unresolved(right))
 
 
-@pytest.mark.parametrize("page", marked([*PAGES, ROOT / "CHANGELOG.md"]), ids=name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
 def test_no_line_is_too_wide_to_read(page):
     wide = [line for line in page.read_text("utf-8").splitlines() if len(line) > WIDEST]
     assert not wide

@@ -203,6 +203,13 @@ class Progress:
         ----------
         what : str
             A word or two.
+
+        Examples
+        --------
+        >>> from bayesmf import Progress
+        >>> progress = Progress(show=False)
+        >>> progress.stage("reading ratings.csv")
+        >>> progress.close()
         """
         if self._line is None:
             self._line = Line(self._after, self._show)
@@ -262,7 +269,13 @@ class Progress:
         return left if limit is None else min(left, max(limit - event.seconds, 0.0))
 
     def close(self) -> None:
-        """Remove the line."""
+        """Remove the line.
+
+        Examples
+        --------
+        >>> from bayesmf import Progress
+        >>> Progress(show=False).close()
+        """
         if self._line is not None:
             self._line.close()
             self._line = None

@@ -53,7 +53,14 @@ APART: dict[str, Any] = {**EXACT, **_INSIDE}
 
 
 class CacheWarning(UserWarning):
-    """Compiled code cannot be cached, so that every start takes longer; the message says why."""
+    """Compiled code cannot be cached, so that every start takes longer; the message says why.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bayesmf import CacheWarning
+    >>> warnings.simplefilter("ignore", CacheWarning)  # an installation that nobody may write to
+    """
 
 
 class CacheFile(IndexDataCacheFile):
