@@ -15,11 +15,15 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bayesmf' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name[:1].isupper():  # a sampler that somebody has added, perhaps
+        for rule in import_module("bayesmf.samplers.registry").REGISTRY.values():
+            if rule.__name__ == name:
+                return rule
+    raise AttributeError(f"module 'bayesmf' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
