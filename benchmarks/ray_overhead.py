@@ -14,7 +14,7 @@ from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
 from bayesmf.bench import training_data
-from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine

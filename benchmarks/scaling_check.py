@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bayesmf.bench import Case
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.chain import start_chain
-from bayesmf.chains.rounds import make_rounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.registry import make_engine

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated

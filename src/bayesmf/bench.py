@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.estimator.bayesian_mf import BayesianMF

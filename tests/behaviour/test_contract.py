@@ -132,7 +132,7 @@ def test_noise_off_is_sgd(data):
     """SGLD's drift with its noise and its draws of precisions switched off is SGD, bit for bit."""
     from dataclasses import dataclass
 
-    from bayesmf.chains.block_rounds import data_shape
+    from bayesmf.chains.rounds.blocks import data_shape
     from bayesmf.chains.settings import RunSettings
     from bayesmf.data.training import TrainingData
     from bayesmf.engines.local import Serial

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.chains.block_rounds import data_shape
-from bayesmf.chains.gradient_rounds import GradientRounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key

@@ -12,8 +12,8 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs
-from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
 from bayesmf.chains.pairs import WatchedPairs, rated_pairs
+from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData

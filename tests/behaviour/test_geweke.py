@@ -16,7 +16,7 @@ import bayesmf.model.priors
 import bayesmf.model.rescale
 import bayesmf.worker.tasks
 from bayesmf.chains.chain import draw_precisions
-from bayesmf.chains.gibbs_rounds import GibbsRounds
+from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData

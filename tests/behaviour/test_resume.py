@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
-from bayesmf.chains.block_rounds import BlockRounds, data_shape
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.rounds.blocks import BlockRounds, data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior

@@ -9,9 +9,9 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, DivergenceError, Ratings
-from bayesmf.chains.block_rounds import MOST_REPAIRS, data_shape
-from bayesmf.chains.clock_rounds import ClockRounds
-from bayesmf.chains.gradient_rounds import GradientRounds
+from bayesmf.chains.rounds.blocks import MOST_REPAIRS, data_shape
+from bayesmf.chains.rounds.clock import ClockRounds
+from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels import row_clock as kernels
@@ -308,7 +308,7 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
 def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
     """Steps that are stable for independent columns alone; a chain finds its way back by itself."""
     monkeypatch.setattr(
-        "bayesmf.chains.clock_rounds.stable_steps",
+        "bayesmf.chains.rounds.clock.stable_steps",
         lambda rule, facts, width: np.full(len(facts.n), 2.0),
     )
     train, test = Ratings(*planted()).split(0.15, random_state=1)

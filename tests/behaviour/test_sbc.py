@@ -15,7 +15,7 @@ from scipy.stats import chi2
 import bayesmf.model.priors
 import bayesmf.worker.tasks
 from bayesmf.chains.chain import draw_precisions
-from bayesmf.chains.gibbs_rounds import SETTLE, GibbsRounds
+from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData

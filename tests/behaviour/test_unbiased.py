@@ -14,7 +14,7 @@ import naive
 from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.rotation import Rotation
-from bayesmf.chains.block_rounds import hold_blocks
+from bayesmf.chains.rounds.blocks import hold_blocks
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import Side, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.rounds import make_rounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines import simulated
 from bayesmf.engines.base import Workload

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import History
 from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior

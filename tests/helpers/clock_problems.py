@@ -11,8 +11,8 @@ import numpy as np
 
 import naive
 from bayesmf import BayesianMF, Ratings
-from bayesmf.chains.block_rounds import data_shape
-from bayesmf.chains.clock_rounds import ClockRounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.clock import ClockRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.monitor import SEGMENTS, RunningMean
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import WishartPrior

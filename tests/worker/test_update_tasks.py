@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD
-from bayesmf.chains.block_rounds import data_shape
-from bayesmf.chains.rounds import make_rounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior

@@ -54,7 +54,7 @@ class Sampler(ABC):
     docs/design.md.
     """
 
-    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds.py
+    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
     rescales: ClassVar[bool] = False  # whether the scale move is made with draws of precisions
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep

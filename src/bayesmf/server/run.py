@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, probe_pairs
 from bayesmf.chains.retention import FIRST_KEPT, RunLength
-from bayesmf.chains.rounds import make_rounds
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving

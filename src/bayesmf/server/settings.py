@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bayesmf.chains.block_rounds import data_shape
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checks import one_of, positive, whole
 from bayesmf.data.training import TrainingData

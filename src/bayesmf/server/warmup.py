@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.blocks.grid import Grid
-from bayesmf.chains.block_rounds import data_shape
 from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Workload

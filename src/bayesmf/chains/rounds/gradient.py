@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmf.chains.block_rounds import BlockRounds
+from bayesmf.chains.rounds.blocks import BlockRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError

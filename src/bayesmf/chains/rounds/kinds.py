@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayesmf.chains.clock_rounds import ClockRounds
-from bayesmf.chains.gibbs_rounds import GibbsRounds
-from bayesmf.chains.gradient_rounds import GradientRounds
+from bayesmf.chains.rounds.clock import ClockRounds
+from bayesmf.chains.rounds.gibbs import GibbsRounds
+from bayesmf.chains.rounds.gradient import GradientRounds
+from bayesmf.chains.rounds.update import UpdateRounds
 from bayesmf.chains.state import Rounds
-from bayesmf.chains.update_rounds import UpdateRounds
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.base import Sampler
 

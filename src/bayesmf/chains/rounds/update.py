@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayesmf.chains.gradient_rounds import GradientRounds
+from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.worker.update_tasks import UpdateTask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
-from bayesmf.chains.block_rounds import BlockRounds
+from bayesmf.chains.rounds.blocks import BlockRounds
 from bayesmf.chains.state import ChainState, ColumnSquares, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
