@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf import SGLD, Auto, BayesianMF, Checkpoint, Synthetic
-from bayesmf.chains.callbacks import Event
+from bayesmf.chains.history import Event
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 

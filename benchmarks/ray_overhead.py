@@ -19,8 +19,8 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.server.compile import warm_up
 from bayesmf.server.run import run
-from bayesmf.server.warmup import warm_up
 from benchmarks.arguments import Parser
 
 # name: (sampler, prior); tau is fixed where rounds are compared with the formula of the paper.

@@ -25,8 +25,8 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.sgld import SGLD
+from bayesmf.server.compile import warm_up
 from bayesmf.server.run import run
-from bayesmf.server.warmup import warm_up
 from bayesmf.worker.gradient_tasks import GradientTask
 from bayesmf.worker.tasks import Task
 

@@ -1,15 +1,15 @@
 # The public names, and where they live: read by type checkers, and by __init__.py at run time.
 
 from bayesmf.chains.callbacks import EarlyStop as EarlyStop
-from bayesmf.chains.callbacks import Event as Event
-from bayesmf.chains.callbacks import History as History
 from bayesmf.chains.callbacks import Progress as Progress
+from bayesmf.chains.history import Event as Event
+from bayesmf.chains.history import History as History
 from bayesmf.checkpoints.folder import Checkpoint as Checkpoint
 from bayesmf.data.ratings import Ratings as Ratings
 from bayesmf.diagnostics.calibration import Calibration as Calibration
 from bayesmf.diagnostics.coverage import Gap as Gap
 from bayesmf.diagnostics.coverage import Group as Group
-from bayesmf.diagnostics.scores import Scores as Scores
+from bayesmf.diagnostics.metrics import Scores as Scores
 from bayesmf.engines.ray.cluster import Cluster as Cluster
 from bayesmf.engines.simulated import Network as Network
 from bayesmf.engines.simulated import Simulated as Simulated

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
-from bayesmf.diagnostics.scores import LEVELS, Scores
+from bayesmf.diagnostics.metrics import LEVELS, Scores
 from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.estimator.results import Recommendation

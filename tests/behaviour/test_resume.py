@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
-from bayesmf.chains.callbacks import EarlyStop, History
+from bayesmf.chains.callbacks import EarlyStop
+from bayesmf.chains.history import History
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import BlockRounds, data_shape
 from bayesmf.chains.settings import RunSettings

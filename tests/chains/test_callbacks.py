@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
-from bayesmf.chains.callbacks import EarlyStop, Event, History, Progress, RunPlan
+from bayesmf.chains.callbacks import EarlyStop, Progress, RunPlan
+from bayesmf.chains.history import Event, History
 from problems import planted
 from waiting import until
 

@@ -17,7 +17,7 @@ from bayesmf.checkpoints import writer as saving
 from bayesmf.engines.local import Serial
 from bayesmf.model.draws import DrawStore
 from bayesmf.storage import reader, writer
-from bayesmf.storage.rules import ANY, Expected
+from bayesmf.storage.contents import ANY, Expected
 from checkpointed import names, run_kept, settings_of
 from dying import Dying, Killed
 

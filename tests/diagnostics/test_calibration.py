@@ -13,7 +13,7 @@ from bayesmf.diagnostics import calibration as calibration_module
 from bayesmf.diagnostics import coverage as gaps_module
 from bayesmf.diagnostics.calibration import PIT_BINS, Calibrator, terciles
 from bayesmf.diagnostics.coverage import FINE_LEVELS, Gap, Group
-from bayesmf.diagnostics.scores import LEVELS, Scorer
+from bayesmf.diagnostics.metrics import LEVELS, Scorer
 from calibrated import calibrate, mixtures
 from problems import planted
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.diagnostics.scores import LEVELS, Scorer
+from bayesmf.diagnostics.metrics import LEVELS, Scorer
 from bayesmf.errors import InputError
 
 

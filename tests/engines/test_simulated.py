@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.chains.callbacks import History
+from bayesmf.chains.history import History
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.settings import RunSettings

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
-from bayesmf.chains.callbacks import History
+from bayesmf.chains.history import History
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings

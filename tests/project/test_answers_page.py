@@ -12,7 +12,7 @@ import pytest
 from bayesmf import BayesianMF, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.samplers.base import DataShape
-from bayesmf.server.settings import default_factors
+from bayesmf.server.defaults import default_factors
 from bayesmf.server.stopping import AGREEING, N_PROBE, TARGETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "answers.md"

@@ -5,16 +5,9 @@ import pytest
 
 from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError
 from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.burn_in import FixedBurnIn, Stationary, Trace, UntilRMSE, burn_in_rule
 from bayesmf.samplers.registry import sampler_from, settings_dict
-from bayesmf.samplers.schedules import (
-    FixedBurnIn,
-    Stationary,
-    StepSize,
-    Thinning,
-    Trace,
-    UntilRMSE,
-    burn_in_rule,
-)
+from bayesmf.samplers.schedules import StepSize, Thinning
 
 SMALL = DataShape(80_000, 943, 1650, 200)
 LARGE = DataShape(100_000_000, 480_000, 18_000, 800)

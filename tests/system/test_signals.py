@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings
-from bayesmf.chains.callbacks import History
+from bayesmf.chains.history import History
 from bayesmf.engines.local import Serial
 from bayesmf.kernels.jit import CLOCK
 from bayesmf.server.run import run

@@ -6,78 +6,12 @@ import inspect
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
+from bayesmf.chains.history import Event
 from bayesmf.checks import not_negative, whole
 from bayesmf.errors import InputError
 from bayesmf.system.progress import Line, clock_text
-
-
-@dataclass(frozen=True)
-class Event:
-    """What is known of a chain at the end of one of its epochs.
-
-    Callbacks are called with one; `history_` of a fitted model has them all, as dictionaries.
-    RMSEs are in units of the ratings.
-
-    Parameters
-    ----------
-    chain : int
-        Number of the chain, from 0.
-    epoch : int
-        Epochs that the chain has done.
-    epochs : int
-        Epochs that it will do, at the most.
-    stage : int
-        A run whose length follows from convergence has stages, counted from 1, and may end after
-        each. 0 where the length is known.
-    seconds : float
-        Since the first round of the run, by the engine's clock.
-    burning : bool
-        Whether the chain is in burn-in: it keeps no draws yet.
-    draws : int
-        Draws that it keeps so far.
-    rmse : float or None
-        RMSE on the validation set: of the average over the chain's draws once it keeps any, of its
-        current state before. None without a validation set.
-    rmse_all_chains : float or None
-        RMSE of the average over the draws that all chains have so far. It alone depends on how
-        fast the other chains were.
-    train_rmse : float
-        RMSE on the ratings to learn from, as the epoch met them.
-    tau : float
-        Precision of the noise.
-    step_size : float or None
-        Step of the last round; None for rules that have none.
-    ratings_per_second : float
-        Ratings that all chains have read, over `seconds`.
-
-    Examples
-    --------
-    >>> from bayesmf import BayesianMF, Event, Gibbs, Synthetic
-    >>> def tell(event: Event) -> None:
-    ...     if event.chain == 0 and event.epoch in (1, 20):
-    ...         print(event.epoch, event.epochs, event.burning, event.draws)
-    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20, burn_in=5), callbacks=[tell], random_state=0)
-    >>> _ = model.fit(Synthetic(40, 30, 600).ratings())
-    1 20 True 0
-    20 20 False 15
-    """
-
-    chain: int
-    epoch: int
-    epochs: int
-    stage: int
-    seconds: float
-    burning: bool
-    draws: int
-    rmse: float | None
-    rmse_all_chains: float | None
-    train_rmse: float
-    tau: float
-    step_size: float | None
-    ratings_per_second: float
 
 
 class RunPlan(NamedTuple):
@@ -101,68 +35,6 @@ class Callback(Protocol):
     """
 
     def __call__(self, event: Event) -> bool | None: ...
-
-
-class History:
-    """A callback that collects all events. `BayesianMF` has one by itself: `history_`.
-
-    Attributes
-    ----------
-    events : list of dict
-        One for each epoch of each chain, with the fields of `Event`.
-
-    Examples
-    --------
-    >>> from bayesmf import BayesianMF, Gibbs, History, Synthetic
-    >>> history = History()
-    >>> model = BayesianMF(4, sampler=Gibbs(epochs=8), callbacks=[history], random_state=0)
-    >>> _ = model.fit(Synthetic(40, 30, 600).ratings())
-    >>> [event["epoch"] for event in history.events]
-    [1, 2, 3, 4, 5, 6, 7, 8]
-    """
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def __call__(self, event: Event) -> None:
-        """Add an event.
-
-        Parameters
-        ----------
-        event : Event
-            The end of an epoch.
-        """
-        self.events.append(asdict(event))
-
-    def state(self, chain: int) -> list[dict[str, Any]]:
-        """Events of a chain, for a checkpoint.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-
-        Returns
-        -------
-        list of dict
-            Those of `events` that are the chain's.
-        """
-        return [event for event in self.events if event["chain"] == chain]
-
-    def restore(self, chain: int, state: list[dict[str, Any]]) -> None:
-        """Replace the events of a chain by those of a checkpoint, in the order of time.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-        state : list of dict
-            What `state` gave.
-        """
-        others = [event for event in self.events if event["chain"] != chain]
-        # Events of earlier versions have no stage.
-        state = [{"stage": 0, **event} for event in state]
-        self.events[:] = sorted(others + state, key=lambda event: float(event["seconds"]))
 
 
 class Progress:

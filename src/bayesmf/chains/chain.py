@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from bayesmf.chains.callbacks import Event
+from bayesmf.chains.history import Event
 from bayesmf.chains.monitor import Monitor
 from bayesmf.chains.pairs import ProbeTrace, Traces, WatchedPairs
 from bayesmf.chains.retention import RunLength, make_retention
@@ -23,7 +23,7 @@ from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.schedules import Trace
+from bayesmf.samplers.burn_in import Trace
 from bayesmf.worker.tasks import Result, Task
 
 

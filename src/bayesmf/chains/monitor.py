@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.callbacks import Callback, Event, RunPlan
+from bayesmf.chains.callbacks import Callback, RunPlan
+from bayesmf.chains.history import Event
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState
 

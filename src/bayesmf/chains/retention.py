@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
 from bayesmf.chains.settings import RunSettings
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
+from bayesmf.samplers.burn_in import BurnIn, Trace
+from bayesmf.samplers.schedules import Thinning
 
 # Share of `max_seconds` after which burn-in ends in any case: most of the time is for draws.
 LONGEST_BURN_IN = 0.4

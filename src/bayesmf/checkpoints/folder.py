@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayesmf.checkpoints.contents import Expecting
 from bayesmf.checkpoints.fingerprint import difference
-from bayesmf.checkpoints.rules import Expecting
 from bayesmf.checkpoints.snapshots import Arrays, Plain
 from bayesmf.checks import not_negative, whole, yes_or_no
 from bayesmf.errors import InputError

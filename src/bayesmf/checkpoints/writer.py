@@ -16,9 +16,9 @@ from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints import snapshots
+from bayesmf.checkpoints.contents import Expecting
 from bayesmf.checkpoints.fingerprint import identity
 from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, opened
-from bayesmf.checkpoints.rules import Expecting
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.system.signals import Interruption, awaited

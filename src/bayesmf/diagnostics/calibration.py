@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesmf.data.tabular import html_table
 from bayesmf.diagnostics.coverage import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
-from bayesmf.diagnostics.scores import LEVELS, Scorer, Scores
+from bayesmf.diagnostics.metrics import LEVELS, Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.kernels.mixture import mixture_cdf
 from bayesmf.wording import short

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bayesmf.diagnostics.scores import LEVELS
+from bayesmf.diagnostics.metrics import LEVELS
 
 FINE_LEVELS = tuple(range(50, 96))
 """Levels at which coverage is judged, in percent. Narrower intervals are rarely used, and whole

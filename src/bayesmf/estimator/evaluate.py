@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bayesmf.checks import whole
 from bayesmf.diagnostics import mixing
 from bayesmf.diagnostics.calibration import Calibration, Calibrator
-from bayesmf.diagnostics.scores import Scorer, Scores
+from bayesmf.diagnostics.metrics import Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import HeldOut, held_out_ratings

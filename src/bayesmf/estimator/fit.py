@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.callbacks import Callback, History, Progress
+from bayesmf.chains.callbacks import Callback, Progress
+from bayesmf.chains.history import History
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.rated import RatedItems

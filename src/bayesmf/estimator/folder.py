@@ -14,8 +14,8 @@ from bayesmf.data.rated import RatedItems
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
+from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
 from bayesmf.model.draws import Draws
-from bayesmf.model.rules import SAVED_PARAMS, model_expected, precise
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import Origin, RowLists
-from bayesmf.packed.rules import LISTS, SIDES, packed_expected
+from bayesmf.packed.contents import LISTS, SIDES, packed_expected
 from bayesmf.storage.folders import is_real_folder
 from bayesmf.storage.manifest import MANIFEST, PACKED, peek
 from bayesmf.storage.paths import as_folder, as_input_error

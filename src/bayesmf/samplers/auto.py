@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bayesmf.samplers.base import DataShape, check_settings
+from bayesmf.samplers.burn_in import BurnIn
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.schedules import BurnIn
 from bayesmf.samplers.settings import BURN_IN, EPOCHS, OVERRELAX, THIN, Whole, documented, setting
 
 # Nanoseconds of a sweep, measured (docs/performance.md). Of whole rows: for each rating and column,

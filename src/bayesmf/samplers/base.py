@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.errors import InputError
-from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     EPOCHS,
     Flag,

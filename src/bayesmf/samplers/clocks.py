@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bayesmf.samplers.base import SHUFFLE_GROUPS, Array, BatchRule, DataShape, check_settings
-from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
     INITIAL_PRECISION,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from bayesmf.samplers.base import DataShape, Sampler, check_settings
-from bayesmf.samplers.schedules import BurnIn, burn_in_rule
+from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
     EPOCHS,

@@ -11,9 +11,9 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.checks import one_of
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.burn_in import BurnIn
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.row_clock import RowClock
-from bayesmf.samplers.schedules import BurnIn
 from bayesmf.samplers.sgd import SGD
 from bayesmf.samplers.sghmc import SGHMC
 from bayesmf.samplers.sgld import SGLD

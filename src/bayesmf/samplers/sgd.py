@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesmf.samplers.base import Array, DataShape, GradientRule
-from bayesmf.samplers.schedules import BurnIn, FixedBurnIn
+from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn
 from bayesmf.samplers.settings import Positive, documented, setting
 
 

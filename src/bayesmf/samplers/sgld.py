@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
-from bayesmf.samplers.schedules import BurnIn, burn_in_rule
+from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
     INITIAL_PRECISION,

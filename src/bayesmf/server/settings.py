@@ -20,11 +20,9 @@ from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import as_sampler
+from bayesmf.server.defaults import default_draws, default_factors
 from bayesmf.server.stopping import target_named
 
-# Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
-MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
-FEWEST_DRAWS = 8
 LARGEST_DRAW = 8 << 30  # bytes
 DEFAULT_TARGET = "balanced"
 
@@ -85,13 +83,6 @@ class FitSettings:
         )
 
 
-def default_draws(per_draw: int, sampler: Sampler) -> int:
-    """Draws that are kept by default, where one takes so many bytes."""
-    if isinstance(sampler, Gibbs):  # which keeps conditional means as well
-        per_draw *= 2
-    return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
-
-
 def check_target(target: str, sampler: Sampler) -> None:
     """Refuse a target that a run of known length would pass over."""
     if target != DEFAULT_TARGET and not sampler.adaptive:
@@ -123,11 +114,6 @@ def least_bytes(n_factors: int | None, draws: int, n_users: int, n_items: int, n
     shape = DataShape(n, n_users, n_items, busy=0)
     width = default_factors(shape) if n_factors is None else n_factors
     return 4 * (n + draws * width * (n_users + n_items))
-
-
-def default_factors(shape: DataShape) -> int:
-    """A third of the mean number of ratings per row, between 4 and 32."""
-    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
 
 
 def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:

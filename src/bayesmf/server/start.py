@@ -10,10 +10,10 @@ from bayesmf.chains.pairs import Validation
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
+from bayesmf.server.compile import warm_up
 from bayesmf.server.report import RunReport
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
-from bayesmf.server.warmup import warm_up
 from bayesmf.system.signals import deferred
 
 

@@ -1,7 +1,7 @@
 """A folder of arrays, opened: its manifest, and what of its files must still be verified.
 
 A digest is no signature: whoever can write a file can write its digest. So numbers are looked at
-too (rules.py) before anything is computed with them.
+too (contents.py) before anything is computed with them.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayesmf.errors import InputError
+from bayesmf.storage.contents import Expected, misfit
 from bayesmf.storage.exchange import old_one
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.manifest import (
@@ -29,7 +30,6 @@ from bayesmf.storage.manifest import (
 )
 from bayesmf.storage.npy import Header, NoArray, map_array, measured_header, read_array
 from bayesmf.storage.paths import PathLike, as_folder, as_input_error
-from bayesmf.storage.rules import Expected, misfit
 from bayesmf.storage.verify import Claim, verify_all, verify_one
 
 # How often a folder that is replaced while it is read is begun anew.

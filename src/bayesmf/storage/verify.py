@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.storage.contents import ANY, Rule
 from bayesmf.storage.npy import Header
 from bayesmf.storage.paths import as_input_error
-from bayesmf.storage.rules import ANY, Rule
 from bayesmf.system.threads import cores
 
 # Read at a time: what is left to do when there is no more need to. Whole numbers of any type.

@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bayesmf.chains.chain import Chain
-from bayesmf.model.rules import draws_expected
-from bayesmf.storage.rules import (
+from bayesmf.model.contents import draws_expected
+from bayesmf.storage.contents import (
     ANY,
     ASCENDING,
     FLAG,

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import MOST_LEVELS
-from bayesmf.storage.rules import (
+from bayesmf.storage.contents import (
     ASCENDING,
     FINITE,
     NUMBER,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.storage.rules import (
+from bayesmf.storage.contents import (
     ANY,
     ANYTHING,
     ASCENDING,

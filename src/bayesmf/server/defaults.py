@@ -1,0 +1,24 @@
+"""Defaults that follow the data: how many factors, how many draws are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesmf.samplers.base import DataShape, Sampler
+from bayesmf.samplers.gibbs import Gibbs
+
+# Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
+MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
+FEWEST_DRAWS = 8
+
+
+def default_factors(shape: DataShape) -> int:
+    """A third of the mean number of ratings per row, between 4 and 32."""
+    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
+
+
+def default_draws(per_draw: int, sampler: Sampler) -> int:
+    """Draws that are kept by default, where one takes so many bytes."""
+    if isinstance(sampler, Gibbs):  # which keeps conditional means as well
+        per_draw *= 2
+    return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
