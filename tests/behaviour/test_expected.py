@@ -73,7 +73,7 @@ def chains(request):
     user, item = (x.ravel() for x in _side_by_side(np.arange(N_USERS * N_ITEMS)))
     pairs = WatchedPairs(user, item, rated_pairs(user, item, data))
     rule = Gibbs(overrelax=relax, joint=joint, n_stripes=1)
-    rounds, state = GibbsRounds(data, rule), _start(data)
+    rounds, state = GibbsRounds(data, rule, 0), _start(data)
     total, squares, used = 0.0, 0.0, 0.0
     for t in range(SETTLE, SETTLE + burn_in + n):
         sweep(rounds, state, t)
@@ -131,7 +131,7 @@ def _conditional_means(row, rows, other, index, value, prior):
 def test_means_are_those_of_the_conditionals(relax):
     """Users' given the items before the sweep, items' given the users after it."""
     data = random_data(9, 7, 40)
-    rounds, state = GibbsRounds(data, Gibbs(overrelax=relax, n_stripes=2)), _start(data)
+    rounds, state = GibbsRounds(data, Gibbs(overrelax=relax, n_stripes=2), 0), _start(data)
     prior = state.precisions.users
     for t in range(SETTLE, SETTLE + 5):
         before = state.params.items.copy()

@@ -85,7 +85,7 @@ def _ratings(state, rng):
 
 def _sweep(data, settings, state, t):
     """One round and the precisions, as a chain does them."""
-    sweep(GibbsRounds(data, settings.sampler), state, t)
+    sweep(GibbsRounds(data, settings.sampler, 0), state, t)
     draw_precisions(state, settings, t, burning=False)
 
 

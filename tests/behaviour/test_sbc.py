@@ -78,7 +78,7 @@ def _ranks(name, seed):
     rng, settings = np.random.default_rng(seed), RunSettings(Gibbs(), PRIORS[name], D, None, 0, 1)
     state, cells = _truth(PRIORS[name], rng, seed), rng.permutation(N_USERS * N_ITEMS)
     unrated = cells[N_RATINGS : N_RATINGS + N_PAIRS]
-    rounds = GibbsRounds(_ratings(state, cells[:N_RATINGS], rng), Gibbs(n_stripes=1))
+    rounds = GibbsRounds(_ratings(state, cells[:N_RATINGS], rng), Gibbs(n_stripes=1), 0)
     truth, rank = np.array(_functions(state, unrated)), 0
     for t in range(SETTLE, SETTLE + N_DRAWS * THIN):  # past the plain sweeps of a start
         sweep(rounds, state, t)
