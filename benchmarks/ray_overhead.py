@@ -19,7 +19,7 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server.compile import warm_up
+from bayesmf.server.compile import compile_kernels
 from bayesmf.server.run import run
 from benchmarks.arguments import Parser
 
@@ -55,7 +55,7 @@ def formula(case: str, data: TrainingData, D: int) -> float:
 def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str, Any]:
     """Threads and Ray in turns."""
     made = settings(case, data, args.factors, args.epochs)
-    warm = warm_up(made, data)
+    warm = compile_kernels(made, data)
     best: dict[str, float] = {}
     told: dict[str, Any] = {}
     per_epoch = made.sampler.rounds_per_epoch(data_shape(data))

@@ -25,7 +25,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.simulated import Flight, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.compile import warm_up
+from bayesmf.server.compile import compile_kernels
 from bayesmf.server.run import run
 from bayesmf.worker.gradient_tasks import GradientTask
 from bayesmf.worker.tasks import Task
@@ -76,7 +76,7 @@ def curves(
         for name, split in SPLITS.items():
             for s in workers:
                 settings = _settings(data, n_factors, split, s, passes)
-                warm_up(settings, data)
+                compile_kernels(settings, data)
                 point = _point(data, settings, Watched(s, network, rate=rate))
                 rows = split.rows_sent(s, data.n_users, data.n_items)
                 formula = rows * 4 * (n_factors + 1)

@@ -124,7 +124,7 @@ def _said(run: race.Run) -> str:
     return f"{begin} RMSE {best['rmse']:.4f} after {best['seconds']:.1f} s, last line at {last}"
 
 
-def warm_up(systems: list[str], plan: race.Plan, path: Path) -> None:
+def compile_kernels(systems: list[str], plan: race.Plan, path: Path) -> None:
     """Fill numba's cache, so that what is reported as compiling is what every later fit pays."""
     shortest = replace(plan, quick=True, max_seconds=1e-9)
     for system in systems:
@@ -165,7 +165,7 @@ def race_all(args: argparse.Namespace) -> list[race.Run]:
             path = Path(folder) / f"{name}.npz"
             about[name] = race.write_data(*race.read_data(name, where, args.seed), path)
             if not args.quick:
-                warm_up(systems, plan, path)
+                compile_kernels(systems, plan, path)
             runs += race_on(name, path, systems, plan, args.repeats, targets[name])
             path.unlink()
             text += ["", f"## {name}", about[name] + ".", ""]

@@ -81,7 +81,7 @@ class Timer:
         self.epochs = epochs
         self._shortest, self._longest = np.inf, np.inf
 
-    def warm_up(self) -> None:
+    def compile_kernels(self) -> None:
         """Run once without counting it, and find how long a run should be."""
         self._run(max(self._short, 1))
         if self.epochs is None:
@@ -94,7 +94,7 @@ class Timer:
     def lap(self) -> None:
         """One short and one long run; the shortest of each is remembered."""
         if self.epochs is None:
-            self.warm_up()
+            self.compile_kernels()
         assert self.epochs is not None
         self._shortest = min(self._shortest, self._run_short())
         self._longest = min(self._longest, self._run(self._short + self.epochs))
@@ -118,7 +118,7 @@ def take_turns(
     """
     todo, done = list(timers), progress or (lambda n: None)
     for timer in todo:
-        timer.warm_up()
+        timer.compile_kernels()
         done(1)
     for _ in range(repeats):
         for timer in todo:

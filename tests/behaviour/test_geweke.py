@@ -14,7 +14,7 @@ import pytest
 
 import bayesmf.model.priors
 import bayesmf.model.rescale
-import bayesmf.worker.tasks
+import bayesmf.worker.row_tasks
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.settings import RunSettings
@@ -138,7 +138,7 @@ def _too_cold(draw_rows):
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_row_draw_at_the_wrong_temperature_is_caught(name, monkeypatch):
     monkeypatch.setattr(
-        bayesmf.worker.tasks, "draw_rows", _too_cold(bayesmf.worker.tasks.draw_rows)
+        bayesmf.worker.row_tasks, "draw_rows", _too_cold(bayesmf.worker.row_tasks.draw_rows)
     )
     assert np.nanmax(_z_scores(name, 1200)[0]) > 6
 
@@ -180,6 +180,6 @@ def test_a_wrong_share_of_fresh_noise_is_caught(monkeypatch):
     def share(relax):
         return (1 - relax) / (1 - relax**2) ** 0.5
 
-    mutant = with_noise(bayesmf.worker.tasks.draw_rows, share)
-    monkeypatch.setattr(bayesmf.worker.tasks, "draw_rows", mutant)
+    mutant = with_noise(bayesmf.worker.row_tasks.draw_rows, share)
+    monkeypatch.setattr(bayesmf.worker.row_tasks, "draw_rows", mutant)
     assert np.nanmax(_z_scores("wishart-bias", 600)[0]) > 6

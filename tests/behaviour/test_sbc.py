@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import chi2
 
 import bayesmf.model.priors
-import bayesmf.worker.tasks
+import bayesmf.worker.row_tasks
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
 from bayesmf.chains.settings import RunSettings
@@ -103,6 +103,6 @@ def test_the_truth_is_like_a_draw(name):
 
 
 def test_a_wrong_temperature_is_caught(monkeypatch):
-    hot = with_noise(bayesmf.worker.tasks.draw_rows, 1.5**0.5)
-    monkeypatch.setattr(bayesmf.worker.tasks, "draw_rows", hot)
+    hot = with_noise(bayesmf.worker.row_tasks.draw_rows, 1.5**0.5)
+    monkeypatch.setattr(bayesmf.worker.row_tasks, "draw_rows", hot)
     assert _p_values("gamma", 60).min() < LEVEL / 10

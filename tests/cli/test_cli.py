@@ -10,6 +10,7 @@ import pytest
 
 from bayesmf import BayesianMF, Ratings, __version__
 from bayesmf.cli import COMMANDS
+from bayesmf.system import signals
 from cli_tools import QUICK, SGD, SGLD, Data, contents, run
 
 # -- help and the command itself ------------------------------------------------------------------
@@ -366,5 +367,7 @@ def test_interrupted(data: Data, tmp_path: Path, monkeypatch: Any, wrapped: bool
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BayesianMF, "fit", interrupt)
+    monkeypatch.setattr("bayesmf.system.signals.LAST", [signal.SIGTERM])  # of an earlier command
+    monkeypatch.setattr("bayesmf.cli.LAST", signals.LAST)
     ran = run("fit", data.train, "--out", tmp_path / "m", *QUICK)
     assert ran == (130, "", "bayesmf: interrupted\n")

@@ -302,7 +302,9 @@ def test_progress_is_drawn_by_default_and_not_when_refused(monkeypatch):
 
     shown = []
     monkeypatch.setattr(
-        learning, "run", lambda *args, **_: shown.append(args[4][-1]._show) or 1 / 0
+        learning,
+        "start_run",
+        lambda *_, callbacks, **__: shown.append(callbacks[-1]._show) or 1 / 0,
     )
     for model, options in (
         (BayesianMF(2), {}), (BayesianMF(2, progress=False), {}),

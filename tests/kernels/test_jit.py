@@ -235,7 +235,7 @@ def installed(tmp_path):
         pytest.skip("rights are others elsewhere")
     package = tmp_path / "lib" / "bayesmf"
     (package / "kernels").mkdir(parents=True)
-    for name in ("__init__.py", "kernels/__init__.py", "kernels/jit.py"):
+    for name in ("__init__.py", "__init__.pyi", "kernels/__init__.py", "kernels/jit.py"):
         shutil.copy(f"{bayesmf.__path__[0]}/{name}", package / name)
     (package / "small.py").write_text(
         "from bayesmf.kernels.jit import CLOCK, EXACT, njit\n\n"
@@ -338,7 +338,7 @@ REHEARSED = """
 import gc, warnings
 from numba.core.dispatcher import Dispatcher
 from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic
-from bayesmf.estimator import fit as learning
+from bayesmf.server import start
 
 def compiled():
     kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
@@ -352,7 +352,7 @@ def run(*args):
     return done
 
 warnings.simplefilter("ignore")
-right, learning.run = learning.run, run
+right, start.run = start.run, run
 train, test = Synthetic(40, 30, 600, stars=True).ratings().split(0.1)
 for name, prior, sampler in (
     ("SGLD", "gamma", SGLD(grid=(2, 2), n_chains=2, epochs=6)), ("SGD", "gamma", SGD(epochs=4)),

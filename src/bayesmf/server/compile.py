@@ -27,14 +27,14 @@ from bayesmf.worker.tasks import Held, Task
 MOST_RATINGS = 200
 
 
-class Warmup(NamedTuple):
+class Compiled(NamedTuple):
     """Seconds that it took, and tasks by which workers elsewhere compile the same kernels."""
 
     seconds: float
     rehearsal: Sequence[tuple[Held, Task]]
 
 
-def warm_up(settings: RunSettings, data: TrainingData) -> Warmup:
+def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
     """Compile, or load from numba's cache, the kernels that a run on these data will need."""
     begin, engine = time.monotonic(), Rehearsal()
     few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
@@ -45,7 +45,7 @@ def warm_up(settings: RunSettings, data: TrainingData) -> Warmup:
     run = make_context(few, tiny, engine, validation)
     engine.start(Workload(run.rounds.held, run.rounds.together))
     drive([chain.advance(run.length.n_rounds) for chain in make_chains(run)], engine)
-    return Warmup(time.monotonic() - begin, engine.tasks)
+    return Compiled(time.monotonic() - begin, engine.tasks)
 
 
 def _one_epoch(sampler: Any, n_ratings: int) -> Any:

@@ -10,7 +10,7 @@ from bayesmf.chains.pairs import Validation
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
-from bayesmf.server.compile import warm_up
+from bayesmf.server.compile import compile_kernels
 from bayesmf.server.report import RunReport
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
@@ -50,6 +50,6 @@ def start_run(
     engine = make_engine(wanted.engine, wanted.n_workers)
     stage("compiling")
     with deferred():
-        warm = warm_up(settings, data)
-    done = run(data, settings, engine, validation, callbacks, warm.rehearsal, checkpoint)
-    return replace(done, compile_seconds=warm.seconds)
+        compiled = compile_kernels(settings, data)
+    done = run(data, settings, engine, validation, callbacks, compiled.rehearsal, checkpoint)
+    return replace(done, compile_seconds=compiled.seconds)

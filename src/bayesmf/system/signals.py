@@ -72,6 +72,7 @@ def leaving(leave: Callable[[BaseException], NoReturn]) -> Iterator[None]:
     While it compiles, `leave` is called instead of raising.
     """
     _LEAVE.append(leave)
+    LAST.clear()  # one of before is none of this program's
     try:
         with _handled_by(Ended):
             yield
