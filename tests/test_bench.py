@@ -85,7 +85,7 @@ def test_epochs_are_never_countless_nor_too_few() -> None:
 
 def _epochs_of(seconds: float) -> int | None:
     timer = Timer(lambda n: n * seconds)
-    timer.compile_kernels()
+    timer.calibrate()
     return timer.epochs
 
 

@@ -81,7 +81,7 @@ class Timer:
         self.epochs = epochs
         self._shortest, self._longest = np.inf, np.inf
 
-    def compile_kernels(self) -> None:
+    def calibrate(self) -> None:
         """Run once without counting it, and find how long a run should be."""
         self._run(max(self._short, 1))
         if self.epochs is None:
@@ -94,7 +94,7 @@ class Timer:
     def lap(self) -> None:
         """One short and one long run; the shortest of each is remembered."""
         if self.epochs is None:
-            self.compile_kernels()
+            self.calibrate()
         assert self.epochs is not None
         self._shortest = min(self._shortest, self._run_short())
         self._longest = min(self._longest, self._run(self._short + self.epochs))
@@ -112,13 +112,13 @@ class Timer:
 def take_turns(
     timers: Iterable[Timer], repeats: int, progress: Callable[[int], Any] | None = None
 ) -> None:
-    """Warm all timers up, then let each run a lap, and again, as often as asked.
+    """Calibrate all timers, then let each run a lap, and again, as often as asked.
 
-    `progress` is called with 1 after each warming up and each lap.
+    `progress` is called with 1 after each of these and each lap.
     """
     todo, done = list(timers), progress or (lambda n: None)
     for timer in todo:
-        timer.compile_kernels()
+        timer.calibrate()
         done(1)
     for _ in range(repeats):
         for timer in todo:

@@ -78,7 +78,7 @@ def test_expectation_is_the_gradient(shape, slots, minibatch, full):
     root = rng.normal(size=(width, width))
     Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 3, width)
     priors = [(rng.normal(size=width), Lambda) for _ in range(2)]
-    grid = Grid.of(shape)
+    grid = Grid.parse(shape)
     rotation = Rotation(slots, 1)
     visit_rate = np.empty(len(grid))
     for group, rate in zip(grid.groups(), rotation.rates, strict=True):

@@ -24,7 +24,7 @@ def _triples(user, item, value):
 @pytest.mark.parametrize("n_batches", [1, 3, 7])
 def test_blocks_hold_every_rating_once(shape, n_batches):
     data = random_data(17, 13, 90)
-    grid = Grid.of(shape)
+    grid = Grid.parse(shape)
     blocks = make_blocks(data, grid, n_batches, seed=1)
     assert len(blocks) == len(grid)
     parts = [block.triples() for block in blocks]

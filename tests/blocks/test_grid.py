@@ -13,7 +13,7 @@ GRIDS = [(1, 1), (2, 2), (3, 3), (4, 1), (1, 4), (2, 3), (3, 2), (4, 2), (5, 3)]
 
 @pytest.mark.parametrize("shape", GRIDS)
 def test_groups_are_orthogonal_and_hold_every_block_once(shape):
-    grid = Grid.of(shape)
+    grid = Grid.parse(shape)
     groups = grid.groups()
     assert sorted(b for group in groups for b in group) == list(range(len(grid)))
     assert len(groups) == max(shape)
@@ -25,13 +25,13 @@ def test_groups_are_orthogonal_and_hold_every_block_once(shape):
 
 @pytest.mark.parametrize(("text", "shape"), [("2x3", (2, 3)), (" 4X1 ", (4, 1))])
 def test_grid_from_text(text, shape):
-    assert Grid.of(text) == Grid(*shape)
+    assert Grid.parse(text) == Grid(*shape)
 
 
 @pytest.mark.parametrize("bad", ["2", "0x2", "axb", (2,), (0, 1), (1.5, 2), "-1x2"])
 def test_bad_grids_are_refused(bad):
     with pytest.raises(InputError, match="grid"):
-        Grid.of(bad)
+        Grid.parse(bad)
 
 
 def test_figure_2():

@@ -134,7 +134,7 @@ def test_stationary_sees_a_trend():
     [(100, 10, 50, 10), (100, 1, 50, 50), (32, 1, 5, 5), (7, 10, 5, 1), (1, 0.3, 4, 1)],
 )
 def test_thinning_keeps_evenly(n_rounds, thin, cap, n_draws):
-    thinning = Thinning.of(n_rounds, thin, cap)
+    thinning = Thinning.spread(n_rounds, thin, cap)
     kept = [k for k in range(n_rounds) if thinning.keeps(k)]
     assert len(kept) == n_draws
     assert kept[-1] == n_rounds - 1

@@ -255,5 +255,7 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
 
 def test_without_a_stderr_there_is_no_line(monkeypatch):
     monkeypatch.setattr("sys.stderr", None)
+    before = threading.active_count()
     with Line(after=0) as line:
         line.say("reading")
+        assert threading.active_count() == before  # nothing draws

@@ -22,7 +22,7 @@ class Grid:
     cols: int = 1
 
     @classmethod
-    def of(cls, grid: Grid | str | Sequence[int]) -> Grid:
+    def parse(cls, grid: Grid | str | Sequence[int]) -> Grid:
         """From (2, 3), "2x3" or a Grid."""
         if isinstance(grid, Grid):
             return grid

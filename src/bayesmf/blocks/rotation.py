@@ -88,8 +88,8 @@ def visit_turns(
             weights = np.zeros(0)
     if len(weights) != len(sizes) or not np.all(np.isfinite(weights)) or np.any(weights <= 0):
         raise InputError(
-            f"visits must be {len(sizes)} positive weights, one for each orthogonal group; "
-            f"got {visits!r}"
+            f"visits must be {len(sizes)} positive weights, one for each orthogonal group, "
+            f"not {visits!r}"
         )
     turns = np.maximum(1, np.round(weights / weights.sum() * per_group * len(sizes)))
     return [int(p) for p in turns.astype(np.int64) // np.gcd.reduce(turns.astype(np.int64))]

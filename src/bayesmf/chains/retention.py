@@ -113,7 +113,7 @@ class Fixed:
         late = limit is not None and self._clock.seconds() > LONGEST_BURN_IN * limit
         if late or self._rule.over(t / length.per_epoch, length.epochs, trace):
             self.burning, self._first = False, t
-            self._thinning = Thinning.of(length.n_rounds - t, length.per_draw, self._room)
+            self._thinning = Thinning.spread(length.n_rounds - t, length.per_draw, self._room)
 
     def after(self, t: int) -> Decision:
         k, thinning = t - self._first, self._thinning

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
+from bayesmf.engines.registry import ENGINES
 from bayesmf.errors import InputError
 from bayesmf.wording import count
 
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
     from bayesmf.engines.base import Engine
     from bayesmf.engines.ray.cluster import Cluster
 
-ENGINES = ("threads", "serial", "ray", "simulated")
 # Options that belong to one engine, by their name in the parsed arguments.
-OF_RAY = {"ray_address": "--ray-address", "task_timeout": "--task-timeout", "retries": "--retries"}
-OF_SIMULATED = {"latency": "--latency", "bandwidth": "--bandwidth"}
+RAY_OPTIONS = {
+    "ray_address": "--ray-address",
+    "task_timeout": "--task-timeout",
+    "retries": "--retries",
+}
+SIMULATED_OPTIONS = {"latency": "--latency", "bandwidth": "--bandwidth"}
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
@@ -42,9 +46,9 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
     add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
 
 
-def make_engine(args: argparse.Namespace) -> str | Cluster | Engine:
+def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
     """Engine of the options; InputError for options of another engine."""
-    for engine, names in (("ray", OF_RAY), ("simulated", OF_SIMULATED)):
+    for engine, names in (("ray", RAY_OPTIONS), ("simulated", SIMULATED_OPTIONS)):
         for name, option in names.items():
             if args.engine != engine and getattr(args, name) is not None:
                 raise InputError(f"{option} is for --engine {engine}")

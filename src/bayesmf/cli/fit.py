@@ -230,7 +230,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     sampler = fit_options.make_sampler(args)
-    engine = engine_options.make_engine(args)
+    engine = engine_options.engine_from_options(args)
     if args.sampler == "sgd" or args.prior != "gamma":
         # Then no Gamma precision is drawn, or none need be: these would be without effect.
         for name in ("alpha0", "beta0"):

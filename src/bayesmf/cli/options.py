@@ -235,7 +235,7 @@ def grid(text: str) -> str:
     from bayesmf.blocks.grid import Grid
 
     try:
-        return str(Grid.of(text))
+        return str(Grid.parse(text))
     except InputError:
         what = "of the form ROWSxCOLS, such as 2x2 or 4x1"
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import bayesmf
+from bayesmf import __version__
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.data.rated import RatedItems
 from bayesmf.errors import InputError
@@ -39,7 +39,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
     units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
     made = model.get_params(deep=False)
     meta = {
-        "bayesmf": bayesmf.__version__,
+        "bayesmf": __version__,
         "units": units,
         "report": found.report,
         "history": HISTORY_COLUMNS,

@@ -38,16 +38,16 @@ def _sd(variance):
 @njit(**EXACT)
 def _check_components(mu, var):
     if mu.shape != var.shape:
-        raise ValueError("mu and var differ in shape: give both as (draws, pairs).")
+        raise ValueError("mu and var differ in shape: give both as (draws, pairs)")
     if mu.shape[0] == 0:
-        raise ValueError("mu and var hold no draws: a mixture needs at least one.")
+        raise ValueError("mu and var hold no draws: a mixture needs at least one")
 
 
 @njit(**EXACT)
 def _check_ratings(y, mu, var):
     _check_components(mu, var)
     if y.shape[0] != mu.shape[1]:
-        raise ValueError("y does not fit mu and var: give one rating for each of their columns.")
+        raise ValueError("y does not fit mu and var: give one rating for each of their columns")
 
 
 @njit(**EXACT)
@@ -306,7 +306,7 @@ def mixture_quantile(p, mu, var):
         to machine precision, some point of that interval; NaN where the input is not finite.
     """
     if not 0.0 < p < 1.0:
-        raise ValueError("p is not a probability strictly between 0 and 1: give one that is.")
+        raise ValueError("p is not a probability strictly between 0 and 1: give one that is")
     _check_components(mu, var)
     draws, n = mu.shape
     # The upper half is solved mirrored, where 1 - p is exact and the tail does not cancel.

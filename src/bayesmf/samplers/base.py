@@ -57,6 +57,8 @@ class Sampler(ABC):
     kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
     rescales: ClassVar[bool] = False  # whether the scale move is made with draws of precisions
+    stores_means: ClassVar[bool] = False  # conditional means beside the draws
+    default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
 
     # Settings, or constants of the class.
@@ -108,6 +110,11 @@ class Sampler(ABC):
     def precisions_drawn(self, burning: bool) -> bool:
         """Whether precisions of the rows are drawn, during burn-in or after it."""
         return True
+
+    def for_compiling(self, n_ratings: int) -> Self:
+        """A copy that does all it can do within one epoch, on so few ratings."""
+        short: dict[str, Any] = {"epochs": 1} | ({"burn_in": 0} if self.keeps_draws else {})
+        return replace(self, **short)
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ class BatchRule(Sampler):
 
     def resolve(self, shape: DataShape) -> Self:
         rule = check_settings(self)
-        grid = Grid.of(rule.grid)
+        grid = Grid.parse(rule.grid)
         if grid.rows > shape.n_users or grid.cols > shape.n_items:
             raise InputError(
                 f"grid {grid} is larger than the matrix of {shape.n_users} users x "
@@ -211,6 +218,17 @@ class BatchRule(Sampler):
     def inclusion(self, shape: DataShape) -> float:
         """Probability that a rating is in the mini-batch of an iteration."""
         return 1.0 / (self.n_groups() * self.n_batches(shape))
+
+    def for_compiling(self, n_ratings: int) -> Self:
+        # Rows of one block of several are copies, and read by other code than all of them.
+        grid = Grid.parse(self.grid)
+        return replace(
+            super().for_compiling(n_ratings),
+            grid=(min(grid.rows, 2), min(grid.cols, 2)),
+            batch_size=n_ratings,
+            round_length=1,
+            visits="equal",
+        )
 
 
 @dataclass(frozen=True)
@@ -284,6 +302,9 @@ class GradientRule(BatchRule):
         """Rounds before the step begins to fall by default."""
         return max(1.0, float(self.rounds(shape)))
 
+    def for_compiling(self, n_ratings: int) -> Self:
+        return replace(super().for_compiling(n_ratings), step_size=1e-6, pace=1.0)
+
     @abstractmethod
     def noise_variance(self, hbar: Array) -> Array:
         """Variance of the noise on a visit, in units of the step, given rows' visit rates."""
@@ -304,7 +325,8 @@ Rule = TypeVar("Rule", bound=Any)
 def check_settings(sampler: Rule) -> Rule:
     """The sampler with values of the right type; InputError for what cannot be meant."""
     checked = check_types(sampler)
-    if getattr(checked, "step_size", None) is not None and checked.pace != 1.0:
+    paced = getattr(checked, "pace", 1.0) != 1.0
+    if paced and getattr(checked, "step_size", None) is not None:
         raise InputError(
             "pace does nothing beside step_size, which is the step itself: leave one of them out"
         )

@@ -124,13 +124,13 @@ class ClockRule(BatchRule):
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)
 
-    def keep(self, eta: Array) -> Array:
+    def persistence(self, eta: Array) -> Array:
         """The share c of its momentum that a row retains through a visit with this step."""
         return np.zeros_like(eta)
 
     def heat(self, eta: Array, visits: Array) -> Array:
         """Share of the variance that gradient noise of variance one brings."""
-        return survival(eta, self.keep(eta), visits)
+        return survival(eta, self.persistence(eta), visits)
 
     def known(self, eta: Array, visits: Array) -> Array:
         """What the update is told about gradient noise of variance one."""

@@ -61,6 +61,8 @@ class Gibbs(Sampler):
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
 
+    stores_means = True
+    default_prior = "wishart-bias"
     kind_of_rounds = "gibbs"
     rescales = True
     precision_every = 1

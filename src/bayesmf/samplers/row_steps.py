@@ -37,7 +37,7 @@ class Steps:
     """A row's step, the share of momentum it keeps, and the share of variance already there."""
 
     eta: NDArray[np.float32]
-    keep: NDArray[np.float32]
+    persistence: NDArray[np.float32]
     share: NDArray[np.float32]
 
 
@@ -85,4 +85,4 @@ def clock_steps(
     eta = np.minimum(np.minimum(limit, stable), delta_max)
     moving = np.maximum(eta, 1e-12)
     share = facts.noise * rule.known(moving, facts.visits)
-    return Steps(*(a.astype(np.float32) for a in (eta, rule.keep(moving), share)))
+    return Steps(*(a.astype(np.float32) for a in (eta, rule.persistence(moving), share)))

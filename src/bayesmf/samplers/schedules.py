@@ -25,7 +25,7 @@ class Thinning:
     n_draws: int
 
     @classmethod
-    def of(cls, n_rounds: int, thin: float, cap: int) -> Thinning:
+    def spread(cls, n_rounds: int, thin: float, cap: int) -> Thinning:
         """One draw in `thin` rounds, fewer where there would be more than `cap`."""
         return cls(n_rounds, max(1, min(int(n_rounds / max(thin, 1.0)), cap)))
 

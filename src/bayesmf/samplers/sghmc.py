@@ -34,5 +34,5 @@ class SGHMC(ClockRule):
     rho: float = setting(0.03, RHO)
     friction: float = setting(0.5, FRICTION)
 
-    def keep(self, eta: Array) -> Array:
+    def persistence(self, eta: Array) -> Array:
         return np.maximum(1.0 - self.friction * np.sqrt(eta), 0.0)

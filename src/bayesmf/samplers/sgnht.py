@@ -45,8 +45,8 @@ class SGNHT(ClockRule):
         ),
     )
 
-    def keep(self, eta: Array) -> Array:
+    def persistence(self, eta: Array) -> Array:
         return np.maximum(1.0 - self.friction * np.sqrt(eta), 0.0)
 
     def known(self, eta: Array, visits: Array) -> Array:
-        return kinetic_survival(eta, self.keep(eta), visits) - self.heat(eta, visits)
+        return kinetic_survival(eta, self.persistence(eta), visits) - self.heat(eta, visits)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def survival(eta: Array, keep: Array, visits: Array) -> Array:
+def survival(eta: Array, persistence: Array, visits: Array) -> Array:
     """Variance that gradient noise of variance one leaves in x at the end of a pass.
 
     For curvature one the update is a linear filter of the noise with response h_k after k visits:
@@ -23,10 +23,10 @@ def survival(eta: Array, keep: Array, visits: Array) -> Array:
     The response is A1 L1^k + A2 L2^k, with L the roots of the update's matrix of trace
     (1 + c)(1 - eta/2) and determinant c; sums over k and over blocks are geometric.
     """
-    eta, keep, visits = (np.asarray(a, dtype=np.float64) for a in (eta, keep, visits))
-    one, two = _roots(eta, keep)
-    first = 0.5 * eta * (1.0 + keep)
-    second = first * (1.0 + keep - first)
+    eta, persistence, visits = (np.asarray(a, dtype=np.float64) for a in (eta, persistence, visits))
+    one, two = _roots(eta, persistence)
+    first = 0.5 * eta * (1.0 + persistence)
+    second = first * (1.0 + persistence - first)
     a_one = (second - two * first) / (one - two)
     a_two = first - a_one
     every = _products(a_one, a_two, one, two)
@@ -39,7 +39,7 @@ def survival(eta: Array, keep: Array, visits: Array) -> Array:
     return np.where(forever, every, np.where(visits <= 1.0, 0.0, dealt))
 
 
-def kinetic_survival(eta: Array, keep: Array, visits: Array) -> Array:
+def kinetic_survival(eta: Array, persistence: Array, visits: Array) -> Array:
     """Variance that such noise leaves in the momenta, averaged over the visits of a pass.
 
     Averaged also over before and after friction.
@@ -50,11 +50,11 @@ def kinetic_survival(eta: Array, keep: Array, visits: Array) -> Array:
 
         sum h^2 - 2/(K - 1) sum_{l < K} (1 - l/K) sum_k h_k h_{k+l}.
     """
-    eta, keep, visits = (np.asarray(a, dtype=np.float64) for a in (eta, keep, visits))
-    one, two = _roots(eta, keep)
+    eta, persistence, visits = (np.asarray(a, dtype=np.float64) for a in (eta, persistence, visits))
+    one, two = _roots(eta, persistence)
     # The kick itself, then what is left of it: u - sqrt(eta) x, one visit later.
     first = np.sqrt(eta)
-    second = first * (keep - 0.5 * eta * (1.0 + keep))
+    second = first * (persistence - 0.5 * eta * (1.0 + persistence))
     a_one = (second - two * first) / (one - two)
     a_two = first - a_one
     every = _products(a_one, a_two, one, two)
@@ -66,14 +66,14 @@ def kinetic_survival(eta: Array, keep: Array, visits: Array) -> Array:
         lagged = lagged + a * lag * (a_one / (1 - one * root) + a_two / (1 - two * root))
     dealt = np.maximum(every - 2.0 / (k - 1.0) * np.asarray(lagged).real, 0.0)
     out = np.where(forever, every, np.where(visits <= 1.0, 0.0, dealt))
-    return np.asarray(0.5 * (1.0 + keep**2) * out)
+    return np.asarray(0.5 * (1.0 + persistence**2) * out)
 
 
-def _roots(eta: Array, keep: Array) -> tuple[Any, Any]:
+def _roots(eta: Array, persistence: Array) -> tuple[Any, Any]:
     """Roots of the update's matrix, complex."""
-    half = 0.5 * (1.0 + keep) * (1.0 - 0.5 * np.minimum(eta, 2.0 - 1e-6))
+    half = 0.5 * (1.0 + persistence) * (1.0 - 0.5 * np.minimum(eta, 2.0 - 1e-6))
     # Kept from zero: two equal roots would need another formula, and nearly equal ones do not.
-    gap = np.sqrt(half**2 - keep + 1e-12 + 0j)
+    gap = np.sqrt(half**2 - persistence + 1e-12 + 0j)
     return half + gap, half - gap
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bayesmf.blocks.grid import Grid
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
@@ -19,7 +18,6 @@ from bayesmf.engines.local import Rehearsal
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import GammaPrior
-from bayesmf.samplers.base import BatchRule, GradientRule
 from bayesmf.server.run import drive, make_chains, make_context
 from bayesmf.worker.tasks import Held, Task
 
@@ -38,7 +36,7 @@ def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
     """Compile, or load from numba's cache, the kernels that a run on these data will need."""
     begin, engine = time.monotonic(), Rehearsal()
     few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
-    sampler = _one_epoch(settings.sampler, len(few)).resolve(data_shape(few))
+    sampler = settings.sampler.for_compiling(len(few)).resolve(data_shape(few))
     tiny = replace(settings, sampler=sampler, max_draws=1, max_seconds=None)
     pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
     validation = Validation(WatchedPairs(pair, pair, np.array([True, False])), value)
@@ -46,24 +44,6 @@ def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
     engine.start(Workload(run.rounds.held, run.rounds.together))
     drive([chain.advance(run.length.n_rounds) for chain in make_chains(run)], engine)
     return Compiled(time.monotonic() - begin, engine.tasks)
-
-
-def _one_epoch(sampler: Any, n_ratings: int) -> Any:
-    """A rule that does all it can do within one epoch, on so many ratings."""
-    rule: Any = replace(sampler, epochs=1)
-    if isinstance(rule, BatchRule):
-        # Rows of one block of several are copies, and read by other code than all of them.
-        grid = Grid.of(rule.grid)
-        rule = replace(
-            rule,
-            grid=(min(grid.rows, 2), min(grid.cols, 2)),
-            batch_size=n_ratings,
-            round_length=1,
-            visits="equal",
-        )
-    if isinstance(rule, GradientRule):
-        rule = replace(rule, step_size=1e-6, pace=1.0)
-    return replace(rule, burn_in=0) if rule.keeps_draws else rule
 
 
 def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:

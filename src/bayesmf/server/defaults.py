@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.samplers.gibbs import Gibbs
 
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
 MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
@@ -19,6 +18,6 @@ def default_factors(shape: DataShape) -> int:
 
 def default_draws(per_draw: int, sampler: Sampler) -> int:
     """Draws that are kept by default, where one takes so many bytes."""
-    if isinstance(sampler, Gibbs):  # which keeps conditional means as well
+    if sampler.stores_means:
         per_draw *= 2
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))

@@ -18,7 +18,6 @@ from bayesmf.machine import memory_bytes
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import as_sampler
 from bayesmf.server.defaults import default_draws, default_factors
 from bayesmf.server.stopping import target_named
@@ -86,10 +85,9 @@ class FitSettings:
 def check_target(target: str, sampler: Sampler) -> None:
     """Refuse a target that a run of known length would pass over."""
     if target != DEFAULT_TARGET and not sampler.adaptive:
-        length = "epochs says" if isinstance(sampler, Gibbs) else "its settings say"
         raise InputError(
-            f"target={target!r} does nothing here: how long {type(sampler).__name__} samples "
-            f"{length}; leave target out, or use sampler='auto' without epochs"
+            f"target={target!r} does nothing here: how long {type(sampler).__name__} samples its "
+            "settings say (epochs); leave target out, or use sampler='auto' without epochs"
         )
 
 
@@ -121,7 +119,7 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     gamma = GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
     one_of("prior", name, ("auto", "gamma", "wishart", "wishart-bias"))
     if name == "auto":
-        name = "wishart-bias" if isinstance(sampler, Gibbs) else "gamma"
+        name = "gamma" if sampler is None else sampler.default_prior
     if name == "gamma":
         return gamma
     for unused, value in (("alpha_0", alpha_0), ("beta_0", beta_0)):

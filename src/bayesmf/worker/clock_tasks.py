@@ -41,7 +41,7 @@ class Clocks:
 
     momenta: Rows
     eta: NDArray[np.float32]
-    keep: NDArray[np.float32]
+    persistence: NDArray[np.float32]
     share: NDArray[np.float32]
     square: NDArray[np.float64]
     gain: float
@@ -121,7 +121,7 @@ def _side(
         n,
         (scale * tau / prior_weight).astype(dtype),
         clocks.eta.astype(dtype),
-        clocks.keep,
+        clocks.persistence,
         clocks.share,
         pad(prior.mu, wide, dtype),
         pad_precision(prior.Lambda, wide, dtype),

@@ -133,7 +133,12 @@ class ClockRounds(BlockRounds):
         least = self._limits(state, t).warm * np.sqrt(self._variance / params.n_factors)
         clocks = [
             Clocks(
-                u.take(rows, axis=0), s.eta[rows], s.keep[rows], s.share[rows], square, rule.gain
+                u.take(rows, axis=0),
+                s.eta[rows],
+                s.persistence[rows],
+                s.share[rows],
+                square,
+                rule.gain,
             )
             for rows, u, s, square in zip(
                 (block.user_rows, block.item_rows),
