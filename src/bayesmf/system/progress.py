@@ -106,8 +106,8 @@ class Line:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(1.0)
         with self._lock:
+            self._take_down()  # first: a Ctrl-C between the two must not leave it on the screen
             _OPEN.remove(self)
-            self._take_down()
 
     def __enter__(self) -> Self:
         return self
