@@ -1,10 +1,12 @@
 """Settings of the update rules: defaults that follow the data, refusals, schedules."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
-from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError
-from bayesmf.samplers.base import DataShape
+from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError, RowClock
+from bayesmf.samplers.base import DataShape, check_settings
 from bayesmf.samplers.burn_in import FixedBurnIn, Stationary, Trace, UntilRMSE, burn_in_rule
 from bayesmf.samplers.registry import sampler_from, settings_dict
 from bayesmf.samplers.schedules import StepSize, Thinning
@@ -151,3 +153,13 @@ def test_auto_draws_whole_rows_of_few_factors_and_columns_of_many():
     assert Auto(epochs=7, overrelax=0.5).choose(dense, 4, 2) == Gibbs(
         n_chains=2, epochs=7, overrelax=0.5
     )
+
+
+def test_a_rule_may_have_a_step_size_without_a_pace():
+    """Checks of one family ask nothing of the settings of another."""
+
+    @dataclass(frozen=True)
+    class Stepped(RowClock):
+        step_size: float | None = 0.1
+
+    assert check_settings(Stepped()).step_size == 0.1

@@ -259,3 +259,17 @@ def test_without_a_stderr_there_is_no_line(monkeypatch):
     with Line(after=0) as line:
         line.say("reading")
         assert threading.active_count() == before  # nothing draws
+
+
+def test_ctrl_c_while_a_line_is_taken_down_leaves_it_to_whoever_writes_next(monkeypatch):
+    """What is told next sets open lines aside: one is forgotten once it is off the screen."""
+    line = Line(after=0, show=True)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(line, "_take_down", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        line.close()
+    assert line in progress._OPEN
+    progress._OPEN.remove(line)

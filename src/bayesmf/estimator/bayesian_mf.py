@@ -20,6 +20,7 @@ from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.reading.memory import Columns
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
+from bayesmf.server.settings import FitSettings
 
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
@@ -194,12 +195,25 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
         if wanted is False:
             callbacks = tuple(c for c in callbacks if not isinstance(c, Progress))
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
-        params = self.get_params(deep=False)
+        settings = FitSettings(
+            n_factors=self.n_factors,
+            sampler=self.sampler,
+            target=self.target,
+            max_seconds=self.max_seconds,
+            prior=self.prior,
+            tau=self.tau,
+            alpha_0=self.alpha_0,
+            beta_0=self.beta_0,
+            max_draws=self.max_draws,
+            random_state=self.random_state,
+            engine=self.engine,
+            n_workers=self.n_workers,
+        )
         checkpoint = None if checkpoint is None else as_checkpoint(checkpoint)
         try:
             shown.stage("reading ratings")
             train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)
-            learnt = learn(params, train, known, checkpoint, callbacks, shown)
+            learnt = learn(settings, self.standardize, train, known, checkpoint, callbacks, shown)
         finally:
             shown.close()
         self._found = learnt.found  # now that nothing can fail

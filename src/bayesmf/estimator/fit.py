@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -94,7 +94,8 @@ def validation_ratings(validation: Any, columns: Columns | None) -> Ratings | No
 
 
 def learn(
-    params: Mapping[str, Any],
+    wanted: FitSettings,
+    standardize: bool,
     train: Ratings | PackedRatings,
     known: Ratings | None,
     checkpoint: Checkpoint | None,
@@ -105,8 +106,10 @@ def learn(
 
     Parameters
     ----------
-    params : mapping
-        The estimator's parameters.
+    wanted : FitSettings
+        What is asked for.
+    standardize : bool
+        Whether centred ratings are divided by their standard deviation.
     train, known : Ratings
         Ratings to learn from, and to validate with.
     checkpoint : Checkpoint, optional
@@ -116,14 +119,11 @@ def learn(
     progress : Progress
         Is told what goes on before and after the chains; it may be one of the callbacks.
     """
-    wanted = FitSettings(
-        **{f.name: params[f.name] for f in fields(FitSettings) if f.name in params}
-    )
     if checkpoint is not None:
         begun = noted_run(checkpoint)
         if begun is not None and wanted.random_state is None:
             wanted = replace(wanted, random_state=begun["seed"])
-    made = prepare(train, yes_or_no("standardize", params["standardize"]))
+    made = prepare(train, yes_or_no("standardize", standardize))
     pairs = None if known is None else prepare_validation(known, made)
     history = History()
     all_callbacks = (history, *callbacks, *(() if progress in callbacks else (progress,)))
