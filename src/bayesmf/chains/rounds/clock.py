@@ -6,17 +6,14 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.rounds.blocks import BlockRounds
+from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.state import ChainState, ColumnSquares, Phases
 from bayesmf.data.training import TrainingData
-from bayesmf.errors import DivergenceError
-from bayesmf.kernels.gather import regressors
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.samplers.base import Array
 from bayesmf.samplers.clocks import ClockRule, Limits
 from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps
 from bayesmf.worker.block_tasks import HeldBlock, RoundResult
 from bayesmf.worker.clock_tasks import ClockBlock, ClockResult, Clocks, ClockTask
-from bayesmf.worker.row_tasks import RowsResult, RowsTask
 
 RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
 
@@ -174,39 +171,8 @@ class ClockRounds(BlockRounds):
     def _draw_rare(self, state: ChainState, t: int, side: int) -> Phases:
         """Rare rows given the whole other side. Their random numbers are theirs alone: they draw
         none in mini-batch updates."""
-        params, now = state.params, state.precisions
-        rows, other, prior = (
-            (params.users, params.items, now.users),
-            (params.items, params.users, now.items),
-        )[side]
-        # A copy also because a task that is done late must not see the next phase's rows.
-        given = regressors(other, params.n_factors)
-        numbers = [self._stripe(partition).rows for partition in self._partitions[side]]
-        results = yield [
-            RowsTask(
-                chain=state.chain,
-                partition=partition,
-                stream=(STREAM_USERS, STREAM_ITEMS)[side],
-                rows=rows[own],
-                relax=0.0,
-                joint=None,
-                other=given,
-                n_factors=params.n_factors,
-                prior=prior,
-                tau=now.tau,
-                round=t,
-                key=state.key,
-            )
-            for partition, own in zip(self._partitions[side], numbers, strict=True)
-        ]
-        for own, result in zip(numbers, results, strict=True):
-            assert isinstance(result, RowsResult)
-            if not np.isfinite(result.sse):
-                raise DivergenceError(
-                    f"chain {state.chain} met a precision matrix that is not positive in round "
-                    f"{t + 1}, at tau {now.tau:.3g}: use a smaller tau (--tau)"
-                )
-            rows[own] = result.rows
+        stripes = [(p, self._stripe(p).rows) for p in self._partitions[side]]
+        yield from draw_exactly(state, t, side, stripes)
 
     def _stripe(self, partition: int) -> Stripe:
         stripe = self.held[partition]

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, make_stripes
+from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
-from bayesmf.errors import DivergenceError
-from bayesmf.kernels.gather import regressors
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.model.params import Params
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
-from bayesmf.worker.row_tasks import RowsResult, RowsTask
 from bayesmf.worker.tasks import Recipe
 
 # Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
@@ -46,51 +43,21 @@ class GibbsRounds:
         return None
 
     def exact_errors(self, state: ChainState) -> Phases:
-        """A sweep ends with them."""
+        """Nothing to do: a sweep leaves the errors of its last state."""
         yield from ()
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Algorithm 1, lines 4-9."""
-        params, precisions = state.params, state.precisions
-        sides = (
-            (STREAM_USERS, params.users, params.items, precisions.users),
-            (STREAM_ITEMS, params.items, params.users, precisions.items),
-        )
+        params = state.params
         relax = self._rule.overrelax if t >= SETTLE else 0.0
         state.means = Params(
             np.empty_like(params.users), np.empty_like(params.items), params.n_factors
         )
         means = (state.means.users, state.means.items)
-        for partitions, (stream, rows, other, prior), mean in zip(
-            self._partitions, sides, means, strict=True
-        ):
-            # A copy also because a task that is done late must not see the next phase's rows.
-            given = regressors(other, params.n_factors)
-            results = yield [
-                RowsTask(
-                    state.chain,
-                    partition,
-                    stream,
-                    rows[self.held[partition].span].copy(),
-                    relax,
-                    self._rule.joint,
-                    given,
-                    params.n_factors,
-                    prior,
-                    precisions.tau,
-                    t,
-                    state.key,
-                )
-                for partition in partitions
-            ]
-            for partition, result in zip(partitions, results, strict=True):
-                if not np.isfinite(result.sse):
-                    raise DivergenceError(
-                        f"chain {state.chain} met a precision matrix that is not positive in "
-                        f"sweep {t + 1}, at tau {precisions.tau:.3g}: use a smaller tau (--tau)"
-                    )
-                assert isinstance(result, RowsResult)
-                rows[self.held[partition].span] = result.rows
-                mean[self.held[partition].span] = result.means
+        for side, (partitions, mean) in enumerate(zip(self._partitions, means, strict=True)):
+            stripes = [(partition, self.held[partition].span) for partition in partitions]
+            results = yield from draw_exactly(state, t, side, stripes, relax, self._rule.joint)
+            for (_, span), result in zip(stripes, results, strict=True):
+                mean[span] = result.means
             state.sse = sum(result.sse for result in results)
             state.count = sum(result.count for result in results)
