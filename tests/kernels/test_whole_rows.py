@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.kernels.whole_rows import CHUNK
+from bayesmf.kernels.row_posterior import CHUNK
 from row_cases import WIDTHS, Case, distance
 
 

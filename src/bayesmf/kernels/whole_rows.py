@@ -1,206 +1,27 @@
 """Compiled conditional draws of rows: the inside of Algorithm 1, for both models.
 
-Given the other side, a row's posterior is Gaussian. With a bias the regressors of a user are
-[V_j, 1] and the target r - b_j, so features and bias are drawn jointly.
-
 A row with many ratings is drawn from its precision matrix A = Lambda + tau sum x x^T
 (`draw_primal`), a row with few from the smaller matrix between its ratings (`draw_dual`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import rating_at
-from bayesmf.kernels.gather import Gathered, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
+from bayesmf.kernels.row_posterior import (
+    add_products,
+    cholesky,
+    clear,
+    round_up,
+    row_posterior,
+    solve_back,
+)
 
-# Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
-# they leave the second-level cache.
-CHUNK = 256
 # Up to this many ratings per column the dual form is no slower (widths 31 to 101).
 DUAL_SHARE = 0.7
-# A pivot this small beside its diagonal has lost the digits that float32 sums have.
-LOST_PIVOT = 1e-3
-
-
-class RowScratch(NamedTuple):
-    """Buffers of a half-sweep, allocated once."""
-
-    A: NDArray[np.float64]  # the matrix to factor; below it four rows of right-hand sides
-    inverse: NDArray[np.float64]  # of the factor's diagonal
-    solution: NDArray[np.float64]
-    target: NDArray[np.float64]
-    x: NDArray[np.float32]  # regressors: a column for a rating
-    e: NDArray[np.float32]  # targets: ratings without the other side's biases
-    at: NDArray[np.uint64]  # where their partners' rows begin
-    zeros: NDArray[np.float32]  # as wide as regressors
-    y: NDArray[np.float64]  # regressors in float64; in the dual form a row for a rating
-    z: NDArray[np.float32]
-
-
-@njit(inline="always")
-def round_up(n, unit):
-    """The next multiple of `unit` from n on."""
-    return (n + unit - 1) // unit * unit
-
-
-def make_row_scratch(width: int, n_factors: int) -> RowScratch:
-    """Allocate for rows of `width` columns, of which `n_factors` are features."""
-    rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 1) * 8
-    # Columns an odd number of vectors apart: they would share cache sets otherwise.
-    columns += 8 * (columns // 8 % 2 == 0)
-    padded_width = padded(n_factors)
-    return RowScratch(
-        A=np.zeros((rows + 4, rows + 4)),
-        inverse=np.zeros(rows),
-        solution=np.zeros(rows),
-        target=np.zeros(rows),
-        x=np.zeros((max(rows, padded_width), columns), np.float32),
-        e=np.zeros(columns, np.float32),
-        at=np.zeros(columns, np.uint64),
-        zeros=np.zeros(padded_width, np.float32),
-        y=np.zeros((rows, columns)),
-        z=np.zeros(2 * rows, np.float32),
-    )
-
-
-@njit(**PART)
-def add_products(P, x, corner, last, right, n, sign):
-    """P += sign * x[:, :n] @ x[:, :n].T, lower half: rows corner..last, columns corner..right.
-
-    In tiles of 4 x 2: eight running sums are what the vector registers hold. All limits are
-    multiples of four.
-    """
-    for d in range(corner, last, 4):
-        p0, p1, p2, p3 = x[d], x[d + 1], x[d + 2], x[d + 3]
-        for e in range(corner, min(right, d + 4), 2):
-            q0, q1 = x[e], x[e + 1]
-            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = x.dtype.type(0)
-            for k in range(n):
-                s00 += p0[k] * q0[k]
-                s01 += p0[k] * q1[k]
-                s10 += p1[k] * q0[k]
-                s11 += p1[k] * q1[k]
-                s20 += p2[k] * q0[k]
-                s21 += p2[k] * q1[k]
-                s30 += p3[k] * q0[k]
-                s31 += p3[k] * q1[k]
-            P[d, e] += sign * s00
-            P[d, e + 1] += sign * s01
-            P[d + 1, e] += sign * s10
-            P[d + 1, e + 1] += sign * s11
-            P[d + 2, e] += sign * s20
-            P[d + 2, e + 1] += sign * s21
-            P[d + 3, e] += sign * s30
-            P[d + 3, e + 1] += sign * s31
-
-
-@njit(**PART)
-def accumulate(scratch, ratings, lo, hi, width, n_factors, exactly):
-    """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row.
-
-    Sums of a chunk are in float32, or `exactly` in float64.
-    """
-    A, x, y, e, zeros = scratch.A, scratch.x, scratch.y, scratch.e, scratch.zeros
-    # Not a literal 0: functions are compiled apart for those.
-    rows, corner = A.shape[0] - 4, np.int64(0)
-    gathered = Gathered(x.reshape(x.size), np.uint64(x.shape[1]), e, scratch.at)
-    clear(A, rows + 4)
-    for start in range(lo, hi, CHUNK):
-        n = min(CHUNK, hi - start)
-        gather(gathered, ratings, np.uint64(len(zeros)), start, n, zeros, np.float32(0.0))
-        for k in range(round_up(n, 8)):
-            if width > n_factors:
-                x[n_factors, k] = 1.0 if k < n else 0.0
-            x[width, k] = e[k]
-        n = round_up(n, 8)
-        if exactly:
-            for d in range(rows):
-                for k in range(n):
-                    y[d, k] = x[d, k]
-            add_products(A, y, corner, rows, rows, n, 1.0)
-        else:
-            add_products(A, x, corner, rows, rows, n, 1.0)
-
-
-@njit(**PART)
-def clear(A, n):
-    """A[:n] = 0."""
-    # Not a slice: assignments to slices take long to compile.
-    for i in range(n):
-        for k in range(A.shape[1]):
-            A[i, k] = 0.0
-
-
-@njit(**PART)
-def factor_block(A, inverse, j, lost):
-    """The four pivots from j, whose block has been reduced. False if one has lost its digits."""
-    sound = True
-    for c in range(j, j + 4):
-        pivot = A[c, c]
-        for k in range(j, c):
-            pivot -= A[c, k] * A[c, k]
-        # Said this way round, NaN is not sound either.
-        sound = sound and pivot > lost * inverse[c]
-        inverse[c] = 1.0 / np.sqrt(pivot)
-        for i in range(c + 1, j + 4):
-            total = A[i, c]
-            for k in range(j, c):
-                total -= A[i, k] * A[c, k]
-            A[i, c] = total * inverse[c]
-    return sound
-
-
-@njit(**PART)
-def solve_panel(A, inverse, j, last):
-    """Four columns from j of the factor, for the rows below its block of pivots."""
-    i0, i1, i2, i3 = inverse[j], inverse[j + 1], inverse[j + 2], inverse[j + 3]
-    l10, l20, l30 = A[j + 1, j], A[j + 2, j], A[j + 3, j]
-    l21, l31, l32 = A[j + 2, j + 1], A[j + 3, j + 1], A[j + 3, j + 2]
-    for i in range(j + 4, last):
-        a0 = A[i, j] * i0
-        a1 = (A[i, j + 1] - a0 * l10) * i1
-        a2 = (A[i, j + 2] - a0 * l20 - a1 * l21) * i2
-        a3 = (A[i, j + 3] - a0 * l30 - a1 * l31 - a2 * l32) * i3
-        A[i, j], A[i, j + 1], A[i, j + 2], A[i, j + 3] = a0, a1, a2, a3
-
-
-@njit(**PART)
-def cholesky(A, inverse, size, lost):
-    """Factor A = L L^T in place (lower half), `size` a multiple of four.
-
-    The four rows below A are right-hand sides b and become L^-1 b: forward substitution is the
-    same arithmetic. Of L's diagonal the inverse is stored. False if a pivot has lost its digits.
-    """
-    for d in range(size):
-        # What its pivot is compared with, until it has one.
-        inverse[d] = A[d, d]
-    for j in range(0, size, 4):
-        add_products(A, A, j, size + 4, j + 4, j, -1.0)
-        if not factor_block(A, inverse, j, lost) and lost > 0.0:
-            return False
-        solve_panel(A, inverse, j, size + 4)
-    return True
-
-
-@njit(**PART)
-def solve_back(A, inverse, solution, z, b, n, noise):
-    """solution = L^-T (row b of A + noise * z), n of them. Returns |right-hand side|^2."""
-    length = 0.0
-    for d in range(n):
-        solution[d] = A[b, d] + noise * np.float64(z[d])
-        length += solution[d] * solution[d]
-    for i in range(n - 1, -1, -1):
-        row, value = A[i], solution[i] * inverse[i]
-        solution[i] = value
-        for k in range(i):
-            solution[k] -= row[k] * value
-    return length
 
 
 @njit(**PART)
@@ -240,50 +61,27 @@ def lean_dual(new, mean, old, y, roots, errors, n, relax):
     return sse
 
 
-@njit(**PART)
-def set_system(A, target, shift, Lambda, tau):
-    """From the sums of `accumulate` to the system Lambda + tau P, its right-hand side below.
-
-    Returns the sum of squared targets. Rows between width and size become those of the identity.
-    """
-    width = shift.shape[0]
-    size = round_up(width, 4)
-    squares = A[width, width]
-    for d in range(width):
-        target[d] = A[width, d]
-        for e in range(d + 1):
-            A[d, e] = tau * A[d, e] + Lambda[d, e]
-    for d in range(width, size + 4):
-        for e in range(size):
-            A[d, e] = 1.0 if d == e else 0.0
-    for d in range(width):
-        A[size, d] = shift[d] + tau * target[d]
-    return squares
-
-
 @njit(**ENTRY)
 def draw_primal(out, means, chosen, ratings, prior, sweep, scratch):
     """Draw the chosen rows from their precision matrices. Returns their sum of squared errors.
 
-    `prior` is (Lambda mu, Lambda), Lambda a matrix. `out` holds the old rows and gets the new ones,
-    `means` gets the conditional means, unless it has no rows.
+    `prior` is (Lambda mu, Lambda), with Lambda a matrix: one of each for all rows, or one for each
+    row. `out` holds the old rows and gets the new ones, `means` gets the conditional means, unless
+    it has no rows.
     """
     A, inverse, solution, target = scratch.A, scratch.inverse, scratch.solution, scratch.target
     z, number, starts = scratch.z, ratings.number, ratings.starts
     n_factors, tau, relax, (round_, word, key) = sweep
-    shift, Lambda = prior
+    shifts, Lambdas = prior
     width = out.shape[1]
     size = round_up(width, 4)
     sse = 0.0
     for row in chosen:
         lo, hi = starts[row], starts[row + 1]
+        own = row if shifts.shape[0] > 1 else 0
+        Lambda = Lambdas[own]
         fill_normals(z, size // 4, number[row], round_, word, key[0], key[1])
-        squares = 0.0
-        for lost in (LOST_PIVOT, 0.0):
-            accumulate(scratch, ratings, lo, hi, width, n_factors, lost == 0.0)
-            squares = set_system(A, target, shift, Lambda, tau)
-            if cholesky(A, inverse, size, lost):
-                break
+        squares = row_posterior(scratch, ratings, lo, hi, shifts[own], Lambda, tau, n_factors)
         if relax > 0.0:
             lean(A, inverse, z, out[row], solution, size, relax)
         for draw in range(0 if means.shape[0] > 0 else 1, 2):

@@ -73,9 +73,10 @@ def _bias(rows: Rows, n_factors: int) -> Rows:
 
 @dataclass(frozen=True)
 class RowPrior:
-    """N(mu, Lambda^-1), the prior of a row of one side.
+    """N(mu, Lambda^-1), the prior of the rows of one side.
 
-    `Lambda` is a vector, the diagonal, in the Gamma model and a matrix in the Wishart model.
+    `Lambda` is a vector, the diagonal, in the Gamma model and a matrix in the Wishart model. Where
+    rows have priors of their own, `mu` is a matrix and `Lambda` an array of matrices, one a row.
     """
 
     mu: NDArray[np.float64]
@@ -86,6 +87,14 @@ class RowPrior:
         if self.Lambda.ndim == 1:
             return np.diag(1.0 / self.Lambda)
         return np.asarray(np.linalg.inv(self.Lambda), dtype=np.float64)
+
+    def natural(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lambda mu and Lambda as a matrix, one for all rows or one for each: what kernels read."""
+        own = self.mu.ndim == 2
+        matrix = self.Lambda if own or self.Lambda.ndim == 2 else np.diag(self.Lambda)
+        mu, matrix = (self.mu, matrix) if own else (self.mu[None], matrix[None])
+        # Not @, which would wake the threads of BLAS.
+        return np.einsum("rde,re->rd", matrix, mu), np.ascontiguousarray(matrix)
 
     def diagonal(self) -> NDArray[np.float64]:
         """The precisions of the columns."""

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.columns import column_prior, draw_columns, longest_row
 from bayesmf.kernels.gather import HalfSweep, Regressors, RowRatings
+from bayesmf.kernels.row_posterior import make_row_scratch
 from bayesmf.kernels.types import Rows
-from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal, make_row_scratch
+from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal
 from bayesmf.model.params import RowPrior
 
 
@@ -53,16 +54,14 @@ def draw_whole(
     sweep: HalfSweep,
 ) -> float:
     """Draw the chosen rows of a stripe, all columns of a row together."""
-    width, diagonal = out.shape[1], prior.Lambda.ndim == 1
-    matrix = np.diag(prior.Lambda) if diagonal else prior.Lambda
-    # Not @, which would wake the threads of BLAS.
-    shift = np.einsum("de,e->d", matrix, prior.mu)
+    width = out.shape[1]
+    diagonal = prior.mu.ndim == 1 and prior.Lambda.ndim == 1
     dual = np.diff(ratings.starts) <= (int(DUAL_SHARE * width) if diagonal else -1)
     scratch, sse = make_row_scratch(width, sweep.n_factors), 0.0
-    for draw, rows, own in (
-        (draw_primal, chosen & ~dual, (shift, np.ascontiguousarray(matrix))),
-        (draw_dual, chosen & dual, (prior.mu, 1.0 / np.sqrt(np.diag(matrix)))),
-    ):
-        if rows.any():
-            sse += draw(out, means, np.flatnonzero(rows), ratings, own, sweep, scratch)
+    if (rows := chosen & ~dual).any():
+        own = prior.natural()
+        sse += draw_primal(out, means, np.flatnonzero(rows), ratings, own, sweep, scratch)
+    if (rows := chosen & dual).any():
+        roots = prior.mu, 1.0 / np.sqrt(prior.Lambda)
+        sse += draw_dual(out, means, np.flatnonzero(rows), ratings, roots, sweep, scratch)
     return sse
