@@ -123,12 +123,14 @@ class Chain:
             self.ratings_read += self.state.count
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
+            # Before precisions are drawn: conditional means are those given the precisions that
+            # the rows were drawn under, and all of it together is a draw (docs/sampler.md).
+            self.retain(t)
             if every and (t + 1) % every == 0:
                 if self.settings.tau is None:
                     yield from rounds.exact_errors(self.state)
                 draw_precisions(self.state, self.settings, t, self.burning)
             self.t = t + 1
-            self.retain(t)
             if self.epochs_after(t) > self.epoch and self.since_epoch.count:
                 self.end_epoch(t, stage)
             self.stopped = self.stopped or self.out_of_time()

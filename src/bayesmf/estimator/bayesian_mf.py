@@ -24,6 +24,7 @@ from bayesmf.server.settings import FitSettings
 
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
+KeepName = Literal["auto", "items", "users", "both"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
 
 
@@ -57,9 +58,13 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
+    keep : {"auto", "items", "users", "both"}
+        The side whose draws are kept. Rows of the other follow exactly from their ratings, those of
+        new users as well. "auto" keeps items, unless users are so much fewer that hundreds of draws
+        of items would not fit; "both" takes more memory, and predicts a little less well.
     max_draws : int, optional
         Most draws to keep, over all chains, at least one of each. The default is 400, fewer where
-        they would pass 1 GB.
+        they would pass 450 MB.
     engine : {"threads", "serial", "ray", "simulated"}, Cluster or engine object
         Where tasks run: on threads of this process, on the calling thread, on Ray (`Cluster` has
         its settings), or on simulated workers with clocks of their own (`Simulated`). Results do
@@ -109,6 +114,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
         alpha_0: float = 1.0,
         beta_0: float = 1.0,
         standardize: bool = True,
+        keep: KeepName = "auto",
         max_draws: int | None = None,
         engine: EngineName | Engine | Cluster = "threads",
         n_workers: int | None = None,
@@ -125,6 +131,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
         self.alpha_0 = alpha_0
         self.beta_0 = beta_0
         self.standardize = standardize
+        self.keep = keep
         self.max_draws = max_draws
         self.engine = engine
         self.n_workers = n_workers
@@ -204,6 +211,7 @@ class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
             tau=self.tau,
             alpha_0=self.alpha_0,
             beta_0=self.beta_0,
+            keep=self.keep,
             max_draws=self.max_draws,
             random_state=self.random_state,
             engine=self.engine,

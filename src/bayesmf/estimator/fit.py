@@ -13,7 +13,6 @@ from bayesmf.chains.callbacks import Callback, Progress
 from bayesmf.chains.history import History
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
-from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Found
@@ -136,9 +135,8 @@ def learn(
         checkpoint=checkpoint,
         stage=progress.stage,
     )
-    seen = RatedItems.from_training(made.data)
     units = (made.center, made.scale, made.low, made.high)
-    posterior = Posterior(done.draws, seen, done.settings.n_factors, *units)
+    posterior = Posterior(done.draws, made.data, done.settings.n_factors, *units)
     report = make_report(made.data, done)
     report["step_size"] = history.events[-1]["step_size"] if history.events else None
     report["validation_rmse"] = None
@@ -148,7 +146,7 @@ def learn(
     told: Told = [(sentence, CallbackWarning) for sentence in done.failures]
     told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
     ids = made.user_ids, made.item_ids
-    return Learnt(Found(posterior, *ids, seen, history.events, report), told)
+    return Learnt(Found(posterior, *ids, history.events, report), told)
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:

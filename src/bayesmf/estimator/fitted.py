@@ -31,10 +31,14 @@ class Found(NamedTuple):
     posterior: Posterior
     user_ids: IdMap
     item_ids: IdMap
-    seen: RatedItems
     history: list[dict[str, Any]]
     report: dict[str, Any]
     verification: Verification | None = None
+
+    @property
+    def seen(self) -> RatedItems:
+        """Which items each user has rated."""
+        return self.posterior.seen
 
 
 class Fitted:

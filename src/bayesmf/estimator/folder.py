@@ -10,10 +10,11 @@ import numpy as np
 
 from bayesmf import __version__
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
-from bayesmf.data.rated import RatedItems
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
+from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
@@ -24,7 +25,7 @@ from bayesmf.storage.verify import Verification, close_all, verify_all
 from bayesmf.storage.writer import write_folder
 
 # Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
-LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items")
+LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items", "seen_values")
 
 
 def save_model(model: Any, path: str | PathLike[str]) -> None:
@@ -32,7 +33,9 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
     found = model._fitted()
     posterior = found.posterior
     arrays = posterior.draws.arrays()
-    arrays |= {"seen_starts": found.seen.starts, "seen_items": found.seen.items}
+    lists = posterior.ratings.by_user
+    arrays |= {"seen_starts": lists.starts, "seen_items": lists.other, "seen_values": lists.value}
+    arrays["levels"] = posterior.ratings.levels
     arrays["history"] = history_array(found.history)
     for side, ids in (("user", found.user_ids), ("item", found.item_ids)):
         arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
@@ -85,14 +88,16 @@ def _made(
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} names no sampler that is known ({error}): fit again") from None
-    seen = RatedItems(arrays["seen_starts"], arrays["seen_items"])
-    posterior = Posterior(Draws.from_arrays(arrays), seen, **meta["units"])
+    lists = RowLists(arrays["seen_starts"], arrays["seen_items"], arrays["seen_values"])
+    n_items = len(IdMap.from_arrays(arrays, "item_id_"))
+    ratings = TrainingData(lists, n_items, arrays["levels"])
+    posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"])
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds matrices that are no precisions: fit again")
     users, items = (IdMap.from_arrays(arrays, f"{side}_id_") for side in ("user", "item"))
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []
-    return model, Found(posterior, users, items, seen, history, report)
+    return model, Found(posterior, users, items, history, report)
 
 
 def _plain(value: Any) -> Any:

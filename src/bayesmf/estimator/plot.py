@@ -177,7 +177,7 @@ def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
 def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -> RowSpread:
     """Standard deviation of predictions without noise, by row of one side."""
     draws, seen = posterior.draws, posterior.seen
-    n_users, n_items = draws.users.shape[1], draws.items.shape[1]
+    n_users, n_items = posterior.n_users, posterior.n_items
     n_rows, n_partners = (n_items, n_users) if side == "item" else (n_users, n_items)
     rng = np.random.default_rng(0)  # the same rows and partners each time
     rows = _some(rng, n_rows, ROWS)

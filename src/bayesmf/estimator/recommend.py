@@ -15,7 +15,7 @@ from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import is_single, warn_of_unknown_users
 from bayesmf.estimator.results import Recommendation, RecommendationList, Recommendations
 from bayesmf.posterior.posterior import check_level
-from bayesmf.posterior.ranking import Question, draw_picks, rank_users
+from bayesmf.posterior.ranking import Question, rank_users
 
 PolicyName = Literal["mean", "ucb", "thompson"]
 
@@ -171,15 +171,15 @@ class Recommending(Fitted):
         progress: Callable[[int], Any] | None = None,
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
         """Row numbers of the best items of users by row number, and their mean, std, low, high."""
+        if random_state is None:
+            random_state = int(np.random.SeedSequence().generate_state(1)[0])
         question = replace(
             question,
             n=whole("n", question.n),
             exclude_seen=yes_or_no("exclude_seen", question.exclude_seen),
+            seed=whole("random_state", random_state, 0),
         )
-        if random_state is not None:
-            random_state = whole("random_state", random_state, 0)
-        picks = draw_picks(len(fitted.posterior.draws), len(fitted.user_ids), rows, random_state)
-        return rank_users(fitted.posterior, rows, question, picks, self.n_workers, progress)
+        return rank_users(fitted.posterior, rows, question, self.n_workers, progress)
 
 
 def _as_many(users: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.kernels.jit import ENTRY, EXACT, njit
+from bayesmf.kernels.jit import EXACT, njit
 from bayesmf.kernels.simd import LANES, fma, load, splat
 from bayesmf.kernels.simd import total as lane_sum
 
@@ -63,23 +63,3 @@ def sum_moments(X, bias, rows, items, first, total, squares):
             change = score - first[k]
             total[k] += change
             squares[k] += change * change
-
-
-@njit(**ENTRY)
-def sum_spreads(rows, covariance, items, n_factors, r, out):
-    """out[k] += what an unseen user adds to the variance of an item, summed over draws.
-
-    `r` is room for a row: [features, 1].
-    """
-    for t in range(rows.shape[0]):
-        for k in range(items.shape[0]):
-            j = items[k]
-            for d in range(r.shape[0]):
-                r[d] = np.float64(rows[t, j, d]) if d < n_factors else 1.0
-            spread = 0.0
-            for d in range(r.shape[0]):
-                along = 0.0
-                for e in range(r.shape[0]):
-                    along += covariance[t, d, e] * r[e]
-                spread += r[d] * along
-            out[k] += spread

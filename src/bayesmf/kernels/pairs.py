@@ -1,8 +1,8 @@
 """Compiled predictions of pairs, row by row: their means, and what is not known of the row itself.
 
 Pairs stand in the order of their rows, those of row k from starts[k] to starts[k + 1]; `slot` tells
-the row of the other side, whose features are laid out by `regressors`. What is computed for a pair
-does not depend on which others are asked for.
+the row of the other side in a `Given`, whose last row is zero. Rows are read at place[k]: they may
+lie anywhere. What is computed for a pair does not depend on which others are asked for.
 """
 
 from __future__ import annotations
@@ -19,69 +19,105 @@ _LANES = np.uint64(LANES)
 MOST = 256  # pairs that are worked on together: their regressors fit the first-level cache
 
 
+@njit(**ENTRY)
+def lay_out_draws(rows, which, n_factors, features, bias):
+    """Fill a `Given` with rows which[k] of each draw; those of -1, and the last, are zero.
+
+    features[t] has a padded row for each of `which` and one more, bias[t] as many numbers.
+    """
+    width = features.shape[1] // bias.shape[1]
+    for t in range(rows.shape[0]):
+        for k in range(bias.shape[1]):
+            j = which[k] if k < which.shape[0] else -1
+            for d in range(width):
+                known = j >= 0 and d < n_factors
+                features[t, k * width + d] = rows[t, j, d] if known else np.float32(0.0)
+            has_bias = j >= 0 and rows.shape[2] > n_factors
+            bias[t, k] = rows[t, j, n_factors] if has_bias else np.float32(0.0)
+
+
 @njit(**PART)
-def lay_row(rows, k, n_factors, u):
-    """u = the features of row k, then zeros; returns its bias, 0 where it has none."""
+def lay_row(rows, k, t, n_factors, u):
+    """u = the features of row k under draw t, then zeros; returns its bias, 0 where it has none."""
     for d in range(u.shape[0]):
-        u[d] = rows[k, d] if d < n_factors else np.float32(0.0)
-    return rows[k, n_factors] if rows.shape[1] > n_factors else np.float32(0.0)
+        u[d] = rows[k, t, d] if d < n_factors else np.float32(0.0)
+    return rows[k, t, n_factors] if rows.shape[2] > n_factors else np.float32(0.0)
 
 
 @njit(**ENTRY)
-def pair_means(rows, starts, slot, given, n_factors, out):
-    """out[n] = row . features + both biases, for the pairs of all rows."""
-    features, bias = given
+def sum_pair_means(rows, place, starts, slot, given, n_factors, out):
+    """out[n] += row . features + both biases, for the pairs of all rows, summed over draws."""
     width = _U((n_factors + LANES - 1) // LANES * LANES)
     u = np.zeros(width, np.float32)
-    for k in range(rows.shape[0]):
-        if starts[k] == starts[k + 1]:
-            continue
-        own = lay_row(rows, k, n_factors, u)
-        for n in range(starts[k], starts[k + 1]):
-            j = _U(slot[n])
-            sums = splat(np.float32(0.0))
-            for c in range(_U(0), width, _LANES):
-                sums = fma(load(u, c), load(features, j * width + c), sums)
-            out[n] = own + bias[j] + lane_sum(sums)
+    for t in range(rows.shape[1]):
+        features, bias = given.features[t], given.bias[t]
+        for k in range(place.shape[0]):
+            if starts[k] == starts[k + 1]:
+                continue
+            own = lay_row(rows, place[k], t, n_factors, u)
+            for n in range(starts[k], starts[k + 1]):
+                out[n] += np.float64(own + bias[_U(slot[n])] + dot(u, features, slot[n], width))
+
+
+@njit(**PART)
+def dot(u, features, j, width):
+    """u . features of row j."""
+    sums, at = splat(np.float32(0.0)), _U(j) * width
+    for c in range(_U(0), width, _LANES):
+        sums = fma(load(u, c), load(features, at + c), sums)
+    return lane_sum(sums)
 
 
 @njit(**ENTRY)
-def pair_spreads(rows, factors, starts, slot, given, n_factors, noise, mu, var):
-    """Mean mu[n] and variance var[n] of a new rating, where row k is N(rows[k], (L L^T)^-1).
+def pair_components(rows, factors, place, starts, slot, given, n_factors, noise, mu, var):
+    """Mean mu[t, n] and variance var[t, n] of a new rating of pair n under draw t.
 
-    `factors` are those of `solve_rows`. The variance is |L^-1 x|^2 + noise with x = [features, 1].
+    Row k is N(rows[place[k], t], (L L^T)^-1) with L from `factors`, those of `solve_rows`: so the
+    variance is |L^-1 x|^2 + noise[t], x = [features, 1]. Without factors rows are points.
     """
-    features, bias = given
-    row_width = rows.shape[1]
+    row_width, spread = rows.shape[2], factors.shape[0] > 0
     width = _U((n_factors + LANES - 1) // LANES * LANES)
-    columns = max(width, _U(row_width))
     # An odd number of vectors: columns that are a power of two apart would share cache sets.
     stride = _U(MOST + LANES)
-    x, e = np.empty(columns * stride, np.float32), np.empty(MOST + LANES, np.float32)
-    at, u = np.empty(MOST + LANES, np.uint64), np.zeros(width, np.float32)
-    last = _U(bias.shape[0] - 1)
-    for k in range(rows.shape[0]):
-        if starts[k] == starts[k + 1]:
-            continue
-        own = lay_row(rows, k, n_factors, u)
-        for lo in range(starts[k], starts[k + 1], MOST):
-            n = min(MOST, starts[k + 1] - lo)
-            up = _U((n + 4 * LANES - 1) // (4 * LANES) * (4 * LANES))
-            for p in range(_U(n)):
-                j = _U(slot[_U(lo) + p])
-                at[p], e[p] = j * width, own + bias[j]
-            for p in range(_U(n), up):
-                at[p], e[p] = last * width, np.float32(0.0)
-            for p in range(_U(0), up, _LANES):
-                turn_rows(Gathered(x, stride, e, at), features, width, p, u)
-            for p in range(_U(n)):
-                mu[_U(lo) + p] = e[p]
-            if row_width > n_factors:
-                for p in range(up):
-                    x[_U(n_factors) * stride + p] = np.float32(1.0)
-            add_spreads(factors[k], x, stride, _U(row_width), up, e)
-            for p in range(_U(n)):
-                var[_U(lo) + p] = e[p] + noise
+    x = np.empty(max(width, _U(row_width)) * stride, np.float32)
+    e, at = np.empty(MOST, np.float32), np.empty(MOST, np.uint64)
+    u = np.zeros(width, np.float32)
+    for t in range(rows.shape[1]):
+        features, bias = given.features[t], given.bias[t]
+        for k in range(place.shape[0]):
+            if starts[k] == starts[k + 1]:
+                continue
+            own = lay_row(rows, place[k], t, n_factors, u)
+            for lo in range(starts[k], starts[k + 1], MOST):
+                n = min(MOST, starts[k + 1] - lo)
+                up = bring(x, stride, e, at, features, bias, slot, lo, n, u, own)
+                for p in range(n):
+                    mu[t, lo + p] = e[p]
+                    var[t, lo + p] = noise[t]
+                if spread:
+                    if row_width > n_factors:
+                        for p in range(up):
+                            x[_U(n_factors) * stride + p] = np.float32(1.0)
+                    add_spreads(factors[place[k], t], x, stride, _U(row_width), up, e)
+                    for p in range(n):
+                        var[t, lo + p] += e[p]
+
+
+@njit(**PART)
+def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
+    """Regressors of n pairs from lo on, column by column, and e = their predictions.
+
+    Pairs are rounded up, by zeros, to what `add_spreads` takes at a time; that is returned.
+    """
+    width, up = _U(u.shape[0]), _U((n + 4 * LANES - 1) // (4 * LANES) * (4 * LANES))
+    for p in range(_U(n)):
+        j = _U(slot[_U(lo) + p])
+        at[p], e[p] = j * width, own + bias[j]
+    for p in range(_U(n), up):
+        at[p], e[p] = _U(bias.shape[0] - 1) * width, np.float32(0.0)
+    for p in range(_U(0), up, _LANES):
+        turn_rows(Gathered(x, stride, e, at), features, width, p, u)
+    return up
 
 
 @njit(**PART)
@@ -117,15 +153,48 @@ def add_spreads(factor, x, stride, width, n, out):
 
 
 @njit(**ENTRY)
-def add_draw(mu, var, t, first, total, squares, within):
-    """Sums over draws of pairs' means, from the first draw's on, of their squares, and of variances.
+def unseen_spreads(rows, factors, place, covariance, roots, n_factors, out):
+    """out[k, t] = what a partner that nobody has seen adds to the variance of row k's rating.
 
-    Measured from the first draw's nothing large cancels, so one pass is as good as two.
+    The partner's row is N(., covariance[t]), and roots[t] the Cholesky factor of its features'
+    covariance C: that is x^T covariance x with x = [row's features, 1], and tr(A^-1 C).
     """
-    for n in range(mu.shape[0]):
-        if t == 0:
-            first[n] = mu[n]
-        change = np.float64(mu[n] - first[n])
-        total[n] += change
-        squares[n] += change * change
-        within[n] += np.float64(var[n])
+    width, spread = rows.shape[2], factors.shape[0] > 0
+    x, y = np.empty(width), np.empty(width)
+    for k in range(place.shape[0]):
+        for t in range(rows.shape[1]):
+            total = 0.0
+            for d in range(width):
+                x[d] = np.float64(rows[place[k], t, d]) if d < n_factors else 1.0
+            for d in range(width):
+                for e in range(width):
+                    total += x[d] * covariance[t, d, e] * x[e]
+            for c in range(n_factors if spread else 0):
+                at = 0
+                for d in range(width):
+                    value = roots[t, d, c] if d < n_factors else 0.0
+                    for e in range(d):
+                        value -= factors[place[k], t, at] * y[e]
+                        at += 1
+                    y[d] = value * factors[place[k], t, at]
+                    at += 1
+                    total += y[d] * y[d]
+            out[k, t] = total
+
+
+@njit(**ENTRY)
+def draw_from_factors(rows, factors, z, out):
+    """out[k, t] = rows[k, t] + L^-T z[k, t]: draws from the posteriors of rows."""
+    width = rows.shape[2]
+    y = np.empty(width)
+    for k in range(rows.shape[0]):
+        for t in range(rows.shape[1]):
+            for d in range(width):
+                y[d] = z[k, t, d]
+            for d in range(width - 1, -1, -1):
+                first = d * (d + 1) // 2
+                y[d] *= np.float64(factors[k, t, first + d])
+                for e in range(d):
+                    y[e] -= np.float64(factors[k, t, first + e]) * y[d]
+            for d in range(width):
+                out[k, t, d] = rows[k, t, d] + y[d]

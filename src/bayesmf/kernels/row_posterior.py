@@ -225,7 +225,7 @@ def set_system(A, target, shift, Lambda, tau):
 
 @njit(**PART)
 def row_posterior(scratch, ratings, lo, hi, shift, Lambda, tau, n_factors):
-    """Factor the precision matrix of a row with the ratings lo..hi and the prior (Lambda mu, Lambda).
+    """Factor the precision matrix of a row: ratings lo..hi, prior (Lambda mu, Lambda).
 
     Leaves L in scratch.A, the inverse of its diagonal in scratch.inverse, and L^-1 (Lambda mu + tau
     sum r V) in the row of A at `round_up(width, 4)`: `solve_back` makes mean or draw of it. Returns
@@ -248,20 +248,20 @@ class Given(NamedTuple):
 
 
 @njit(**ENTRY)
-def solve_rows(means, factors, chosen, ratings, given, prior, tau, n_factors, scratch):
+def solve_rows(means, factors, place, chosen, ratings, given, prior, tau, n_factors, scratch):
     """Means and precision factors of the chosen rows under each of some draws of the other side.
 
-    `ratings` are (starts, other, value, levels), and a row of -1 has none; `given` is a `Given`,
-    `prior` (Lambda mu, Lambda) with as many entries as there are draws, or one. means[t, k] and
-    factors[t, k] belong to row chosen[k]; a factor is the lower half of L, row by row, with its
-    diagonal inverted. No factors are written where `factors` has no draws.
+    `ratings` are (starts, other, value, levels), and a row of -1 has none; `prior` is (Lambda mu,
+    Lambda), an entry of each for a draw. What is found of row chosen[k] comes to place[k] of
+    `means` and `factors`, (places, draws, ...). A factor is the lower half of L, row by row, with
+    its diagonal inverted; none is written where `factors` has no places.
     """
     starts, other, value, levels = ratings
     shifts, Lambdas = prior
     number = np.empty(0, np.int32)
     A, inverse, width = scratch.A, scratch.inverse, means.shape[2]
     size = round_up(width, 4)
-    for t in range(means.shape[0]):
+    for t in range(means.shape[1]):
         own = RowRatings(number, starts, other, value, levels, given.features[t], given.bias[t])
         shift, Lambda = shifts[t], Lambdas[t]
         for k in range(chosen.shape[0]):
@@ -272,12 +272,12 @@ def solve_rows(means, factors, chosen, ratings, given, prior, tau, n_factors, sc
             row_posterior(scratch, own, lo, hi, shift, Lambda, tau[t], n_factors)
             solve_back(A, inverse, scratch.solution, scratch.z, size, width, 0.0)
             for d in range(width):
-                means[t, k, d] = scratch.solution[d]
+                means[place[k], t, d] = scratch.solution[d]
             if factors.shape[0] > 0:
                 at = 0
                 for d in range(width):
                     for e in range(d):
-                        factors[t, k, at] = A[d, e]
+                        factors[place[k], t, at] = A[d, e]
                         at += 1
-                    factors[t, k, at] = inverse[d]
+                    factors[place[k], t, at] = inverse[d]
                     at += 1

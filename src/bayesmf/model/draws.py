@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ log = logging.getLogger("bayesmf")
 
 # Smaller arrays of draws stay in memory; larger ones are mapped, so the system may page them out.
 MAP_ABOVE_BYTES = 32 << 20
+# The arrays of rows: a folder has those that were kept.
+ROWS = ("users", "items", "user_means", "item_means")
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Draws:
 
     Attributes
     ----------
-    users, items : ndarray of float32, shape (T, n_rows, width)
-        Rows of users and of items; large ones are memory maps.
+    users, items : ndarray of float32, shape (T, n_rows, width), or None
+        Rows of users and of items; large ones are memory maps. None on the side that is not kept:
+        given the other side its rows follow exactly from their ratings.
     user_mu : ndarray of float64, shape (T, width)
         Means of the prior of user rows.
     user_Lambda : ndarray of float64, shape (T, width) or (T, width, width)
@@ -44,7 +48,7 @@ class Draws:
     chain : ndarray of int64, shape (T,)
         Chain of each draw.
     user_means, item_means : ndarray of float32, shape (T, n_rows, width), or None
-        Conditional means of the rows, where the sampler has them (docs/sampler.md): better for
+        Conditional means of kept rows, where the sampler has them (docs/sampler.md): better for
         expectations, useless for spreads.
 
     Examples
@@ -53,12 +57,12 @@ class Draws:
     >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
     >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
     >>> draws = model.posterior_.draws
-    >>> draws.users.shape == (len(draws), 3, 3)
-    True
+    >>> draws.users is None, draws.items.shape == (len(draws), 3, 3)
+    (True, True)
     """
 
-    users: Rows
-    items: Rows
+    users: Rows | None
+    items: Rows | None
     user_mu: NDArray[np.float64]
     user_Lambda: NDArray[np.float64]
     item_mu: NDArray[np.float64]
@@ -70,6 +74,19 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.tau)
+
+    @property
+    def kept(self) -> Rows:
+        """Rows of the side that is kept, of items where both are."""
+        rows = self.users if self.items is None else self.items
+        assert rows is not None
+        return rows
+
+    @property
+    def kept_means(self) -> Rows:
+        """Conditional means of `kept`, or these rows themselves where there are none."""
+        means = self.user_means if self.items is None else self.item_means
+        return self.kept if means is None else means
 
     def priors(self, t: int) -> tuple[RowPrior, RowPrior]:
         """Return the priors of user and item rows of one draw.
@@ -142,31 +159,65 @@ class Draws:
         >>> len(Draws.from_arrays(draws.arrays())) == len(draws)
         True
         """
-        given = {
+        given: dict[str, Any] = {
             field.name: arrays[field.name.lower()]
             for field in fields(cls)
-            if field.name.lower() in arrays or not field.name.endswith("means")
+            if field.name.lower() in arrays
         }
-        return cls(**given)
+        return cls(**{"users": None, "items": None} | given)
+
+    def select(self, which: NDArray[np.int64]) -> Draws:
+        """Take some of the draws.
+
+        Parameters
+        ----------
+        which : ndarray of int64
+            Numbers of the draws, ascending.
+
+        Returns
+        -------
+        Draws
+            Copies of these alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(ratings)
+        >>> len(model.posterior_.draws.select(np.array([0, 2])))
+        2
+        """
+        return Draws.from_arrays({name: array[which] for name, array in self.arrays().items()})
+
+
+SIDES = {"items": ("items",), "users": ("users",), "both": ("users", "items")}
 
 
 class DrawStore:
     """Room for at most `per_chain` draws of each chain, filled while chains run.
 
-    Each chain has arrays of its own, so where a draw stands never depends on which chain was first.
+    `keep` names the side whose rows are stored. Each chain has arrays of its own, so where a draw
+    stands never depends on which chain was first.
     """
 
-    def __init__(self, n_chains: int, per_chain: int) -> None:
-        self.per_chain = per_chain
-        self._rows: list[list[Rows]] = [[] for _ in range(n_chains)]
+    def __init__(self, n_chains: int, per_chain: int, keep: str = "both") -> None:
+        self.per_chain, self.keep = per_chain, keep
+        self._rows: list[dict[str, Rows]] = [{} for _ in range(n_chains)]
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
         self._selections = [0] * n_chains
 
+    def _parts(self, params: Params, means: Params | None) -> dict[str, Rows]:
+        """The arrays of a state that are kept, by the names that `Draws` has for them."""
+        parts = {side: getattr(params, side) for side in SIDES[self.keep]}
+        if means is not None:
+            parts |= {f"{side[:-1]}_means": getattr(means, side) for side in SIDES[self.keep]}
+        return parts
+
     def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
         """Make room for n draws of a chain."""
-        parts = [params] if means is None else [params, means]
-        shapes = [rows.shape for part in parts for rows in (part.users, part.items)]
-        self._rows[chain] = [allocate(n, shape) for shape in shapes]
+        parts = self._parts(params, means)
+        self._rows[chain] = {name: allocate(n, rows.shape) for name, rows in parts.items()}
 
     def add(
         self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
@@ -174,17 +225,16 @@ class DrawStore:
         """Keep a copy of the chain's state."""
         if not self._rows[chain]:
             self.reserve(chain, 1, params, means)
-        parts = [params] if means is None else [params, means]
         slot = len(self._precisions[chain])
-        kept = [rows for part in parts for rows in (part.users, part.items)]
-        for array, rows in zip(self._rows[chain], kept, strict=True):
-            array[slot] = rows
+        parts = self._parts(params, means)
+        for name, array in self._rows[chain].items():
+            array[slot] = parts[name]
             _let_go(array)
         self._precisions[chain].append(precisions)
 
     def select(self, chain: int, kept: Sequence[int]) -> None:
         """Forget all draws of a chain but some, in ascending order."""
-        for array in self._rows[chain]:
+        for array in self._rows[chain].values():
             for slot, source in enumerate(kept):
                 array[slot] = array[source]
         self._precisions[chain] = [self._precisions[chain][source] for source in kept]
@@ -203,24 +253,23 @@ class DrawStore:
 
     def room(self, chain: int) -> int:
         """Draws that a chain has room for, as was reserved."""
-        return len(self._rows[chain][0]) if self._rows[chain] else 0
+        return max((len(array) for array in self._rows[chain].values()), default=0)
 
     def since(self, chain: int, first: int) -> Draws:
         """A chain's draws from the `first` on, where they lie."""
         kept = self._precisions[chain]
-        rows = [array[first : len(kept)] for array in self._rows[chain]]
+        rows = {name: array[first : len(kept)] for name, array in self._rows[chain].items()}
         return _draws(rows, kept[first:], np.full(len(kept) - first, chain))
 
     def restore(self, chain: int, room: int, parts: Sequence[Draws]) -> None:
         """Fill an empty store with a chain's draws from elsewhere."""
         for part in parts:
-            given = [part.users, part.items, part.user_means, part.item_means]
-            rows = [array for array in given if array is not None]
+            rows = {name: array for name, array in part.arrays().items() if name in ROWS}
             if not self._rows[chain]:
-                self._rows[chain] = [allocate(room, array.shape[1:]) for array in rows]
+                self._rows[chain] = {n: allocate(room, a.shape[1:]) for n, a in rows.items()}
             first = self.count(chain)
-            for array, new in zip(self._rows[chain], rows, strict=True):
-                array[first : first + len(new)] = new
+            for name, array in self._rows[chain].items():
+                array[first : first + len(part)] = rows[name]
                 _let_go(array)
             self._precisions[chain] += [
                 Precisions(*part.priors(t), float(part.tau[t])) for t in range(len(part))
@@ -230,11 +279,11 @@ class DrawStore:
         """All draws that were kept, chain by chain."""
         kept = [p for chain in self._precisions for p in chain]
         counts = [len(chain) for chain in self._precisions]
-        joined = [self._joined(part, counts) for part in range(len(self._rows[0]))]
+        joined = {name: self._joined(name, counts) for name in self._rows[0]}
         return _draws(joined, kept, np.repeat(np.arange(len(counts)), counts))
 
-    def _joined(self, part: int, counts: list[int]) -> Rows:
-        parts = [rows[part][:n] for rows, n in zip(self._rows, counts, strict=True)]
+    def _joined(self, name: str, counts: list[int]) -> Rows:
+        parts = [rows[name][:n] for rows, n in zip(self._rows, counts, strict=True)]
         if len(parts) == 1:
             return parts[0]
         out = allocate(sum(counts), parts[0].shape[1:])
@@ -261,19 +310,19 @@ class LastDraw(DrawStore):
         pass
 
 
-def _draws(rows: Sequence[Rows], kept: Sequence[Precisions], chain: NDArray[np.int64]) -> Draws:
-    """Join rows of users and items, and of their means where there are any, with precisions."""
+def _draws(rows: Mapping[str, Rows], kept: Sequence[Precisions], chain: NDArray[np.int64]) -> Draws:
+    """Join kept rows, by name, with precisions."""
     return Draws(
-        users=rows[0],
-        items=rows[1],
+        users=rows.get("users"),
+        items=rows.get("items"),
         user_mu=np.array([p.users.mu for p in kept]),
         user_Lambda=np.array([p.users.Lambda for p in kept]),
         item_mu=np.array([p.items.mu for p in kept]),
         item_Lambda=np.array([p.items.Lambda for p in kept]),
         tau=np.array([p.tau for p in kept]),
         chain=chain,
-        user_means=rows[2] if len(rows) > 2 else None,
-        item_means=rows[3] if len(rows) > 2 else None,
+        user_means=rows.get("user_means"),
+        item_means=rows.get("item_means"),
     )
 
 

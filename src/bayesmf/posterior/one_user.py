@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.one_user import sum_moments, sum_scores, sum_spreads
+from bayesmf.kernels.keys import STREAM_THOMPSON, generator, make_key
+from bayesmf.kernels.one_user import sum_moments, sum_scores
+from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.simd import LANES
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.posterior.posterior import Floats, Index, Posterior
+from bayesmf.posterior.catalogue import Catalogue, OwnRows
+from bayesmf.posterior.posterior import Floats, Index
 from bayesmf.system.threads import Pool, parts
 
 # Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
@@ -24,78 +27,63 @@ from bayesmf.system.threads import Pool, parts
 STRETCH = 1 << 22
 
 
+class Pick(NamedTuple):
+    """What "thompson" has drawn for a user: a draw's number, and noise for the user's own row."""
+
+    draw: int
+    noise: Floats
+
+
+def thompson_pick(seed: int, user: int, n_draws: int, width: int) -> Pick:
+    """Draw for a user, by the seed and the user's number alone."""
+    rng = generator(make_key(seed), user, STREAM_THOMPSON)
+    return Pick(int(rng.integers(n_draws)), rng.standard_normal(width))
+
+
 @dataclass(frozen=True)
 class UserScores:
-    """Scores of items for one user at a time, by a policy; `pick` is the draw of "thompson".
+    """Scores of items for one user at a time, by a policy.
 
-    `rated` may be False where rated pairs will not be asked for: their expectation uses the user's
+    `rated` may be False where rated pairs will not be asked for: their expectation uses the item's
     own row (docs/sampler.md), so they have to be looked up otherwise.
     """
 
-    posterior: Posterior
+    catalogue: Catalogue
     policy: str
     rated: bool
     pool: Pool
 
-    def for_user(self, user: int, pick: int, items: Index) -> Floats:
-        """Scores of items for a user by row number, -1 for one without training ratings."""
-        draws = self.posterior.draws
-        if user < 0:
-            return self._for_unseen(pick, items)
-        own = draws.users[:, user]
-        if self.policy == "ucb":
-            mean, variance = self._moments(own, items)
-            if draws.user_means is not None:
-                mean = self._expected(user, items)
-            return mean + np.sqrt(variance)
-        if self.policy == "thompson" and draws.user_means is None:
-            return self._sums(own[pick : pick + 1], draws.items[pick : pick + 1], items)
-        expected = self._expected(user, items)
+    def for_user(self, user: int, own: OwnRows, pick: Pick | None, items: Index) -> Floats:
+        """Scores of items by position for a user by row number, -1 for one without ratings."""
         if self.policy == "thompson":
-            # The picked draw less the mean of all draws, plus the expectation: a weight for each.
-            weights = np.full(len(draws), -1.0 / len(draws))
-            weights[pick] += 1.0
-            expected += self._sums(own, draws.items, items, weights)
-        return expected
-
-    def _for_unseen(self, pick: int, items: Index) -> Floats:
-        """Scores by the prior's mean; "ucb" adds the prior's variance of the user's row."""
-        posterior, draws = self.posterior, self.posterior.draws
-        if self.policy == "thompson":
-            one = slice(pick, pick + 1)
-            return self._sums(draws.user_mu[one], draws.items[one], items)
+            assert pick is not None
+            return self._sums(
+                thompson_row(own, pick)[None], self.catalogue.rows[pick.draw][None], items
+            )
+        expected = self._expected(user, own, items)
         if self.policy == "mean":
-            return self._sums(draws.user_mu, draws.items, items) / len(draws)
-        mean, variance = self._moments(draws.user_mu, items)
-        spread, covariance = np.zeros(len(items)), posterior.unseen[0][1]
-        Y, width = readonly(np.ascontiguousarray(draws.items)), draws.items.shape[2]
+            return expected
+        variance = self._variance(own, items) + self.catalogue.own_variance(own, items)
+        return expected + np.sqrt(variance) * (1.0 if self.policy == "ucb" else -1.0)
 
-        def run(part: slice) -> None:
-            room = np.empty(width)
-            sum_spreads(Y, covariance, items[part], posterior.n_factors, room, spread[part])
-
-        # A quadratic form: each number of a row is multiplied by all others.
-        self._each(run, items, width * draws.items[:, :1].size)
-        return mean + np.sqrt(variance + spread / len(draws))
-
-    def _expected(self, user: int, items: Index) -> Floats:
-        """Mean over draws, from conditional means where there are any."""
-        draws = self.posterior.draws
-        if draws.user_means is None or draws.item_means is None:
-            return self._mean(draws.users[:, user], draws.items, items)
-        expected = self._mean(draws.user_means[:, user], draws.item_means, items)
-        if self.rated:
-            rated = self.posterior.seen.rated(np.full(len(items), user), items)
-            expected[rated] = self._mean(draws.users[:, user], draws.item_means, items[rated])
+    def _expected(self, user: int, own: OwnRows, items: Index) -> Floats:
+        """Mean over draws, from conditional means where that is right."""
+        rows, means = self.catalogue.rows, self.catalogue.means
+        if user < 0:
+            return self._mean(own.means, rows, items)
+        expected = self._mean(own.locations, means, items)
+        if self.rated and not (own.locations is own.means and means is rows):
+            seen = np.isin(items, self.catalogue.seen(user))
+            expected[seen] = self._mean(own.means, rows, items[seen])
         return expected
 
-    def _mean(self, own: Any, rows: Rows, items: Index) -> Floats:
-        bias = np.asarray(own)[:, self.posterior.n_factors :].sum(dtype=np.float64)
+    def _mean(self, own: Rows, rows: Rows, items: Index) -> Floats:
+        bias = own[:, self.catalogue.posterior.n_factors :].sum(dtype=np.float64)
         return np.asarray((self._sums(own, rows, items) + bias) / len(own))
 
-    def _sums(self, own: Any, rows: Rows, items: Index, weights: Floats | None = None) -> Floats:
-        """Sums over draws of weight times (the user's row . the item's row + the item's bias)."""
-        X, out = lay_out(own, self.posterior.n_factors, weights), np.zeros(len(items))
+    def _sums(self, own: Any, rows: Rows, items: Index) -> Floats:
+        """Sums over draws of the user's row . the item's row + the item's bias."""
+        X, out = lay_out_user(own, self.catalogue.posterior.n_factors), np.zeros(len(items))
         Y = readonly(np.ascontiguousarray(rows))
 
         def run(part: slice) -> None:
@@ -104,37 +92,47 @@ class UserScores:
         self._each(run, items, rows[:, :1].size)
         return out
 
-    def _moments(self, own: Any, items: Index) -> tuple[Floats, Floats]:
-        """Mean and variance of the draws' predictions."""
-        draws, n = self.posterior.draws, len(items)
-        X, Y = lay_out(own, self.posterior.n_factors), readonly(np.ascontiguousarray(draws.items))
-        bias = np.asarray(own, np.float32)[:, self.posterior.n_factors :].sum(1)
+    def _variance(self, own: OwnRows, items: Index) -> Floats:
+        """Variance over draws of the predictions by the user's means."""
+        rows, n, D = self.catalogue.rows, len(items), self.catalogue.posterior.n_factors
+        X, Y = lay_out_user(own.means, D), readonly(np.ascontiguousarray(rows))
+        bias = np.asarray(own.means, np.float32)[:, D:].sum(1)
         first, total, squares = np.empty(n), np.zeros(n), np.zeros(n)
 
         def run(part: slice) -> None:
             some = first[part], total[part], squares[part]
             sum_moments(X, bias, Y, items[part], *some)
 
-        self._each(run, items, draws.items[:, :1].size)
-        total /= len(draws)
-        squares /= len(draws)
-        return first + total, np.maximum(squares - total * total, 0.0)
+        self._each(run, items, rows[:, :1].size)
+        total /= len(rows)
+        squares /= len(rows)
+        return np.asarray(np.maximum(squares - total * total, 0.0))
 
     def _each(self, run: Callable[[slice], None], items: Index, numbers: int) -> None:
         """Call `run` for parts of the items, on all threads; an item reads so many `numbers`."""
         self.pool.each(run, parts(len(items), max(1, STRETCH // numbers)))
 
 
-def lay_out(own: Any, n_factors: int, weights: Floats | None = None) -> NDArray[np.float32]:
-    """A user's rows times weights, with a one for the item's bias in place of the user's bias.
+def thompson_row(own: OwnRows, pick: Pick) -> Rows:
+    """A draw of the user's row given the items of the picked draw: the two are a joint draw."""
+    t = pick.draw
+    row = np.array(own.means[t], np.float32)
+    if len(own.factors):
+        out = np.empty((1, 1, len(row)), np.float32)
+        z = pick.noise[None, None]
+        draw_from_factors(row[None, None], np.array(own.factors[t])[None, None], z, out)
+        row = out[0, 0]
+    return row
+
+
+def lay_out_user(own: Any, n_factors: int) -> NDArray[np.float32]:
+    """A user's rows, with a one for the item's bias in place of the user's bias.
 
     Rows of eight columns and more are laid out for `laid_dot`: whole vectors, and a last one for
     the last eight columns, in which columns that came before are zero.
     """
     rows = np.array(own, np.float32)
     rows[:, n_factors:] = 1.0
-    if weights is not None:
-        rows *= weights.astype(np.float32)[:, None]
     n, width = rows.shape
     if width < LANES:
         return rows

@@ -14,16 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
-from bayesmf.kernels.predict import add_block, add_bonus, correct_rated, forbid, select_top
-from bayesmf.kernels.types import Rows, readonly
-from bayesmf.posterior.one_user import UserScores
+from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
+from bayesmf.kernels.predict import add_block, add_bonus, select_top
+from bayesmf.kernels.types import Rows
+from bayesmf.posterior.catalogue import Catalogue, own_rows
+from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
+from bayesmf.posterior.pairs import Block
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
+from bayesmf.posterior.rows import BULK, Solved
 from bayesmf.system.threads import Pool, parts
 
 Scores = NDArray[np.float32]
@@ -40,7 +44,7 @@ FEW = 3
 NEAR = 1e-6
 # Items beyond those asked for, to find ties with the last of these.
 SPARE = 4
-# Users between two calls of `progress`; what is said of their items is computed together.
+# Users between two calls of `progress`.
 TOGETHER = 4096
 
 
@@ -48,13 +52,16 @@ TOGETHER = 4096
 class Question:
     """What is asked for each user: how many items, by which policy, whether rated ones too.
 
-    `level` is the probability of intervals; None for no intervals.
+    `level` is the probability of intervals; None for no intervals. `items` are row numbers of those
+    that may be recommended, ascending; None for all. `seed` is that of "thompson".
     """
 
     n: int
     policy: str
     exclude_seen: bool
     level: float | None
+    items: Index | None = None
+    seed: int = 0
 
     def check(self) -> None:
         """Refuse an unknown policy or level."""
@@ -63,24 +70,10 @@ class Question:
             check_level(self.level)
 
 
-def draw_picks(n_draws: int, n_users: int, users: Index, random_state: int | None) -> Index:
-    """Pick a draw for each user, for "thompson", by the seed and the user alone.
-
-    Unseen users (-1) have no draw of their own: theirs depend on their order.
-    """
-    rng = np.random.default_rng(random_state)
-    own = rng.integers(n_draws, size=n_users)
-    picks = np.where(users >= 0, own[users] if n_users else 0, 0)
-    unseen = users < 0
-    picks[unseen] = rng.integers(n_draws, size=int(unseen.sum()))
-    return picks
-
-
 def rank_users(
     posterior: Posterior,
     users: Index,
     question: Question,
-    picks: Index,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Index, list[Floats]]:
@@ -90,189 +83,214 @@ def rank_users(
     of mean, standard deviation and, where there is a level, bounds of the interval.
     """
     question.check()
-    shape = len(users), min(question.n, posterior.draws.items.shape[1])
+    known = posterior.n_items if question.items is None else len(question.items)
+    shape = len(users), min(question.n, known)
     items = np.full(shape, -1, np.int64)
     numbers = [np.full(shape, np.nan) for _ in range(2 if question.level is None else 4)]
     with Pool(threads) as pool:
         ranker = Ranker(posterior, question, pool)
         for part in parts(len(users), TOGETHER):
-            items[part] = ranker.top(users[part], picks[part], shape[1])
-            filled = items[part] >= 0
-            pairs = np.repeat(users[part], filled.sum(1)), items[part][filled]
-            told = [*posterior.mean_std(*pairs, threads)]
-            if question.level is not None:
-                told += posterior.interval(*pairs, question.level, threads)
-            for number, values in zip(numbers, told, strict=True):
-                number[part][filled] = values
+            told = [number[part] for number in numbers]
+            ranker.fill(users[part], part.start, items[part], told)
             if progress is not None:
                 progress(part.stop - part.start)
     return items, numbers
 
 
+class Users(NamedTuple):
+    """A block of users: row numbers, their rows, and what was drawn for them."""
+
+    number: Index
+    solved: Solved
+    picks: list[Pick]
+
+
 class Ranker:
-    """Scores blocks of users by a policy, and selects the best.
+    """Scores blocks of users by a policy, selects the best, and says what is predicted of them.
 
     The bias of a user lifts all its scores alike and is left out wherever only their order matters.
     """
 
     def __init__(self, posterior: Posterior, question: Question, pool: Pool) -> None:
         self.posterior, self.question, self.pool = posterior, question, pool
-        self.draws, self.n_factors = posterior.draws, posterior.n_factors
-        self.starts, self.seen = readonly(posterior.seen.starts), readonly(posterior.seen.items)
-        asked = posterior, question.policy, not question.exclude_seen
+        # Where users are kept, all but expected ratings are ranked by draws of both sides.
+        ranked = posterior if question.policy == "mean" else posterior.with_items
+        self.catalogue = Catalogue.of(ranked, question.items)
+        self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
+        self.sides, self.all_items = ranked.sides, np.arange(len(self.catalogue.items))
+        asked = self.catalogue, question.policy, not question.exclude_seen
         # `alone` is used on threads of the pool, which must not wait for each other.
         self.spread, self.alone = UserScores(*asked, pool), UserScores(*asked, Pool(1))
-        self.all_items = np.arange(posterior.draws.items.shape[1])
 
-    def top(self, users: Index, picks: Index, n: int) -> Index:
-        """Row numbers of the n best items of users, best first, -1 where none is left."""
-        out = np.full((len(users), n), -1, np.int64)
-        known = np.flatnonzero(users >= 0)
-        self._top_of_unseen(users, picks, out)
-        if len(known) <= FEW:
-            for k in known:
-                out[k] = self._top_of_one(self.spread, int(users[k]), int(picks[k]), n)
-        else:
-            self._top_of_many(known, users, picks, out)
-        return out
+    def fill(self, users: Index, first: int, items: Index, numbers: list[Floats]) -> None:
+        """Find the best items of users, the first of which is number `first` of the question."""
+        few = len(users) <= FEW
+        size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
+        if not few and not self.posterior.users_kept:
+            self.posterior.sides.source.given()  # once, before there are threads
 
-    def _top_of_many(self, known: Index, users: Index, picks: Index, out: Index) -> None:
-        """Fill the rows of `known` users, in blocks."""
-        if self.question.policy == "thompson":  # users of one draw together
-            known = known[np.argsort(picks[known], kind="stable")]
-        size = min(64, max(8, BLOCK // max(1, self.draws.items.shape[1])))
-
-        def fill(stretch: slice) -> None:
-            scratch = ScoreScratch(size, self.draws.items.shape[1])
+        def run(stretch: slice) -> None:
+            scratch = ScoreScratch(size, len(self.all_items))
             for part in parts(stretch.stop - stretch.start, size):
-                some = known[stretch][part]
-                scores = self._scores(users[some], picks[some], scratch)
-                out[some] = self._best(scores, users[some], picks[some], out.shape[1])
+                at = slice(stretch.start + part.start, stretch.start + part.stop)
+                block = self._users(users[at], first + at.start, bulk=len(users) >= BULK)
+                if few:
+                    found = self._top_of_one(self.spread, block, 0, items.shape[1])[None]
+                else:
+                    found = self._best(self._scores(block, scratch), block, items.shape[1])
+                items[at] = np.where(found >= 0, self.catalogue.items[found], -1)
+                self._tell(block, items[at], [number[at] for number in numbers])
 
+        if few:
+            for k in range(len(users)):
+                run(slice(k, k + 1))
+            return
         # Several stretches a thread, for cores that are not equally fast; blocks stay whole.
-        blocks = -(-len(known) // size)
+        blocks = -(-len(users) // size)
         share = max(1, -(-blocks // (4 * self.pool.threads)))
-        self.pool.each(fill, parts(len(known), share * size))
+        self.pool.each(run, parts(len(users), share * size))
 
-    def _top_of_unseen(self, users: Index, picks: Index, out: Index) -> None:
-        """Fill the rows of unseen users: those of one draw get the same items."""
-        unseen = users < 0
-        if self.question.policy != "thompson":
-            picks = np.zeros_like(picks)
-        for pick in np.unique(picks[unseen]):
-            best = self._top_of_one(self.spread, -1, int(pick), out.shape[1])
-            out[unseen & (picks == pick)] = best
+    def _users(self, number: Index, first: int, bulk: bool) -> Users:
+        picks = []
+        if self.question.policy == "thompson":
+            width = self.catalogue.rows.shape[2]
+            # Users without ratings have no number of their own: theirs is where they stand.
+            own = np.where(number >= 0, number, (1 << 40) + first + np.arange(len(number)))
+            picks = [thompson_pick(self.question.seed, int(u), self.n_draws, width) for u in own]
+        return Users(number, self.catalogue.users(number, bulk), picks)
 
-    def _top_of_one(self, scores: UserScores, user: int, pick: int, n: int) -> Index:
-        """The n best items of one user."""
-        items = self.all_items
+    def _tell(self, users: Users, items: Index, numbers: list[Floats]) -> None:
+        """Mean, standard deviation and interval of the items that were found."""
+        filled = items >= 0
+        starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
+        posterior, slot = self.posterior, items[filled]
+        if posterior.users_kept:
+            told = self._told_elsewhere(np.repeat(users.number, filled.sum(1)), slot)
+        else:
+            rated = posterior.seen.rated(np.repeat(users.number, filled.sum(1)), slot)
+            found = posterior.sides.components(
+                Block(users.number, starts, slot, rated), users.solved
+            )
+            center, scale = posterior.center, posterior.scale
+            mean = posterior.clip(center + scale * found.expected)
+            told = [mean, scale * np.sqrt(mixture_moments(found.mu, found.var)[1])]
+            if self.question.level is not None:
+                mu, tail = found.moved(), (1 - self.question.level) / 2
+                told += [
+                    center + scale * mixture_quantile(p, mu, found.var) for p in (tail, 1 - tail)
+                ]
+        for number, values in zip(numbers, told, strict=True):
+            number[filled] = values
+
+    def _told_elsewhere(self, user: Index, item: Index) -> list[Floats]:
+        told = [*self.posterior.mean_std(user, item, threads=1)]
+        if self.question.level is not None:
+            told += self.posterior.interval(user, item, self.question.level, threads=1)
+        return told
+
+    def _top_of_one(self, scores: UserScores, users: Users, k: int, n: int) -> Index:
+        """The n best items of the k-th of some users, by position."""
+        items, user = self.all_items, int(users.number[k])
         if self.question.exclude_seen:
-            items = np.delete(items, self.posterior.seen.for_user(user))
-        best = in_order(scores.for_user(user, pick, items), items)[:n]
+            items = np.delete(items, self.catalogue.seen(user))
+        found = self._scores_of_one(scores, users, k, items)
+        best = in_order(found, items)[:n]
         out = np.full(n, -1, np.int64)
         out[: len(best)] = best
         return out
 
-    def _best(self, scores: Scores, users: Index, picks: Index, n: int) -> Index:
+    def _scores_of_one(self, scores: UserScores, users: Users, k: int, items: Index) -> Floats:
+        pick = users.picks[k] if users.picks else None
+        return scores.for_user(int(users.number[k]), own_rows(users.solved, k), pick, items)
+
+    def _best(self, scores: Scores, users: Users, n: int) -> Index:
         """The n best items of each of a block of users, by their scores in float32."""
         if self.question.exclude_seen:
-            forbid(scores, users, self.starts, self.seen)
-        best = np.empty((len(users), min(n + SPARE, scores.shape[1])), np.int64)
+            for k, user in enumerate(users.number):
+                scores[k, self.catalogue.seen(int(user))] = -np.inf
+        best = np.empty((len(users.number), min(n + SPARE, scores.shape[1])), np.int64)
         select_top(scores, np.empty(best.shape[1], np.float32), best)
         found = np.take_along_axis(scores, np.maximum(best, 0), 1)
-        close = near_ties(found, best >= 0, NEAR * len(self.draws) ** 0.5)
+        close = near_ties(found, best >= 0, NEAR * self.n_draws**0.5)
         out = best[:, :n].copy()
-        for k in np.flatnonzero(close[:, :n].any(1)):
-            user, pick, items = int(users[k]), int(picks[k]), best[k][best[k] >= 0]
+        for k in np.flatnonzero(close[:, :n].any(1)).tolist():
+            items = best[k][best[k] >= 0]
             if close[k, n - 1 :].all() and len(items) == best.shape[1] < scores.shape[1]:
                 # More may be as good than were found.
-                out[k] = self._top_of_one(self.alone, user, pick, n)
+                out[k] = self._top_of_one(self.alone, users, k, n)
             else:
-                rows = in_order(self.alone.for_user(user, pick, items), items)[:n]
+                rows = in_order(self._scores_of_one(self.alone, users, k, items), items)[:n]
                 out[k, : len(rows)] = rows
         return out
 
-    def _scores(self, users: Index, picks: Index, scratch: ScoreScratch) -> Scores:
-        if self.question.policy == "mean":
-            return self._expected(users, scratch)
-        if self.question.policy == "ucb":
-            return self._with_bonus(users, scratch)
-        if self.draws.user_means is None:
-            return self._picked(users, picks, scratch)
+    def _scores(self, users: Users, scratch: ScoreScratch) -> Scores:
+        if self.question.policy == "thompson":
+            return self._picked(users, scratch)
         scores = self._expected(users, scratch)
-        # The picked draw less the mean of all draws, plus the expectation: a weight for each.
-        share = 1.0 / len(self.draws)
-        for t in range(len(self.draws)):
-            weights = np.where(picks == t, 1.0 - share, -share).astype(np.float32)
-            scores += self._one_draw(t, users, scratch.found(users), weights)
+        if self.question.policy != "mean":
+            self._add_bonus(scores, users, scratch)
         return scores
 
-    def _expected(self, users: Index, scratch: ScoreScratch) -> Scores:
-        """Mean over draws, from conditional means where there are any."""
-        draws, scores = self.draws, scratch.scores(users)
-        share = np.full(len(users), 1.0 / len(draws), np.float32)
-        for t in range(len(draws)):
-            found = scratch.found(users) if t else scores
-            if draws.user_means is None or draws.item_means is None:
-                self._one_draw(t, users, found, share)
-            else:
-                X = self._unfolded(draws.user_means[t][users], share)
-                product(X, draws.item_means[t], found)
+    def _expected(self, users: Users, scratch: ScoreScratch) -> Scores:
+        """Mean over draws, from conditional means where that is right."""
+        scores, means, solved = scratch.scores(users.number), self.catalogue.means, users.solved
+        for t in range(self.n_draws):
+            found = scratch.found(users.number) if t else scores
+            X = self._unfolded(solved.locations[solved.place, t]) / np.float32(self.n_draws)
+            product(X, means[t], found)
             if t:
                 scores += found
-        if draws.user_means is not None and not self.question.exclude_seen:
+        plain = means is self.catalogue.rows and solved.locations is solved.means
+        if not plain:
             self._correct(scores, users)
         return scores
 
-    def _correct(self, scores: Scores, users: Index) -> None:
-        """Put the user's own row into the expectation of rated pairs (docs/sampler.md)."""
-        draws = self.draws
-        assert draws.user_means is not None and draws.item_means is not None
-        share, x = np.float32(1.0 / len(draws)), np.empty(self.n_factors, np.float32)
-        for t in range(len(draws)):
-            correct_rated(
-                scores, users, self.starts, self.seen, readonly(draws.user_means[t]),
-                readonly(draws.users[t]), readonly(draws.item_means[t]), x, share,
-            )  # fmt: skip
+    def _correct(self, scores: Scores, users: Users) -> None:
+        """Rated pairs, and users without ratings, as `Sides.expected` has them."""
+        for k, user in enumerate(users.number):
+            own = own_rows(users.solved, k)
+            bias = own.locations[:, self.n_factors :].sum(dtype=np.float64) / self.n_draws
+            if user < 0:
+                items = self.all_items
+            elif self.question.exclude_seen:
+                continue
+            else:
+                items = self.catalogue.seen(int(user))
+            scores[k, items] = self.alone._expected(int(user), own, items) - bias
 
-    def _unfolded(self, rows: Rows, weights: Scores) -> Rows:
-        """Rows of users times weights, with a one for the item's bias in place of the user's."""
+    def _unfolded(self, rows: Rows) -> Rows:
+        """Rows of users, with a one for the item's bias in place of the user's."""
         rows[:, self.n_factors :] = 1.0
-        rows *= weights[:, None]
         return rows
 
-    def _one_draw(self, t: int, users: Index, out: Scores, weights: Scores) -> Scores:
-        X = self._unfolded(np.asarray(self.draws.users[t][users]), weights)
-        return product(X, self.draws.items[t], out)
-
-    def _picked(self, users: Index, picks: Index, scratch: ScoreScratch) -> Scores:
-        """Scores of each user by its own draw; users of one draw are neighbours."""
-        scores, ones = scratch.scores(users), np.ones(len(users), np.float32)
-        for pick in np.unique(picks):
-            alike = slice(*np.searchsorted(picks, [pick, pick + 1]))
-            self._one_draw(int(pick), users[alike], scores[alike], ones[alike])
+    def _picked(self, users: Users, scratch: ScoreScratch) -> Scores:
+        """Scores of each user by a draw of its row and the items of the same draw."""
+        scores = scratch.scores(users.number)
+        for k, pick in enumerate(users.picks):
+            row = thompson_row(own_rows(users.solved, k), pick)
+            product(self._unfolded(row[None]), self.catalogue.rows[pick.draw], scores[k : k + 1])
         return scores
 
-    def _with_bonus(self, users: Index, scratch: ScoreScratch) -> Scores:
-        """Mean plus standard deviation of predictions, the user's bias included, over draws."""
-        draws, ones = self.draws, np.ones(len(users), np.float32)
-        first, total, squares = scratch.moments(users)
+    def _add_bonus(self, scores: Scores, users: Users, scratch: ScoreScratch) -> None:
+        """Add or take away the standard deviation of predictions."""
+        solved, rows = users.solved, self.catalogue.rows
+        first, total, squares = scratch.moments(users.number)
         total[:], squares[:] = 0.0, 0.0
-        for t in range(len(draws)):
-            # The bias, or nothing: a row's columns beyond its factors.
-            bias = draws.users[t][users, self.n_factors :].sum(1)
-            found = self._one_draw(t, users, first if t == 0 else scratch.found(users), ones)
+        for t in range(self.n_draws):
+            X = solved.means[solved.place, t]
+            bias = X[:, self.n_factors :].sum(1)
+            found = product(
+                self._unfolded(X), rows[t], first if t == 0 else scratch.found(users.number)
+            )
             if t == 0:
                 first += bias[:, None]
             else:
                 add_block(found, bias, first, total, squares)
-        if draws.user_means is None:
-            scores = first
-            scores += total / np.float32(len(draws))
-        else:
-            scores = self._expected(users, scratch)
-        add_bonus(scores, total, squares, len(draws))
-        return scores
+        more = scratch.found(users.number)
+        for k in range(len(more)):
+            more[k] = self.catalogue.own_variance(own_rows(solved, k), self.all_items)
+        sign = np.float32(1.0 if self.question.policy == "ucb" else -1.0)
+        add_bonus(scores, total, squares, more, sign, self.n_draws)
 
 
 class ScoreScratch:

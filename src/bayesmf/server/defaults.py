@@ -7,8 +7,11 @@ import numpy as np
 from bayesmf.samplers.base import DataShape, Sampler
 
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
-MAX_DRAWS, DRAW_BYTES = 400, 1 << 30
+MAX_DRAWS, DRAW_BYTES = 400, 450 << 20
 FEWEST_DRAWS = 8
+# Items are kept, wherever users are more or there is room for so many draws of items: so that new
+# users need no more than their ratings.
+ENOUGH_DRAWS = 100
 
 
 def default_factors(shape: DataShape) -> int:
@@ -21,3 +24,11 @@ def default_draws(per_draw: int, sampler: Sampler) -> int:
     if sampler.stores_means:
         per_draw *= 2
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
+
+
+def default_side(n_users: int, n_items: int, width: int, sampler: Sampler) -> str:
+    """The side whose draws are kept: items, unless users are far fewer; both for a point."""
+    if not sampler.keeps_draws:
+        return "both"
+    per_draw = 4 * width * n_items * (2 if sampler.stores_means else 1)
+    return "items" if n_items <= n_users or ENOUGH_DRAWS * per_draw <= DRAW_BYTES else "users"

@@ -100,7 +100,7 @@ def make_context(
         shape,
         run_length(settings, shape),
         make_rounds(data, sampler, settings.seed),
-        make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains)),
+        make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,
         probe_pairs(data, N_PROBE, settings.seed),
         round_done,

@@ -15,11 +15,12 @@ from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
 from bayesmf.machine import memory_bytes
+from bayesmf.model.draws import SIDES
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.registry import as_sampler
-from bayesmf.server.defaults import default_draws, default_factors
+from bayesmf.server.defaults import default_draws, default_factors, default_side
 from bayesmf.server.stopping import target_named
 
 LARGEST_DRAW = 8 << 30  # bytes
@@ -41,6 +42,7 @@ class FitSettings:
     tau: Literal["sample"] | float = "sample"
     alpha_0: float = 1.0
     beta_0: float = 1.0
+    keep: str = "auto"
     max_draws: int | None = None
     random_state: int | None = None
     engine: str | Engine | Cluster = "threads"
@@ -67,7 +69,15 @@ class FitSettings:
         check_target(self.target, sampler)
         per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
         check_memory(d, per_draw, isinstance(prior, WishartPrior))
-        max_draws = default_draws(per_draw, sampler) if self.max_draws is None else self.max_draws
+        sizes = shape.n_users, shape.n_items
+        keep = one_of("keep", self.keep, ("auto", *SIDES))
+        if keep == "auto":
+            keep = default_side(*sizes, d + prior.bias, sampler)
+        if self.max_draws is None:
+            rows = sum(sizes) if keep == "both" else sizes[keep == "items"]
+            max_draws = default_draws(4 * (d + prior.bias) * rows, sampler)
+        else:
+            max_draws = self.max_draws
         return RunSettings(
             sampler=sampler,
             prior=prior,
@@ -75,6 +85,7 @@ class FitSettings:
             tau=None if isinstance(tau, str) else tau * scale**2,
             seed=whole("random_state", seed, 0),
             max_draws=whole("max_draws", max_draws),
+            keep=keep,
             scale=scale,
             target=self.target,
             max_seconds=None if limit is None else positive("max_seconds", limit),

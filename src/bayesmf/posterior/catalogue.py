@@ -1,0 +1,111 @@
+"""What users are ranked with: their own rows, and the rows of the items that may be recommended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.kernels.pairs import pair_components
+from bayesmf.kernels.row_posterior import Given
+from bayesmf.kernels.types import Rows
+from bayesmf.posterior.posterior import Index, Posterior
+from bayesmf.posterior.rows import NOTHING, Solved, lay_out
+from bayesmf.system.forks import once
+
+# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
+# costs width^2 for an item and draw, and hardly differs between draws.
+BONUS_DRAWS = 8
+
+
+class OwnRows(NamedTuple):
+    """One user's rows under all draws, (draws, ...): see `Solved`."""
+
+    means: Rows
+    factors: Rows
+    locations: Rows
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The items that may be recommended, under all draws, and the rows of users beside them.
+
+    `rows` and `means` are those of `items`, (draws, items, width): expected scores are found from
+    users' locations and `means`, all else from their means and `rows`.
+    """
+
+    posterior: Posterior
+    items: Index
+    rows: Rows
+    means: Rows
+
+    @classmethod
+    def of(cls, posterior: Posterior, items: Index | None = None) -> Catalogue:
+        """All items, or some of them by row number, ascending."""
+        if posterior.users_kept:
+            rows = means = posterior.expected_items
+        else:
+            rows, means = posterior.sides.kept, posterior.sides.kept_means
+        everything = np.arange(rows.shape[1])
+        if items is None or len(items) == len(everything):
+            return cls(posterior, everything, rows, means)
+        same = means is rows
+        rows = rows[:, items]
+        return cls(posterior, items, rows, rows if same else means[:, items])
+
+    @once
+    def where(self) -> Index:
+        """Position of each item of the model here, -1 for those that are not."""
+        found = np.full(self.posterior.n_items, -1)
+        found[self.items] = np.arange(len(self.items))
+        return found
+
+    def seen(self, user: int) -> Index:
+        """Positions of the items that a user has rated."""
+        at = self.where[self.posterior.seen.for_user(user)]
+        return np.asarray(at[at >= 0])
+
+    def users(self, rows: Index, bulk: bool = False) -> Solved:
+        """Rows of users by number, -1 for one without ratings."""
+        posterior, draws = self.posterior, self.posterior.draws
+        if not posterior.users_kept:
+            return posterior.sides.source.solve(rows, bulk=bulk)
+        stored = [draws.kept, draws.kept_means]
+        means, locations = (part[:, np.maximum(rows, 0)].transpose(1, 0, 2) for part in stored)
+        unseen = (rows < 0)[:, None, None]
+        prior = draws.user_mu.astype(np.float32)
+        means, locations = np.where(unseen, prior, means), np.where(unseen, prior, locations)
+        return Solved(means, NOTHING, np.arange(len(rows)), locations)
+
+    @once
+    def some_draws(self) -> Index:
+        """Draws by which a bonus knows users' rows, spread evenly."""
+        n = len(self.posterior.draws)
+        return np.unique(np.linspace(0, n - 1, min(n, BONUS_DRAWS)).round().astype(np.int64))
+
+    @once
+    def _given(self) -> Given:
+        return lay_out(self.rows[self.some_draws], self.posterior.n_factors)
+
+    def own_variance(self, own: OwnRows, items: Index) -> NDArray[np.float64]:
+        """Variance that a user's own row leaves to predictions of items, by position."""
+        if not len(own.factors):
+            return np.zeros(len(items))
+        some = self.some_draws
+        means, factors = own.means[some][None], own.factors[some][None]
+        shape = len(some), len(items)
+        mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        pair_components(
+            means, factors, np.zeros(1, np.int64), np.array([0, len(items)]), items, self._given,
+            self.posterior.n_factors, np.zeros(len(some), np.float32), mu, var,
+        )  # fmt: skip
+        return np.asarray(var.mean(0, dtype=np.float64))
+
+
+def own_rows(solved: Solved, k: int) -> OwnRows:
+    """The k-th of some users."""
+    place = solved.place[k]
+    factors = solved.factors[place] if len(solved.factors) else np.empty((0, 0), np.float32)
+    return OwnRows(solved.means[place], factors, solved.locations[place])

@@ -1,0 +1,264 @@
+"""Rows of one side under each draw: exact where the side is not kept, else as they were stored.
+
+Given a draw of the other side, a row is Gaussian and depends on its own ratings alone
+(kernels/row_posterior.py). So a row that was never stored, a new one, and an old one with new
+ratings are the same thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.kernels.csr import RowLists
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.pairs import lay_out_draws
+from bayesmf.kernels.row_posterior import Given, make_row_scratch, solve_rows
+from bayesmf.kernels.types import Rows, readonly
+from bayesmf.model.params import RowPrior
+from bayesmf.system.forks import once
+
+Index = NDArray[np.int64]
+
+# Bytes of means and factors that a model remembers of rows it has worked out in bulk.
+CACHE_BYTES = 1 << 30
+# Rows in one question from which on what is worked out is remembered.
+BULK = 256
+# Rows that are worked out together, under all draws: some megabytes.
+ROW_BLOCK = 64
+NOTHING = np.empty((0, 0, 0), np.float32)
+
+
+class Solved(NamedTuple):
+    """Some rows under all draws: row k is at place[k] of arrays (places, draws, ...).
+
+    `factors` are of precisions, and empty where rows are points. `locations` are the rows that
+    expected values are found from: conditional means, where the side's draws are stored.
+    """
+
+    means: Rows
+    factors: Rows
+    place: Index
+    locations: Rows
+
+
+class RowSource(Protocol):
+    """Where the rows of one side come from."""
+
+    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
+        """Rows by number under all draws; -1 is a row without ratings.
+
+        Those of a `bulk` question may be remembered.
+        """
+
+    def given(self, which: Index | None = None) -> Given:
+        """The other side as rows' ratings meet it: all of its rows, or some."""
+
+    def restricted(self, rows: Index, which: Index) -> RowSource:
+        """The same for some rows, numbered anew, that meet some rows of the other side alone."""
+
+    def rated_by(self, rows: Index) -> Index:
+        """The rows of the other side that some rows have rated, once each, ascending."""
+
+
+def lay_out(rows: Rows, n_factors: int, which: Index | None = None) -> Given:
+    """Rows of all draws, or some of them, as kernels read them; a last one is zero."""
+    which = np.arange(rows.shape[1]) if which is None else which
+    width, n = padded(n_factors), len(which) + 1
+    features = np.empty((len(rows), n * width), np.float32)
+    bias = np.empty((len(rows), n), np.float32)
+    lay_out_draws(readonly(rows), readonly(which), n_factors, features, bias)
+    return Given(features, bias)
+
+
+def natural_priors(
+    mu: NDArray[np.float64], Lambda: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lambda mu and Lambda, as a matrix, of each draw."""
+    return RowPrior(mu, Lambda if Lambda.ndim == 3 else full_matrices(Lambda)).natural()
+
+
+def full_matrices(diagonals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matrices with these diagonals."""
+    return np.asarray(diagonals[:, :, None] * np.eye(diagonals.shape[1]))
+
+
+def triangle(width: int) -> int:
+    """Numbers in the lower half of a matrix."""
+    return width * (width + 1) // 2
+
+
+class RowCache:
+    """Rows that were worked out in bulk, up to a number of bytes; first come, first kept.
+
+    Without a lock: of two threads that work out the same row either may be first, with the same
+    numbers. A copy of a model begins with an empty one.
+    """
+
+    def __init__(self, n_rows: int, n_draws: int, width: int, budget: int) -> None:
+        self._sizes = n_rows, n_draws, width, budget
+        per_row = 4 * n_draws * (width + triangle(width))
+        self.room = min(n_rows, budget // per_row)
+        self._next, self._place = count(), np.full(n_rows, -1, np.int64)
+        self._arrays: tuple[Rows, Rows] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowCache, self._sizes
+
+    @property
+    def arrays(self) -> tuple[Rows, Rows]:
+        """Room for means and factors: taken from the system as it is filled."""
+        if self._arrays is None:
+            _, n_draws, width, _ = self._sizes
+            self._arrays = (
+                np.empty((self.room, n_draws, width), np.float32),
+                np.empty((self.room, n_draws, triangle(width)), np.float32),
+            )
+        return self._arrays
+
+    def places(self, rows: Index) -> Index:
+        """Where rows are, -1 for those that are not here."""
+        return np.where(rows >= 0, self._place[rows], -1) if len(self._place) else rows
+
+    def add(self, rows: Index, means: Rows, factors: Rows) -> None:
+        """Remember rows, as far as there is room."""
+        for k, row in enumerate(rows):
+            if row < 0 or self._place[row] >= 0:
+                continue
+            place = next(self._next)
+            if place >= self.room:
+                return
+            self.arrays[0][place], self.arrays[1][place] = means[k], factors[k]
+            self._place[row] = place  # last: from now on others read it
+
+
+@dataclass(frozen=True)
+class ExactRows:
+    """Rows of the side that is not kept, given each draw of the other side.
+
+    `prior` is that of this side's rows by draw, as `natural_priors` gives it; `lists` are its
+    ratings, in the chain's units by way of `levels`.
+    """
+
+    other: Rows
+    prior: tuple[NDArray[np.float64], NDArray[np.float64]]
+    tau: NDArray[np.float64]
+    lists: RowLists
+    levels: NDArray[np.float32]
+    n_factors: int
+    budget: int = CACHE_BYTES
+    own: Given | None = field(default=None, compare=False)  # where `other` was laid out before
+
+    @once
+    def cache(self) -> RowCache:
+        """Rows that were worked out in bulk."""
+        n_draws, _, width = self.other.shape
+        return RowCache(len(self.lists.starts) - 1, n_draws, width, self.budget)
+
+    @once
+    def everything(self) -> Given:
+        """All rows of the other side, laid out once: as large as they are themselves."""
+        return lay_out(self.other, self.n_factors) if self.own is None else self.own
+
+    def given(self, which: Index | None = None) -> Given:
+        return self.everything if which is None else lay_out(self.other, self.n_factors, which)
+
+    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
+        cached = self.cache.places(rows)
+        if len(rows) and cached.min() >= 0:
+            means, triangles = self.cache.arrays
+            return Solved(means, triangles, cached, means)
+        n_draws, _, width = self.other.shape
+        bulk = bulk and self.cache.room > 0
+        means = np.empty((len(rows), n_draws, width), np.float32)
+        shape = (len(rows), n_draws, triangle(width)) if factors or bulk else (0, 0, 0)
+        triangles, place = np.empty(shape, np.float32), np.arange(len(rows))
+        lists = self.lists
+        solve_rows(
+            means, triangles, place, readonly(rows),
+            (readonly(lists.starts), readonly(lists.other), readonly(lists.value), self.levels),
+            self.everything, self.prior, self.tau, self.n_factors,
+            make_row_scratch(width, self.n_factors),
+        )  # fmt: skip
+        if bulk:
+            self.cache.add(rows, means, triangles)
+        return Solved(means, triangles, place, means)
+
+    def restricted(self, rows: Index, which: Index) -> ExactRows:
+        lists = take_rows(self.lists, rows)
+        renumbered = np.searchsorted(which, lists.other).astype(np.int32)
+        lists = RowLists(lists.starts, renumbered, lists.value)
+        own, other = self.given(which), self.other[:, :0]
+        return ExactRows(other, self.prior, self.tau, lists, self.levels, self.n_factors, 0, own)
+
+    def rated_by(self, rows: Index) -> Index:
+        return np.unique(take_rows(self.lists, rows).other).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a side whose draws were kept beside those of the other side."""
+
+    rows: Rows
+    means: Rows
+    other: Rows
+    prior: tuple[NDArray[np.float64], NDArray[np.float64]]
+    n_factors: int
+
+    @once
+    def everything(self) -> Given:
+        """All rows of the other side."""
+        return lay_out(self.other, self.n_factors)
+
+    def given(self, which: Index | None = None) -> Given:
+        return self.everything if which is None else lay_out(self.other, self.n_factors, which)
+
+    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
+        means, locations = (_by_row(part, rows) for part in (self.rows, self.means))
+        place, unseen = np.arange(len(rows)), rows < 0
+        if not unseen.any():
+            return Solved(means, NOTHING, place, locations)
+        mu, Lambda = self.prior
+        means[unseen] = locations[unseen] = mu.astype(np.float32)
+        found = np.zeros((*means.shape[:2], triangle(means.shape[2])), np.float32)
+        found[unseen] = factors_of(Lambda)
+        return Solved(means, found, place, locations)
+
+    def restricted(self, rows: Index, which: Index) -> StoredRows:
+        known = np.maximum(rows, 0)
+        parts = self.rows[:, known], self.means[:, known], self.other[:, which]
+        return StoredRows(*parts, self.prior, self.n_factors)
+
+    def rated_by(self, rows: Index) -> Index:
+        return np.empty(0, np.int64)
+
+
+def _by_row(part: Rows, rows: Index) -> Rows:
+    return np.ascontiguousarray(part[:, np.maximum(rows, 0)].transpose(1, 0, 2))
+
+
+def factors_of(Lambda: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Cholesky factors of precisions, laid out as `solve_rows` does: their diagonals inverted."""
+    L = np.linalg.cholesky(Lambda if Lambda.ndim == 3 else full_matrices(Lambda))
+    d = np.arange(L.shape[1])
+    L[:, d, d] = 1.0 / L[:, d, d]
+    return np.asarray(L[:, *np.tril_indices(L.shape[1])], np.float32)
+
+
+def take_rows(lists: RowLists, rows: Index) -> RowLists:
+    """The ratings of some rows, in the order given; -1 has none."""
+    if len(rows) == 1 and rows[0] >= 0:  # as it lies, without a copy
+        lo, hi = int(lists.starts[rows[0]]), int(lists.starts[rows[0] + 1])
+        return RowLists(np.array([0, hi - lo]), lists.other[lo:hi], lists.value[lo:hi])
+    first, counts = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    known = rows[rows >= 0]
+    first[rows >= 0] = lists.starts[known]
+    counts[rows >= 0] = lists.starts[known + 1] - lists.starts[known]
+    starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    at = np.arange(starts[-1]) + np.repeat(first - starts[:-1], counts)
+    return RowLists(starts, lists.other[at], lists.value[at])
