@@ -19,7 +19,7 @@ from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.all_rows import all_rows
-from bayesmf.posterior.pairs import Block, Sides, each_block, sides_of
+from bayesmf.posterior.pairs import Block, Progress, Sides, Tables, Work, each_block, sides_of
 from bayesmf.posterior.rows import ExactRows, RowSource, Solved, StoredRows, natural_priors
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts
@@ -163,14 +163,26 @@ class Posterior:
         """The fields alone, without what was worked out from them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def _each(self, user: Index, item: Index, pool: Pool, work: Any, factors: bool = True) -> None:
-        """Call `work` with the blocks of pairs, as `each_block` has it."""
+    def _each(
+        self,
+        user: Index,
+        item: Index,
+        work: Work,
+        pool: Pool | int | None = None,
+        factors: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        """Call `work` with the blocks of pairs, on a pool or so many threads."""
+        if not isinstance(pool, Pool):
+            with Pool(pool) as own:
+                return self._each(user, item, work, own, factors, progress)
 
         def rated(own: Index, slot: Index) -> NDArray[np.bool_]:
             return self.seen.rated(*((slot, own) if self.users_kept else (own, slot)))
 
-        own, slot = (item, user) if self.users_kept else (user, item)
-        each_block(self.sides, own, slot, rated, pool, work, factors)
+        pairs = (item, user) if self.users_kept else (user, item)
+        each_block(self.sides, pairs, rated, pool, work, factors, progress)
+        return None
 
     def chunks(self, user: Index, item: Index, threads: int | None = None) -> Iterator[Mixtures]:
         """Compute the predictive mixtures of pairs, in chunks.
@@ -209,11 +221,11 @@ class Posterior:
         mu = np.empty((len(self.draws), len(user)), np.float32)
         var, expected = np.empty_like(mu), np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, sides: Sides) -> None:
-            found = sides.components(block, solved)
+        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+            found = self.sides.components(block, solved, tables)
             mu[:, at], var[:, at], expected[at] = found.moved(), found.var, found.expected
 
-        self._each(user, item, pool, work)
+        self._each(user, item, work, pool)
         mu *= np.float32(self.scale)
         mu += np.float32(self.center)
         var *= np.float32(self.scale**2)
@@ -278,7 +290,11 @@ class Posterior:
         return np.clip(values, self.low, self.high)
 
     def mean_std(
-        self, user: Index, item: Index, threads: int | None = None
+        self,
+        user: Index,
+        item: Index,
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[Floats, Floats]:
         """Compute mean and standard deviation of a new rating of each pair, noise included.
 
@@ -288,6 +304,8 @@ class Posterior:
             Row numbers, equally many; -1 stands for a row without training ratings.
         threads : int, optional
             Number of threads; one for each core by default. The answer does not depend on it.
+        progress : callable, optional
+            Called with the number of pairs answered since the last call.
 
         Returns
         -------
@@ -308,15 +326,20 @@ class Posterior:
         """
         mean, variance = np.empty(len(user)), np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, sides: Sides) -> None:
-            found = sides.components(block, solved)
+        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+            found = self.sides.components(block, solved, tables)
             mean[at], variance[at] = found.expected, mixture_moments(found.mu, found.var)[1]
 
-        with Pool(threads) as pool:
-            self._each(user, item, pool, work)
+        self._each(user, item, work, threads, progress=progress)
         return self.clip(self.center + self.scale * mean), self.scale * np.sqrt(variance)
 
-    def mean(self, user: Index, item: Index, threads: int | None = None) -> Floats:
+    def mean(
+        self,
+        user: Index,
+        item: Index,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Floats:
         """Compute the expected rating of each pair, as `mean_std` does, in less time.
 
         Parameters
@@ -325,6 +348,8 @@ class Posterior:
             Row numbers, equally many; -1 stands for a row without training ratings.
         threads : int, optional
             Number of threads; one for each core by default. The answer does not depend on it.
+        progress : callable, optional
+            Called with the number of pairs answered since the last call.
 
         Returns
         -------
@@ -343,11 +368,10 @@ class Posterior:
         """
         mean = np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, sides: Sides) -> None:
-            mean[at] = sides.expected(block, solved)
+        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+            mean[at] = self.sides.expected(block, solved, tables)
 
-        with Pool(threads) as pool:
-            self._each(user, item, pool, work, factors=False)
+        self._each(user, item, work, threads, factors=False, progress=progress)
         return self.clip(self.center + self.scale * mean)
 
     def noise(self) -> float:
@@ -369,7 +393,12 @@ class Posterior:
         return self.scale**2 * float(np.mean(1.0 / self.draws.tau))
 
     def interval(
-        self, user: Index, item: Index, level: float, threads: int | None = None
+        self,
+        user: Index,
+        item: Index,
+        level: float,
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> tuple[Floats, Floats]:
         """Compute the central interval that holds a new rating with probability `level`.
 
@@ -381,6 +410,8 @@ class Posterior:
             The probability, between 0 and 1.
         threads : int, optional
             Number of threads; one for each core by default. The answer does not depend on it.
+        progress : callable, optional
+            Called with the number of pairs answered since the last call.
 
         Returns
         -------
@@ -407,59 +438,14 @@ class Posterior:
         check_level(level)
         low, high = np.empty(len(user)), np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, sides: Sides) -> None:
-            found = sides.components(block, solved)
+        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+            found = self.sides.components(block, solved, tables)
             mu = found.moved()
             low[at] = mixture_quantile((1 - level) / 2, mu, found.var)
             high[at] = mixture_quantile((1 + level) / 2, mu, found.var)
 
-        with Pool(threads) as pool:
-            self._each(user, item, pool, work)
+        self._each(user, item, work, threads, progress=progress)
         return self.center + self.scale * low, self.center + self.scale * high
-
-    def traces(self, user: Index, item: Index) -> dict[str, Any]:
-        """Collect draws of predictions, precisions and tau by chain, for diagnostics.
-
-        Raw factors are left out: they may rotate and swap without anything having changed.
-
-        Parameters
-        ----------
-        user, item : ndarray of int64
-            Row numbers of the pairs whose predictions are followed.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Arrays of shape (chains, draws, ...), cut to the shortest chain: "prediction", "tau",
-            and precisions of factors ("lambda_U", "lambda_V") and biases ("lambda_a", "lambda_b").
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> sorted(model.posterior_.traces(np.array([0, 1]), np.array([2, 2])))
-        ['lambda_U', 'lambda_V', 'lambda_a', 'lambda_b', 'prediction', 'tau']
-        """
-        draws = self.draws
-        with Pool() as pool:
-            mu = self._mixtures(user, item, pool)[0]
-        by_chain = [np.flatnonzero(draws.chain == c) for c in np.unique(draws.chain)]
-        shortest = min(len(rows) for rows in by_chain)
-        rows = np.array([r[:shortest] for r in by_chain])
-        quantities = {"prediction": mu.astype(np.float64), "tau": draws.tau / self.scale**2}
-        for side in ("user", "item"):
-            Lambda = getattr(draws, f"{side}_Lambda")
-            D = self.n_factors
-            # Eigenvalues of a matrix: its diagonal changes as the factors rotate.
-            factors = Lambda[:, :D] if Lambda.ndim == 2 else np.linalg.eigvalsh(Lambda[:, :D, :D])
-            # Sorted, since columns may swap: only order statistics of precisions compare.
-            quantities[f"lambda_{'U' if side == 'user' else 'V'}"] = np.sort(factors, axis=1)
-            if Lambda.shape[1] > D:
-                bias = Lambda[:, -1] if Lambda.ndim == 2 else Lambda[:, -1, -1]
-                quantities[f"lambda_{'a' if side == 'user' else 'b'}"] = bias
-        return {name: values[rows] for name, values in quantities.items()}
 
 
 def check_level(level: object) -> None:

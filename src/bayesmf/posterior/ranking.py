@@ -27,7 +27,7 @@ from bayesmf.posterior.catalogue import Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
-from bayesmf.posterior.rows import BULK, Solved
+from bayesmf.posterior.rows import Solved
 from bayesmf.system.threads import Pool, parts
 
 Scores = NDArray[np.float32]
@@ -124,16 +124,17 @@ class Ranker:
 
     def fill(self, users: Index, first: int, items: Index, numbers: list[Floats]) -> None:
         """Find the best items of users, the first of which is number `first` of the question."""
-        few = len(users) <= FEW
+        few, source = len(users) <= FEW, self.sides.source
         size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
-        if not few and not self.posterior.users_kept:
-            self.posterior.sides.source.given()  # once, before there are threads
+        bulk = source.prepare(len(users))
+        if not few:
+            _ = self.posterior.sides.everything  # once, before there are threads
 
         def run(stretch: slice) -> None:
             scratch = ScoreScratch(size, len(self.all_items))
             for part in parts(stretch.stop - stretch.start, size):
                 at = slice(stretch.start + part.start, stretch.start + part.stop)
-                block = self._users(users[at], first + at.start, bulk=len(users) >= BULK)
+                block = self._users(users[at], first + at.start, bulk)
                 if few:
                     found = self._top_of_one(self.spread, block, 0, items.shape[1])[None]
                 else:
@@ -168,9 +169,9 @@ class Ranker:
             told = self._told_elsewhere(np.repeat(users.number, filled.sum(1)), slot)
         else:
             rated = posterior.seen.rated(np.repeat(users.number, filled.sum(1)), slot)
-            found = posterior.sides.components(
-                Block(users.number, starts, slot, rated), users.solved
-            )
+            tables, at = posterior.sides.tables(slot)
+            block = Block(users.number, starts, at, rated)
+            found = posterior.sides.components(block, users.solved, tables)
             center, scale = posterior.center, posterior.scale
             mean = posterior.clip(center + scale * found.expected)
             told = [mean, scale * np.sqrt(mixture_moments(found.mu, found.var)[1])]
