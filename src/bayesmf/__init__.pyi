@@ -23,6 +23,8 @@ from bayesmf.errors import InputError as InputError
 from bayesmf.errors import Interrupted as Interrupted
 from bayesmf.errors import NotFittedError as NotFittedError
 from bayesmf.estimator.bayesian_mf import BayesianMF as BayesianMF
+from bayesmf.estimator.explain import Explanation as Explanation
+from bayesmf.estimator.explain import Neighbours as Neighbours
 from bayesmf.estimator.results import Predictions as Predictions
 from bayesmf.estimator.results import Recommendation as Recommendation
 from bayesmf.estimator.results import RecommendationList as RecommendationList

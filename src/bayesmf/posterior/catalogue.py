@@ -45,7 +45,7 @@ class Catalogue:
     def of(cls, posterior: Posterior, items: Index | None = None) -> Catalogue:
         """All items, or some of them by row number, ascending."""
         if posterior.users_kept:
-            rows = means = posterior.expected_items
+            rows = means = posterior.expected_rows
         else:
             rows, means = posterior.sides.kept, posterior.sides.kept_means
         everything = np.arange(rows.shape[1])

@@ -142,8 +142,8 @@ class Posterior:
         )  # fmt: skip
 
     @once
-    def expected_items(self) -> Rows:
-        """Conditional means of all items, where users are kept: what items are ranked by."""
+    def expected_rows(self) -> Rows:
+        """Conditional means of all rows of the side that is not kept, (draws, rows, width)."""
         source = self.sides.source
         assert isinstance(source, ExactRows)
         return all_rows(source)[0]
@@ -158,6 +158,38 @@ class Posterior:
         means, drawn = all_rows(source, draw=True)
         made = replace(self.draws, users=None, user_means=None, items=drawn, item_means=means)
         return replace(self, draws=made)
+
+    @once
+    def with_users(self) -> Posterior:
+        """This posterior with users integrated out, whatever was kept."""
+        base = self.with_items
+        if base.draws.users is None:
+            return base
+        return replace(base, draws=replace(base.draws, users=None, user_means=None))
+
+    def with_draws(self, which: Index) -> Posterior:
+        """Answer from some of the draws.
+
+        Parameters
+        ----------
+        which : ndarray of int64
+            Numbers of the draws, ascending.
+
+        Returns
+        -------
+        Posterior
+            The same of these draws alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(ratings)
+        >>> len(model.posterior_.with_draws(np.array([0, 1])).draws)
+        2
+        """
+        return replace(self, draws=self.draws.select(which))
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what was worked out from them."""
