@@ -128,7 +128,7 @@ def with_senders(found: Found, users: Any, ratings: Any) -> Found:
             "ratings of one user are items and ratings, such as {item: rating}: several users are "
             "for recommend_many, or say which user is asked for"
         )
-    ids = IdMap.encode([0] if users is None else [users] if one else users, what="user")[0]
+    ids = _one_id(users) if one else IdMap.encode(users, what="user")[0]
     rows = np.full(1, -1) if users is None else found.user_ids.lookup(ids)
     if sent.users is None:
         owner = np.zeros(len(sent.rating), np.int64)
@@ -141,3 +141,10 @@ def with_senders(found: Found, users: Any, ratings: Any) -> Found:
     new = NewRatings(place[owner[own]], sent.item_rows[own], sent.rating[own])
     posterior = fold_in(found.posterior, rows[known], new)
     return found._replace(posterior=posterior, user_ids=ids.take(np.flatnonzero(known)))
+
+
+def _one_id(user: Any) -> IdMap:
+    """The map of one id, without what many need; None is 0."""
+    if user is None or (isinstance(user, int | np.integer) and not isinstance(user, bool)):
+        return IdMap(np.array([0 if user is None else int(user)]))
+    return IdMap.encode([user], what="user")[0]

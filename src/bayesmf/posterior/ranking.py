@@ -195,7 +195,7 @@ class Ranker:
         if self.question.exclude_seen:
             items = np.delete(items, self.catalogue.seen(user))
         found = self._scores_of_one(scores, users, k, items)
-        best = in_order(found, items)[:n]
+        best = in_order(found, items, n)
         out = np.full(n, -1, np.int64)
         out[: len(best)] = best
         return out
@@ -220,7 +220,7 @@ class Ranker:
                 # More may be as good than were found.
                 out[k] = self._top_of_one(self.alone, users, k, n)
             else:
-                rows = in_order(self._scores_of_one(self.alone, users, k, items), items)[:n]
+                rows = in_order(self._scores_of_one(self.alone, users, k, items), items, n)
                 out[k, : len(rows)] = rows
         return out
 
@@ -332,9 +332,12 @@ def product(X: Rows, Y: Rows, out: Scores) -> Scores:
     return out
 
 
-def in_order(scores: Floats, items: Index) -> Index:
-    """Items by their scores, best first; of equal ones the lower number first."""
-    return items[np.lexsort((items, -scores))]
+def in_order(scores: Floats, items: Index, n: int) -> Index:
+    """The n items of the best scores, best first; of equal ones the lower number first."""
+    if 0 < n < len(items):
+        best = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
+        scores, items = scores[best], items[best]
+    return items[np.lexsort((items, -scores))][:n]
 
 
 def near_ties(scores: Scores, filled: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
