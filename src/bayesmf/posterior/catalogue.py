@@ -17,7 +17,7 @@ from bayesmf.system.forks import once
 
 # Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
 # costs width^2 for an item and draw, and hardly differs between draws.
-BONUS_DRAWS = 8
+BONUS_DRAWS = 4
 
 
 class OwnRows(NamedTuple):

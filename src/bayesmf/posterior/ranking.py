@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
-from bayesmf.kernels.predict import add_block, add_bonus, select_top
-from bayesmf.kernels.types import Rows
+from bayesmf.kernels.predict import add_block, add_bonus, forbid, select_top
+from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block
@@ -207,8 +207,9 @@ class Ranker:
     def _best(self, scores: Scores, users: Users, n: int) -> Index:
         """The n best items of each of a block of users, by their scores in float32."""
         if self.question.exclude_seen:
-            for k, user in enumerate(users.number):
-                scores[k, self.catalogue.seen(int(user))] = -np.inf
+            seen = self.posterior.seen
+            rated = readonly(seen.starts), readonly(seen.items)
+            forbid(scores, users.number, *rated, self.catalogue.where)
         best = np.empty((len(users.number), min(n + SPARE, scores.shape[1])), np.int64)
         select_top(scores, np.empty(best.shape[1], np.float32), best)
         found = np.take_along_axis(scores, np.maximum(best, 0), 1)
@@ -248,16 +249,24 @@ class Ranker:
 
     def _correct(self, scores: Scores, users: Users) -> None:
         """Rated pairs, and users without ratings, as `Sides.expected` has them."""
-        for k, user in enumerate(users.number):
-            own = own_rows(users.solved, k)
-            bias = own.locations[:, self.n_factors :].sum(dtype=np.float64) / self.n_draws
-            if user < 0:
-                items = self.all_items
-            elif self.question.exclude_seen:
-                continue
-            else:
-                items = self.catalogue.seen(int(user))
-            scores[k, items] = self.alone._expected(int(user), own, items) - bias
+        solved, D = users.solved, self.n_factors
+        bias = solved.locations[solved.place][:, :, D:].sum((1, 2), dtype=np.float64) / self.n_draws
+        for k in np.flatnonzero(users.number < 0).tolist():
+            own = own_rows(solved, k)
+            scores[k] = self.alone._expected(-1, own, self.all_items) - bias[k]
+        if self.question.exclude_seen:
+            return
+        rated = [self.catalogue.seen(int(user)) for user in users.number]
+        if self.posterior.users_kept:
+            for k in np.flatnonzero(users.number >= 0).tolist():
+                found = self.alone._expected(int(users.number[k]), own_rows(solved, k), rated[k])
+                scores[k, rated[k]] = found - bias[k]
+            return
+        starts = np.concatenate([[0], np.cumsum([len(one) for one in rated])])
+        at, row = np.concatenate(rated), np.repeat(np.arange(len(rated)), np.diff(starts))
+        block = Block(users.number, starts, self.catalogue.items[at], np.ones(len(at), np.bool_))
+        found = self.sides.expected(block, solved, self.sides.everything)
+        scores[row, at] = found - bias[row]
 
     def _unfolded(self, rows: Rows) -> Rows:
         """Rows of users, with a one for the item's bias in place of the user's."""

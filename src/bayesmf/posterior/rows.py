@@ -223,7 +223,8 @@ class StoredRows:
         return False
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        means, locations = (_by_row(part, rows) for part in (self.rows, self.means))
+        means = _by_row(self.rows, rows)
+        locations = means if self.means is self.rows else _by_row(self.means, rows)
         place, unseen = np.arange(len(rows)), rows < 0
         if not unseen.any():
             return Solved(means, NOTHING, place, locations)
