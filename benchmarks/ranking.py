@@ -9,8 +9,10 @@ The standard deviation is that of the expected rating over draws. EASE is a line
 rated what, whatever the rating (Steck 2019, https://arxiv.org/abs/1905.03375): the measure of what
 a method made for ranking finds in the same data.
 
-The last column is about another question: of two held-out ratings of a user that differ, how often
-has the higher one the better place? A coin has half of them right.
+"Ratings" are those, in training, of the median item of all lists; below a table stands the same of
+the held-out items that were liked. The last column is about another question: of two held-out
+ratings of a user that differ, how often has the higher one the better place? A coin has half of
+them right.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ BLOCK = 1 << 20
 SHOWN = ("ndcg", "recall", "precision", "mrr", "map", "hit_rate", "coverage")
 HEADS = (
     "ranked by", "NDCG", "recall", "precision", "MRR", "MAP", "hit rate", "catalogue",
-    "right order",
+    "ratings", "right order",
 )  # fmt: skip
 
 Scores = np.ndarray
@@ -129,6 +131,32 @@ class Ease:
         return self._scores[block.users]
 
 
+class Judged:
+    """What is found of one way to rank, block by block."""
+
+    def __init__(self, k: int, counts: np.ndarray) -> None:
+        self._k, self._counts = k, counts
+        self._scorer = ListScorer(k, len(counts))
+        self._shown: list[np.ndarray] = []
+        self._right, self._pairs = 0.0, 0.0
+
+    def add(self, scores: Scores, block: Block, liked: tuple[Any, Any], rated: Any) -> None:
+        """Add users; `rated` are their held-out ratings, None where order is not asked for."""
+        ranked = top(np.where(np.isnan(block.mean), -np.inf, scores), self._k)
+        self._scorer.add(ranked, *liked)
+        self._shown.append(self._counts[ranked[ranked >= 0]])
+        if rated is not None:
+            right, pairs = in_order(scores, block, rated)
+            self._right, self._pairs = self._right + right, self._pairs + pairs
+
+    def result(self) -> dict[str, float]:
+        """Scores by name."""
+        found = self._scorer.result()
+        told = {name: getattr(found, name) for name in SHOWN}
+        ratings = float(np.median(np.concatenate(self._shown)))
+        return told | {"ratings": ratings, "order": self._right / max(self._pairs, 1.0)}
+
+
 def score(
     model: BayesianMF, test: Ratings, k: int, relevant: float, only: dict[str, float] | None = None
 ) -> dict[tuple[str, float], dict[str, float]]:
@@ -143,27 +171,15 @@ def score(
         for value, way in values.items()
         if only is None or only[name] == value
     }
-    scorers = {key: ListScorer(k, n_items) for key in listed}
-    right = {key: [0.0, 0.0] for key in listed}
-    rated = by_user(held)
+    counts = found.seen.item_counts(np.arange(n_items))
+    judged = {key: Judged(k, counts) for key in listed}
+    rated = None if only is None else by_user(held)
     for part in parts(int((liked.user >= 0).sum()), max(1, BLOCK // n_items)):
         block = everything(model, liked.user[part])
         for key, way in listed.items():
-            scores = way(block)
-            ranked = top(np.where(np.isnan(block.mean), -np.inf, scores), k)
-            scorers[key].add(ranked, *liked.of(part))
-            if only is not None:
-                right[key] = [
-                    a + b for a, b in zip(right[key], in_order(scores, block, rated), strict=True)
-                ]
-    return {key: found_for(scorer, right[key]) for key, scorer in scorers.items()}
-
-
-def found_for(scorer: ListScorer, right: list[float]) -> dict[str, float]:
-    """Scores by name; None of pairs in order where these were not counted."""
-    found = scorer.result()
-    told = {name: getattr(found, name) for name in SHOWN}
-    return told | {"order": right[0] / right[1] if right[1] else None}
+            judged[key].add(way(block), block, liked.of(part), rated)
+    median = float(np.median(counts[liked.item]))
+    return {key: one.result() | {"liked_ratings": median} for key, one in judged.items()}
 
 
 def by_user(held: HeldOut) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -231,9 +247,14 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     for way in dict.fromkeys(row["way"] for row in rows):
         same = [row for row in rows if row["way"] == way]
         values = ", ".join(f"{value:g}" for value in dict.fromkeys(row["chosen"] for row in same))
-        means = (np.mean([row[name] for row in same]) for name in (*SHOWN, "order"))
-        name = way.replace("{:g}", values)
-        yield f"| {name} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |"
+        means = {
+            name: np.mean([row[name] for row in same]) for name in (*SHOWN, "ratings", "order")
+        }
+        texts = (f"{x:.0f}" if name == "ratings" else f"{x:.3f}" for name, x in means.items())
+        yield f"| {way.replace('{:g}', values)} | " + " | ".join(texts) + " |"
+    yield ""
+    liked = np.mean([row["liked_ratings"] for row in rows])
+    yield f"A held-out item that was liked has {liked:.0f} training ratings (median)."
 
 
 def make_parser() -> Parser:
