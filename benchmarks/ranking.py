@@ -59,11 +59,15 @@ Scores = np.ndarray
 
 
 class Block(NamedTuple):
-    """What is known of some users and all items, as arrays of users by items."""
+    """What is known of some users and all items, as arrays of users by items.
+
+    `places` are those of the items by ways that candidates come from, once they are asked for.
+    """
 
     mean: Scores
     std: Scores
     users: np.ndarray
+    places: dict[str, Scores]
 
 
 Way = Callable[[Block], Scores]
@@ -85,24 +89,25 @@ def ways(seen: Any, n_items: int) -> Ways:
         "expected rating - std": {0: lambda block: block.mean - block.std},
         "popularity": {0: popular},
         "expected rating, of the {:g} most popular": {
-            n: lambda block, n=n: among(popular(block), n, block) for n in CANDIDATES
+            n: lambda block, n=n: among(block, n, "popular", popular) for n in CANDIDATES
         },
         "expected rating + {:g} x log(number of ratings)": {
             w: lambda block, w=w: block.mean + w * np.log(counts) for w in WEIGHTS
         },
         "EASE, ridge {:g}": ease,
         "expected rating, of EASE's {:g} best": {
-            n: lambda block, n=n: among(ease[RIDGE](block), n, block) for n in CANDIDATES
+            n: lambda block, n=n: among(block, n, "ease", ease[RIDGE]) for n in CANDIDATES
         },
     }
 
 
-def among(scores: Scores, n: int, block: Block) -> Scores:
-    """Expected ratings of each user's n best unrated items by other scores; all others below."""
-    scores = np.where(np.isnan(block.mean), -np.inf, scores)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    place = np.empty(scores.shape)
-    np.put_along_axis(place, order, np.arange(scores.shape[1], dtype=float)[None], 1)
+def among(block: Block, n: int, name: str, by: Way) -> Scores:
+    """Expected ratings of each user's n best unrated items by another way; all others below."""
+    if name not in block.places:
+        order = np.argsort(-np.where(np.isnan(block.mean), -np.inf, by(block)), axis=1)
+        place = block.places[name] = np.empty(order.shape)
+        np.put_along_axis(place, order, np.arange(order.shape[1], dtype=float)[None], 1)
+    place = block.places[name]
     return np.where(place < n, block.mean, -1e6 - place)
 
 
@@ -217,12 +222,14 @@ def everything(model: BayesianMF, users: np.ndarray) -> Block:
     mean[row, item] = best.mean[best.filled] - 1e-9 * place
     noise = model.posterior_.noise()
     std[row, item] = np.sqrt(np.maximum(best.std[best.filled] ** 2 - noise, 0))
-    return Block(mean, std, users)
+    return Block(mean, std, users, {})
 
 
 def top(scores: Scores, k: int) -> np.ndarray:
     """The k best items of each user, -1 where none is left."""
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.argpartition(-scores, min(k, scores.shape[1]) - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(scores, best, 1), axis=1)
+    best = np.take_along_axis(best, order, 1)
     return np.where(np.take_along_axis(scores, best, 1) > -np.inf, best, -1)
 
 

@@ -58,7 +58,7 @@ def test_ease_is_the_regression_that_it_says():
     P = np.linalg.inv(X.T @ X + 3.0 * np.eye(7))
     weights = -P / np.diag(P)
     np.fill_diagonal(weights, 0)
-    scores = Ease(seen, 7, 3.0)(Block(X, X, np.arange(12)))
+    scores = Ease(seen, 7, 3.0)(Block(X, X, np.arange(12), {}))
     assert np.allclose(scores[X == 0], (X @ weights)[X == 0])
 
 
