@@ -10,6 +10,8 @@ from bayesmf.diagnostics.calibration import Calibration as Calibration
 from bayesmf.diagnostics.coverage import Gap as Gap
 from bayesmf.diagnostics.coverage import Group as Group
 from bayesmf.diagnostics.metrics import Scores as Scores
+from bayesmf.diagnostics.ranking import ListScores as ListScores
+from bayesmf.diagnostics.ranking import RankingScores as RankingScores
 from bayesmf.engines.ray.cluster import Cluster as Cluster
 from bayesmf.engines.simulated import Network as Network
 from bayesmf.engines.simulated import Simulated as Simulated

@@ -198,6 +198,11 @@ def positive(text: str) -> float:
     return number(text, lambda value: value > 0, "a positive number")
 
 
+def any_number(text: str) -> float:
+    """A finite number of any sign."""
+    return number(text, lambda value: True, "a number")
+
+
 def seconds(text: str) -> float:
     """A number of seconds, 0 included."""
     return number(text, lambda value: value >= 0, "a number of seconds, 0 or more")
