@@ -18,7 +18,7 @@ import numpy as np
 from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import DataWarning, InputError
 from bayesmf.posterior.fold_in import NewRatings, fold_in
-from bayesmf.posterior.rows import ROW_BLOCK
+from bayesmf.posterior.rows import rows_at_once
 from bayesmf.system.threads import Pool, parts
 from benchmarks.arguments import Parser
 
@@ -111,7 +111,7 @@ def many_users(model: BayesianMF, n_users: int) -> dict[str, float]:
 
     begin = time.perf_counter()
     with Pool() as pool:
-        pool.each(run, parts(n_users, ROW_BLOCK))
+        pool.each(run, parts(n_users, rows_at_once(len(posterior.draws))))
         threads = pool.threads
     seconds = time.perf_counter() - begin
     counts = np.diff(posterior.ratings.by_user.starts)[rows]

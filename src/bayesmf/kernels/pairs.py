@@ -107,9 +107,9 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
 def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
     """Regressors of n pairs from lo on, column by column, and e = their predictions.
 
-    Pairs are rounded up to whole vectors, by zeros; that is returned.
+    Pairs are rounded up, by zeros, to what `add_spreads` takes; that is returned.
     """
-    width, up = _U(u.shape[0]), _U((n + LANES - 1) // LANES * LANES)
+    width, up = _U(u.shape[0]), _U((n + 2 * LANES - 1) // (2 * LANES) * (2 * LANES))
     for p in range(_U(n)):
         j = _U(slot[_U(lo) + p])
         at[p], e[p] = j * width, own + bias[j]
@@ -122,7 +122,7 @@ def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
 
 @njit(**PART)
 def add_spreads(factor, x, stride, width, n, out):
-    """out = |L^-1 x|^2 of each column vector of x, which is overwritten: by four vectors, then one.
+    """out = |L^-1 x|^2 of each column vector of x, which is overwritten: by four vectors, then two.
 
     Sums are taken in the same order in either way.
     """
@@ -131,8 +131,8 @@ def add_spreads(factor, x, stride, width, n, out):
         spread_four(factor, x, stride, width, p, out)
         p += _U(4) * _LANES
     while p < n:
-        spread_one(factor, x, stride, width, p, out)
-        p += _LANES
+        spread_two(factor, x, stride, width, p, out)
+        p += _U(2) * _LANES
 
 
 @njit(**PART)
@@ -193,14 +193,35 @@ def last_row(factor, x, stride, width, p):
 
 
 @njit(**PART)
-def spread_one(factor, x, stride, width, p, out):
-    """`add_spreads` for one vector of pairs from p on."""
-    q = splat(np.float32(0.0))
-    for c in range(_U(1), width + _U(1)):
-        y = last_row(factor, x, stride, c, p)
-        store(x, (c - _U(1)) * stride + p, y)
-        q = fma(y, y, q)
-    store(out, p, q)
+def spread_two(factor, x, stride, width, p, out):
+    """`add_spreads` for two vectors of pairs from p on, two rows of L at a time."""
+    q0 = q1 = splat(np.float32(0.0))
+    p1 = p + _LANES
+    for c in range(_U(0), width & ~_U(1), _U(2)):
+        f = c * (c + _U(1)) // _U(2)
+        g = f + c + _U(1)
+        y = c * stride
+        a0, a1 = load(x, y + p), load(x, y + p1)
+        b0, b1 = load(x, y + stride + p), load(x, y + stride + p1)
+        for d in range(c):
+            s, r, z = splat(-factor[f + d]), splat(-factor[g + d]), d * stride
+            v0, v1 = load(x, z + p), load(x, z + p1)
+            a0, a1, b0, b1 = fma(s, v0, a0), fma(s, v1, a1), fma(r, v0, b0), fma(r, v1, b1)
+        s, r = splat(factor[f + c]), splat(-factor[g + c])
+        a0, a1 = a0 * s, a1 * s
+        q0, q1, b0, b1 = fma(a0, a0, q0), fma(a1, a1, q1), fma(r, a0, b0), fma(r, a1, b1)
+        s = splat(factor[g + c + _U(1)])
+        b0, b1 = b0 * s, b1 * s
+        q0, q1 = fma(b0, b0, q0), fma(b1, b1, q1)
+        store(x, y + p, a0)
+        store(x, y + p1, a1)
+        store(x, y + stride + p, b0)
+        store(x, y + stride + p1, b1)
+    if width & _U(1):
+        y0, y1 = last_row(factor, x, stride, width, p), last_row(factor, x, stride, width, p1)
+        q0, q1 = fma(y0, y0, q0), fma(y1, y1, q1)
+    store(out, p, q0)
+    store(out, p1, q1)
 
 
 @njit(**ENTRY)

@@ -20,7 +20,7 @@ from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spread
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.rows import ROW_BLOCK, RowSource, Solved, lay_out
+from bayesmf.posterior.rows import RowSource, Solved, lay_out, rows_at_once
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool
 
@@ -28,7 +28,7 @@ Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 # Components of one block of pairs over all draws, 8 bytes each.
-COMPONENTS = 1 << 19
+COMPONENTS = 1 << 21
 # A question about fewer than this share of the kept rows gets a copy of these alone.
 SHARE = 0.25
 
@@ -259,9 +259,10 @@ def order_of(own: Index) -> Index:
 def _blocks(starts: Index, n_draws: int) -> list[slice]:
     """Stretches of pairs, of a few rows and a few pairs; a row with many pairs is cut."""
     most, found, at, end = max(1, COMPONENTS // n_draws), [], 0, int(starts[-1])
+    n_rows = rows_at_once(n_draws)
     while at < end:
         row = int(np.searchsorted(starts, at, "right")) - 1
-        stop = int(starts[min(row + ROW_BLOCK, len(starts) - 1)])
+        stop = int(starts[min(row + n_rows, len(starts) - 1)])
         if stop > at + most:
             whole = int(starts[np.searchsorted(starts, at + most, "right") - 1])
             stop = whole if whole > at else at + most

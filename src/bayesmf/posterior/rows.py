@@ -30,8 +30,8 @@ CACHE_BYTES = 1 << 30
 BULK = 256
 # Rows in one question for which the other side is not laid out as a whole.
 FEW = 8
-# Rows that are worked out together, under all draws: some megabytes.
-ROW_BLOCK = 64
+# Most rows that are worked out together, and rows times draws: some ten megabytes at 30 factors.
+MOST_ROWS, ROW_DRAWS = 256, 1 << 14
 NOTHING = np.empty((0, 0, 0), np.float32)
 
 
@@ -84,6 +84,11 @@ def natural_priors(
 def full_matrices(diagonals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Matrices with these diagonals."""
     return np.asarray(diagonals[:, :, None] * np.eye(diagonals.shape[1]))
+
+
+def rows_at_once(n_draws: int) -> int:
+    """Rows that are worked out together, under all draws."""
+    return max(1, min(MOST_ROWS, ROW_DRAWS // n_draws))
 
 
 def triangle(width: int) -> int:
