@@ -50,7 +50,7 @@ class Explanation(Tabular):
     >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
     >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
     >>> found = model.explain(1, 9)
-    >>> abs(found.rest + found.shares.sum() - found.prediction) < 1e-6
+    >>> bool(abs(found.rest + found.shares.sum() - found.prediction) < 1e-6)
     True
     """
 
