@@ -34,7 +34,7 @@ def fold_in(posterior: Posterior, rows: Index, new: NewRatings) -> Posterior:
 
     User k of the result is rows[k]. Of two ratings of one user for one item the last counts.
     """
-    base = posterior.with_items
+    base: Posterior = posterior.with_items
     known = take_rows(base.ratings.by_user, rows)
     value = ((new.rating - np.float32(base.center)) / np.float32(base.scale)).astype(np.float32)
     data = merged(known, base.ratings, new, value, len(rows))

@@ -90,7 +90,7 @@ class KeptDraws:
     @once
     def with_users(self) -> Self:
         """This posterior with users integrated out, whatever was kept."""
-        base = self.with_items
+        base: Self = self.with_items
         if base.draws.users is None:
             return base
         return replace(base, draws=replace(base.draws, users=None, user_means=None))
