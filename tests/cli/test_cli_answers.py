@@ -353,3 +353,41 @@ def test_ids_that_a_terminal_cannot_show(tmp_path: Path, encoding: str) -> None:
     assert ("\\xdf" in shown.out) == (encoding == "ascii")
     printed = run("predict", tmp_path / "m", file, encoding=encoding)
     assert pl.read_csv(printed.out.encode())["item"].equals(pl.read_csv(file)["item"])
+
+
+# -- ratings that come with a question ------------------------------------------------------------
+
+
+def test_new_users_by_a_file_of_ratings(data: Data, tmp_path: Path) -> None:
+    model = BayesianMF.load(data.model)
+    items = model.item_ids_.ids[:4].tolist()
+    new, pairs = tmp_path / "new.csv", tmp_path / "pairs.csv"
+    new.write_text(f"user,item,rating\nann,{items[0]},5\nann,{items[1]},1\nbob,{items[0]},2\n")
+    pairs.write_text(f"user,item\nann,{items[2]}\nbob,{items[3]}\nzoe,{items[3]}\n")
+    sent = Ratings.read(new)
+    ran = run("recommend", data.model, "--ratings", new, "-n", 2, "--json")
+    told = ran.json()["recommendations"]
+    assert [one["user"] for one in told] == ["ann", "bob"]
+    wanted = model.recommend_many(ratings=sent, n=2).items.tolist()
+    assert [[row["item"] for row in one["items"]] for one in told] == wanted
+    ran = run("predict", data.model, pairs, "--ratings", new)
+    found = pl.read_csv(ran.out.encode())
+    assert found["known"].to_list() == [True, True, False]
+    assert "a user with no ratings" in ran.err
+    mean = model.predict(["ann", "bob"], items[2:], ratings=sent)
+    assert found["mean"][:2].to_list() == pytest.approx(mean.tolist(), rel=1e-6)
+    only = tmp_path / "items.txt"
+    only.write_text("\n".join(map(str, items)))
+    some = run("recommend", data.model, "ann", "--ratings", new, "--items", only, "--json").json()
+    assert {row["item"] for row in some["recommendations"][0]["items"]} == set(items[2:])
+    none = run("recommend", data.model, "ann", "--ratings", new, "--exclude", only, "--json").json()
+    assert not {row["item"] for row in none["recommendations"][0]["items"]} & set(items)
+
+
+def test_for_whom_is_said_in_one_way(data: Data, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text("user,item,rating\nann,1,5\nann,2,1\n")
+    for args in ([], ["--all", "--ratings", new], ["17", "--columns", "user=a"]):
+        ran = run("recommend", data.model, *args)
+        assert ran.status == 2
+        assert len(ran.err.strip().splitlines()) == 1

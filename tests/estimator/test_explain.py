@@ -1,0 +1,116 @@
+"""Explanations add up and say what a rating did; neighbours and vectors are those of the draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bayesmf import BayesianMF, Gibbs, Synthetic
+
+RATINGS = Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
+USER = int(RATINGS.users[0])
+
+
+@pytest.fixture(scope="module", params=["gamma", "wishart", "wishart-bias"])
+def model(request) -> BayesianMF:
+    sampler = Gibbs(epochs=12, n_chains=2)
+    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(RATINGS)
+
+
+def own() -> dict[int, float]:
+    mine = RATINGS.users == USER
+    return dict(zip(RATINGS.items[mine].tolist(), RATINGS.rating[mine].tolist(), strict=True))
+
+
+def item() -> int:
+    return next(i for i in RATINGS.item_ids.ids.tolist() if i not in own())
+
+
+def test_shares_add_up_to_the_prediction(model):
+    for asked in (item(), next(iter(own()))):  # unrated and rated
+        found = model.explain(USER, asked)
+        assert abs(found.rest + found.shares.sum() - found.prediction) < 1e-6
+        posterior = model.posterior_
+        row, column = model.user_ids_.index(USER), model.item_ids_.index(asked)
+        _, mean = next(posterior.expected(np.array([row]), np.array([column])))
+        assert found.prediction == pytest.approx(mean[0], abs=1e-5)
+        assert dict(zip(found.items.tolist(), found.ratings.tolist(), strict=True)) == own()
+
+
+def test_a_share_is_linear_in_its_rating(model):
+    """Half a star more changes the share of that rating, and nothing else."""
+    sent = own()
+    one = next(iter(sent))
+    plain, more = (
+        model.explain(item=item(), ratings=sent | {one: value}, draw=0)
+        for value in (sent[one], sent[one] + 0.5)
+    )
+    share = {name: dict(zip(e.items.tolist(), e.shares.tolist(), strict=True))
+             for name, e in (("plain", plain), ("more", more))}  # fmt: skip
+    moved = share["more"][one] - share["plain"][one]
+    assert more.prediction - plain.prediction == pytest.approx(moved, abs=1e-9)
+    for other in sent:
+        if other != one:
+            assert share["more"][other] == pytest.approx(share["plain"][other], abs=1e-9)
+    assert more.rest == pytest.approx(plain.rest, abs=1e-9)
+
+
+def test_an_effect_is_what_taking_the_rating_away_does(model):
+    sent = own()
+    for draw in (0, -1):
+        found = model.explain(item=item(), ratings=sent, draw=draw)
+        for k in (0, 1, len(found) - 1):
+            left = {i: r for i, r in sent.items() if i != found.items[k]}
+            without = model.explain(item=item(), ratings=left, draw=draw).prediction
+            assert found.prediction - without == pytest.approx(found.effects[k], abs=1e-6)
+
+
+def test_the_mean_of_a_draw_is_the_row_worked_out_again(model):
+    """The kernel's row gives the prediction that the explanation, in double precision, has."""
+    user = model.rows(users=[USER], draw=2)
+    columns = model.rows(items=RATINGS.item_ids.ids, draw=2)
+    posterior = model.posterior_.with_draws(np.array([2]))
+    mine = model.item_ids_.lookup(list(own()))
+    for k in mine[:3]:  # rated: the item's own row counts
+        told = model.explain(USER, int(RATINGS.item_ids.ids[k]), draw=2)
+        assert (user @ columns[k])[0] == pytest.approx(told.prediction, abs=1e-4)
+    assert len(posterior.draws) == 1
+
+
+def test_neighbours_are_correlations_over_people(model):
+    """Against a million people drawn from the prior of one draw; z below 5, some 1e-5 by chance."""
+    posterior, D = model.posterior_, 4
+    found = model.similar_items(item(), n=60)
+    assert item() not in found.ids.tolist()
+    assert (np.diff(found.similarity) <= 0).all()
+    draws, rng = posterior.draws, np.random.default_rng(0)
+    total = np.zeros(draws.items.shape[1])
+    n = 40_000
+    for t in range(len(draws)):
+        Lambda = draws.user_Lambda[t]
+        full = Lambda if Lambda.ndim == 2 else np.diag(Lambda)
+        people = rng.multivariate_normal(np.zeros(D), np.linalg.inv(full)[:D, :D], n)
+        taste = people @ draws.items[t][:, :D].T
+        total += np.corrcoef(taste.T)[model.item_ids_.index(item())]
+    wanted = total / len(draws)
+    rows = model.item_ids_.lookup(found.ids)
+    assert np.abs(found.similarity - wanted[rows]).max() < 5 / np.sqrt(n * len(draws))
+
+
+def test_similar_users_of_kept_rows_and_of_rows_worked_out(model):
+    found = model.similar_users(USER, n=7)
+    assert len(found) == 7
+    assert (np.abs(found.similarity) <= 1 + 1e-9).all()
+    both = BayesianMF(4, sampler=Gibbs(epochs=12), keep="both", random_state=0).fit(RATINGS)
+    assert len(both.similar_users(USER, n=7)) == 7
+
+
+def test_tables_and_texts(model):
+    found = model.explain(USER, item())
+    names = ["item", "rating", "share", "share_std", "effect", "effect_std"]
+    assert found.to_polars().columns == names
+    assert repr(found).startswith("Explanation(")
+    assert "rated" in repr(found)
+    assert model.similar_items(item()).to_pandas().columns.tolist() == ["id", "similarity", "std"]
+    assert "Neighbours(" in repr(model.similar_items(item()))
+    assert (np.diff(np.abs(found.shares)) <= 1e-12).all()
