@@ -120,6 +120,39 @@ class Posterior:
         return RatedItems.from_training(self.ratings)
 
     @property
+    def has_ratings(self) -> bool:
+        """Whether the training ratings are here; folders of earlier versions held none."""
+        return self.ratings.has_values
+
+    def need_ratings(self, what: str) -> None:
+        """Refuse a question that needs the training ratings, where a model lacks them.
+
+        Parameters
+        ----------
+        what : str
+            What was asked for, such as "explain".
+
+        Raises
+        ------
+        InputError
+            If the model was saved without users, or by an earlier version.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> model.posterior_.need_ratings("explain")
+        """
+        if not self.has_ratings:
+            why = (
+                "and its folder is of an earlier version, which saved none: fit again"
+                if self.ratings.has_users
+                else "and it was saved without its users: use one that was saved with them"
+            )
+            raise InputError(f"{what} needs the ratings that the model has learnt from, {why}")
+
+    @property
     def users_kept(self) -> bool:
         """Whether items are the side that is worked out."""
         return self.draws.items is None
