@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -18,6 +19,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
 from bayesmf.model.draws import SIDES, Draws
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
@@ -69,8 +71,10 @@ def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:
                 'this model keeps draws of users and none of items (keep="users"), so that without '
                 'users nothing would be left of it: fit it with keep="items"'
             )
-        draws = draws.without_users()
-    return draws if most is None or most >= len(draws) else draws.select(draws.spread(most))
+        draws = replace(draws, users=None, user_means=None)
+    if most is None or most >= len(draws):
+        return draws
+    return draws.select(spread_evenly(draws.chain, most))
 
 
 def _ratings_arrays(ratings: TrainingData, people: bool) -> dict[str, Any]:

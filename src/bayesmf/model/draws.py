@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -191,58 +191,6 @@ class Draws:
         return Draws.from_arrays(
             {name: _some(array, which) for name, array in self.arrays().items()}
         )
-
-    def without_users(self) -> Draws:
-        """Leave out what is known of single users: where items are kept too, it can be found anew.
-
-        Returns
-        -------
-        Draws
-            The same arrays but for users' rows.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), keep="both", random_state=0)
-        >>> model.fit(ratings).posterior_.draws.without_users().users is None
-        True
-        """
-        return replace(self, users=None, user_means=None)
-
-    def spread(self, most: int) -> NDArray[np.int64]:
-        """Choose some draws, spread evenly over those of each chain.
-
-        Parameters
-        ----------
-        most : int
-            How many at the most; a chain has one in any case.
-
-        Returns
-        -------
-        ndarray of int64
-            Numbers of the draws, ascending.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(ratings)
-        >>> len(model.posterior_.draws.spread(2))
-        2
-        """
-        _, first, counts = np.unique(self.chain, return_index=True, return_counts=True)
-        ends = np.cumsum(counts)
-        # Each chain has its share: between the shares of all chains before it, and with it.
-        shares = np.diff(ends * min(most, len(self)) // len(self), prepend=0)
-        while shares.min() < 1:
-            shares[shares.argmax()] -= shares.max() > 1
-            shares[shares.argmin()] = 1
-        chosen = [
-            a + np.arange(1, n + 1) * count // n - 1
-            for a, count, n in zip(first, counts, shares, strict=True)
-        ]
-        return np.concatenate(chosen)
 
 
 SIDES = {"items": ("items",), "users": ("users",), "both": ("users", "items")}
