@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import TrainingData, count_numbers
 from bayesmf.kernels.predict import find_rated
 from bayesmf.kernels.types import readonly
 from bayesmf.system.forks import once
@@ -51,7 +51,7 @@ class RatedItems:
 
     def item_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of items by row number; none of an unseen one (-1)."""
-        found = np.bincount(self.items) if self.counts is None else self.counts
+        found = count_numbers(self.items, self._n_items) if self.counts is None else self.counts
         return _counts(np.append(found, 0), rows)
 
 

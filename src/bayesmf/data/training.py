@@ -12,6 +12,18 @@ from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, trans
 from bayesmf.system.forks import once
 
 
+# Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
+COUNTED = 1 << 20
+
+
+def count_numbers(numbers: NDArray[np.int32], n: int) -> NDArray[np.int64]:
+    """How often each of the numbers below n occurs, as np.bincount does, in little memory."""
+    found = np.zeros(n, np.int64)
+    for lo in range(0, len(numbers), COUNTED):
+        found += np.bincount(numbers[lo : lo + COUNTED], minlength=n)
+    return found
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Ratings in the units of the chain: centred and scaled, row numbers instead of ids.
@@ -82,7 +94,7 @@ class TrainingData:
             return self.counts
         if self.turned is not None:
             return self.turned.counts()
-        return np.bincount(self.by_user.other, minlength=self.n_items)
+        return count_numbers(self.by_user.other, self.n_items)
 
     def item_counts(self) -> NDArray[np.int64]:
         """Ratings of each item."""

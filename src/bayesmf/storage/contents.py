@@ -66,17 +66,22 @@ def between(low: float, high: float) -> Rule:
 
 def once_in_rows(n: int, starts: Piece) -> Rule:
     """Whole numbers from 0 to n - 1, each above the last in the rows that begin at `starts`."""
-    within = below(n)
+    within, starts = below(n), np.asarray(starts)
 
     def holds(piece: Piece, before: Any, at: int) -> bool:
         if not within.holds(piece, before, at):
             return False
-        # Where numbers do not ascend, a row must begin. That starts do is their own rule.
-        falls = np.flatnonzero(piece[1:] <= piece[:-1]) + (at + 1)
-        if before is not None and piece[0] <= before:
-            falls = np.append(falls, at)
-        found = np.minimum(np.searchsorted(starts, falls), len(starts) - 1)
-        return bool((starts[found] == falls).all())
+        first, second, last = np.searchsorted(starts, [at, at + 1, at + len(piece)])
+        if before is not None and piece[0] <= before and first == second:
+            return False
+        # Where numbers do not ascend a row must begin, so all such places are among those where
+        # rows do. That starts ascend is a rule of their own, which they may break.
+        begin = starts[second:last] - at
+        begin = begin[np.diff(begin, prepend=0) > 0]  # not those of empty rows
+        if len(begin) and not (begin.min() > 0 and begin.max() < len(piece)):
+            return False
+        falls = np.count_nonzero(piece[begin] <= piece[begin - 1])
+        return bool(np.count_nonzero(piece[1:] <= piece[:-1]) == falls)
 
     return Rule(holds, f"{within.said}, ascending in each row")
 
