@@ -1,5 +1,7 @@
 """Rules of numbers, against what they say in plain words."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def in_pieces(rule, numbers, size):
 
 
 def plainly(numbers, starts, n):
-    rows = [numbers[a:b].tolist() for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    rows = [numbers[a:b].tolist() for a, b in itertools.pairwise(starts)]
     return all(row == sorted(set(row)) for row in rows) and all(0 <= x < n for x in numbers)
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
 from bayesmf.system.forks import once
 
-
 # Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
 COUNTED = 1 << 20
 
