@@ -22,15 +22,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bayesmf.data.rated import RatedItems
+from bayesmf.data.training import TrainingData
+from bayesmf.kernels.csr import RowLists
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import POLICIES, Posterior
-from bayesmf.posterior.ranking import Question, draw_picks, rank_users
+from bayesmf.posterior.ranking import Question, rank_users
 from benchmarks import latency
 
 SHAPES = {"ml-1m": (6040, 3706, 1_000_209), "ml-10m": (69_878, 10_677, 10_000_054)}
@@ -40,23 +42,28 @@ Times = tuple[float, float]  # seconds by the wall, and of the processor over al
 Run = Callable[[], Times]
 
 
-def make_posterior(shape: tuple[int, int, int], n_draws: int, D: int, means: bool) -> Posterior:
-    """Draws, and rated pairs, at random."""
+def make_posterior(
+    shape: tuple[int, int, int], n_draws: int, D: int, means: bool, keep: str = "items"
+) -> Posterior:
+    """Draws, and ratings, at random."""
     rng = np.random.default_rng(0)
     n_users, n_items, n_ratings = shape
 
-    def rows(n: int) -> np.ndarray:
-        return 0.2 * rng.standard_normal((n_draws, n, D + 1), dtype=np.float32)
+    def rows(n: int, wanted: bool) -> np.ndarray | None:
+        return 0.2 * rng.standard_normal((n_draws, n, D + 1), dtype=np.float32) if wanted else None
 
     cells = np.unique(rng.integers(0, n_users * n_items, n_ratings))
     starts = np.searchsorted(cells, n_items * np.arange(n_users + 1))
-    seen = RatedItems(starts, (cells % n_items).astype(np.int32))
-    mu, Lambda = np.zeros((n_draws, D + 1)), np.ones((n_draws, D + 1))
-    both = [rows(n_users), rows(n_items)]
-    more = [rows(n_users), rows(n_items)] if means else []
-    chain = np.zeros(n_draws, np.int64)
-    draws = Draws(*both, mu, Lambda, mu, Lambda, np.ones(n_draws), chain, *more)
-    return Posterior(draws, seen, D, 3.5, 1.1, 1.0, 5.0)
+    codes = rng.integers(0, 5, len(cells)).astype(np.uint8)
+    lists = RowLists(starts, (cells % n_items).astype(np.int32), codes)
+    data = TrainingData(lists, n_items, np.linspace(-2, 1.4, 5).astype(np.float32))
+    mu, Lambda = np.zeros((n_draws, D + 1)), np.full((n_draws, D + 1), 5.0)
+    both = keep == "both"
+    draws = Draws(
+        rows(n_users, both), rows(n_items, True), mu, Lambda, mu, Lambda, np.ones(n_draws),
+        np.zeros(n_draws, np.int64), rows(n_users, means and both), rows(n_items, means),
+    )  # fmt: skip
+    return Posterior(draws, data, D, 3.5, 1.1, 1.0, 5.0)
 
 
 def timed(work: Callable[[], Any]) -> Run:
@@ -71,44 +78,66 @@ def timed(work: Callable[[], Any]) -> Run:
 
 
 def pair_runs(shape: str, n_pairs: int, n_draws: int, D: int) -> dict[str, Run]:
-    """Mean and spread of pairs at random, from draws alone and with conditional means."""
+    """Mean and spread of pairs at random: rows in the cache or not, means alone, both sides kept.
+
+    Cold is a copy of the posterior each time, with nothing worked out.
+    """
     rng = np.random.default_rng(1)
     user, item = (rng.integers(0, n, n_pairs) for n in SHAPES[shape][:2])
     runs = {}
-    for means in (False, True):
-        posterior = make_posterior(SHAPES[shape], n_draws, D, means)
-        posterior.mean_std(user[:10], item[:10])  # compiled
-        for threads in THREADS:
-            name = f"pairs {shape} {'with' if means else 'without'} means, {threads}"
-            runs[name] = timed(lambda p=posterior, threads=threads: p.mean_std(user, item, threads))
+    items = make_posterior(SHAPES[shape], n_draws, D, means=True)
+    both = make_posterior(SHAPES[shape], n_draws, D, means=True, keep="both")
+    for source in (items, both):
+        source.mean_std(user[:10], item[:10])  # compiled
+    items.mean_std(user, item)  # worked out
+    for threads in THREADS:
+        runs |= {
+            f"pairs {shape} items kept, {threads}": timed(
+                lambda t=threads: items.mean_std(user, item, t)
+            ),
+            f"pairs {shape} items kept, cold, {threads}": timed(
+                lambda t=threads: copy(items).mean_std(user, item, t)
+            ),
+            f"pairs {shape} items kept, means alone, {threads}": timed(
+                lambda t=threads: items.mean(user, item, t)
+            ),
+            f"pairs {shape} both kept, {threads}": timed(
+                lambda t=threads: both.mean_std(user, item, t)
+            ),
+        }
     return runs
 
 
 def first_draw(posterior: Posterior) -> Posterior:
-    """One draw and no conditional means: what a point estimate has."""
-    draws = posterior.draws
+    """One draw of both sides and no conditional means: what a point estimate has."""
+    draws, users = posterior.draws, posterior.sides.source.solve(np.arange(posterior.n_users))
     one = Draws(
-        draws.users[:1], draws.items[:1], draws.user_mu[:1], draws.user_Lambda[:1],
+        users.means[users.place, 0][None], draws.kept[:1], draws.user_mu[:1], draws.user_Lambda[:1],
         draws.item_mu[:1], draws.item_Lambda[:1], draws.tau[:1], draws.chain[:1],
     )  # fmt: skip
-    return Posterior(one, posterior.seen, posterior.n_factors, 0.0, 1.0, -9.0, 9.0)
+    return Posterior(one, posterior.ratings, posterior.n_factors, 0.0, 1.0, -9.0, 9.0)
 
 
-def top_runs(posterior: Posterior) -> dict[str, Run]:
+def top_runs(posterior: Posterior, alone: Posterior) -> dict[str, Run]:
     """The ten best items of every user by each policy, and from one draw as implicit has it."""
     cases = [(posterior, policy, policy, True) for policy in POLICIES]
     cases += [(posterior, "mean", "mean", False)]
-    cases += [(first_draw(posterior), "one draw", "mean", exclude) for exclude in (True, False)]
-    users = np.arange(posterior.draws.users.shape[1])
+    cases += [(alone, "one draw", "mean", exclude) for exclude in (True, False)]
+    users = np.arange(posterior.n_users)
     runs = {}
     for source, name, policy, exclude in cases:
-        picks = draw_picks(len(source.draws), len(users), users, 0)
         question = Question(10, policy, exclude, None)
-        rank_users(source, users[:70], question, picks[:70])  # compiled
+        rank_users(source, users, question)  # compiled, and rows worked out
         for threads in THREADS:
             runs[top_name(name, exclude, threads)] = timed(
-                lambda p=source, q=question, k=picks, t=threads: rank_users(p, users, q, k, t)
+                lambda p=source, q=question, t=threads: rank_users(p, users, q, t)
             )
+    for threads in THREADS:
+        runs[top_name("mean, cold", True, threads)] = timed(
+            lambda t=threads: rank_users(
+                copy(posterior), users, Question(10, "mean", True, None), t
+            )
+        )
     return runs
 
 
@@ -123,6 +152,7 @@ class Peer:
     def __init__(self, python: str, posterior: Posterior, folder: str) -> None:
         self.out = Path(folder) / "ids.npy"
         data, draws = Path(folder) / "data.npz", posterior.draws
+        assert draws.users is not None and draws.items is not None
         users = draws.users[0].copy()
         users[:, -1] = 1.0  # for the item's bias; the user's own does not change the order
         np.savez(
@@ -156,12 +186,10 @@ class Peer:
             for threads in THREADS
         }
 
-    def agreement(self, posterior: Posterior) -> float:
+    def agreement(self, alone: Posterior) -> float:
         """Share of its items that ours are too, from that one draw, rated ones left out."""
         self._ask({"exclude_seen": True, "threads": 1})
-        alone, n_users = first_draw(posterior), posterior.draws.users.shape[1]
-        nobody = np.zeros(n_users, np.int64)
-        ours, _ = rank_users(alone, np.arange(n_users), Question(10, "mean", True, None), nobody)
+        ours, _ = rank_users(alone, np.arange(alone.n_users), Question(10, "mean", True, None))
         theirs = np.load(self.out)
         return float(
             np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ours, theirs, strict=True)])
@@ -212,11 +240,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "pairs": args.pairs, "draws": args.draws, "factors": args.factors, "repeats": args.repeats,
         "cores": os.cpu_count(),
     }  # fmt: skip
-    with peer_of(args.peers, ranked) as (peer, missing):
-        runs = top_runs(ranked)
+    alone = first_draw(ranked)
+    with peer_of(args.peers, alone) as (peer, missing):
+        runs = top_runs(ranked, alone)
         if peer is not None:
             runs |= peer.runs()
-            found |= {"implicit": peer.about["version"], "agreement": peer.agreement(ranked)}
+            found |= {"implicit": peer.about["version"], "agreement": peer.agreement(alone)}
         else:
             found["missing"] = missing
         for shape in args.shapes:
@@ -275,7 +304,7 @@ def report_top(found: dict[str, Any]) -> None:
             continue
         single = "implicit" in name or "one draw" in name
         n_draws = 1 if single else found["draws"]
-        theirs = runs.get(", ".join(["top implicit", *name.split(", ")[1:]]))
+        theirs = runs.get(", ".join(["top implicit", *name.split(", ")[-2:]]))
         line = f"{threads_of(name):<42}{1e3 * run['seconds']:>8.0f}{1e3 * run['cpu_seconds']:>8.0f}"
         line += f"{1e3 * run['seconds'] / n_draws:>11.1f}"
         if theirs is not None and "implicit" not in name:

@@ -30,12 +30,11 @@ def make_model(posterior: Posterior) -> BayesianMF:
     few = (*np.divmod(np.arange(63), 7), np.random.default_rng(0).normal(size=63))
     model = BayesianMF(posterior.n_factors, sampler=Gibbs(epochs=2, burn_in=1), random_state=0)
     model.fit(few)
-    sides = posterior.draws.users, posterior.draws.items
-    users, items = (IdMap(np.arange(rows.shape[1])) for rows in sides)
-    sizes = {"users": len(users), "items": len(items), "ratings": len(posterior.seen.items)}
+    users, items = (IdMap(np.arange(n)) for n in (posterior.n_users, posterior.n_items))
+    sizes = {"users": len(users), "items": len(items), "ratings": len(posterior.ratings)}
     report = {**model.report_, **sizes, "draws": len(posterior.draws)}
     model._found = model._found._replace(
-        posterior=posterior, user_ids=users, item_ids=items, seen=posterior.seen, report=report
+        posterior=posterior, user_ids=users, item_ids=items, report=report
     )
     return model
 

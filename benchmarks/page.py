@@ -53,7 +53,7 @@ def by_factors(model: BayesianMF, ratings: Ratings) -> Callable[[Any, Any], Floa
 
 def figures(train: Ratings, test: Ratings) -> dict[str, float]:
     """All of one data set, by what the page calls them."""
-    model = BayesianMF(FACTORS, random_state=0, progress=False).fit(train)
+    model = BayesianMF(FACTORS, keep="both", random_state=0, progress=False).fit(train)
     draws, last = model.posterior_.draws, {e["chain"]: e for e in model.history_}
     held_out = known(model, test)
     at_test, at_train = by_factors(model, held_out), by_factors(model, train)

@@ -10,6 +10,8 @@ from bayesmf.diagnostics.calibration import Calibration as Calibration
 from bayesmf.diagnostics.coverage import Gap as Gap
 from bayesmf.diagnostics.coverage import Group as Group
 from bayesmf.diagnostics.metrics import Scores as Scores
+from bayesmf.diagnostics.ranking import ListScores as ListScores
+from bayesmf.diagnostics.ranking import RankingScores as RankingScores
 from bayesmf.engines.ray.cluster import Cluster as Cluster
 from bayesmf.engines.simulated import Network as Network
 from bayesmf.engines.simulated import Simulated as Simulated
@@ -23,6 +25,8 @@ from bayesmf.errors import InputError as InputError
 from bayesmf.errors import Interrupted as Interrupted
 from bayesmf.errors import NotFittedError as NotFittedError
 from bayesmf.estimator.bayesian_mf import BayesianMF as BayesianMF
+from bayesmf.estimator.explain import Explanation as Explanation
+from bayesmf.estimator.explain import Neighbours as Neighbours
 from bayesmf.estimator.results import Predictions as Predictions
 from bayesmf.estimator.results import Recommendation as Recommendation
 from bayesmf.estimator.results import RecommendationList as RecommendationList

@@ -41,6 +41,16 @@ def not_negative(name: str, value: Any) -> float:
     return 0.0 if zero else positive(name, value, "a number of at least 0")
 
 
+def finite(name: str, value: Any) -> float:
+    """A finite number of any sign, as a float."""
+    try:
+        if not isinstance(value, str | bool) and math.isfinite(float(value)):
+            return float(value)
+    except Exception:
+        pass
+    raise InputError(f"{name} must be a number, not {shown(value)}")
+
+
 def yes_or_no(name: str, value: Any) -> bool:
     """A boolean, Python's or NumPy's: text that says no is true to Python."""
     if type(value).__name__ in ("bool", "bool_"):

@@ -112,6 +112,37 @@ def test_evaluate(data: Data) -> None:
     assert "95%: " in told
 
 
+def test_evaluate_ranking(data: Data) -> None:
+    asked = ("evaluate", data.model, data.test, "--ranking", "--k", 5, "--relevant", 3.5)
+    found = run(*asked, "--json").json
+    model, test = BayesianMF.load(data.model), Ratings.read(data.test)
+    scores = model.evaluate_ranking(test, k=5, relevant=3.5)
+    assert found["ranking"] == scores.as_dict()
+    assert found["rmse"] == model.evaluate(test).rmse
+    ran = run(*asked)
+    assert (ran.status, ran.err) == (0, "")
+    sentence = " ".join(ran.out.split())
+    assert f"Lists of 5 items, by held-out ratings of 3.5 or more, of {scores.who}:" in sentence
+    *_, own, common = (line.split() for line in ran.out.splitlines())
+    assert own[:2] == ["expected", "rating"] and common[0] == "popularity"
+    assert [own[2], common[1]] == [f"{s.ndcg:.3f}" for s in (scores.model, scores.popularity)]
+    assert "ranking" not in run("evaluate", data.model, data.test, "--json").json
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--k", 5), "--k does nothing without --ranking"),
+        (("--relevant", 3), "--relevant does nothing without --ranking"),
+        (("--ranking", "--k", 0), "--k: '0' is not a whole number from 1 on"),
+        (("--ranking", "--relevant", "good"), "--relevant: 'good' is not a number"),
+        (("--ranking", "--relevant", 99), "no held-out rating is 99 or more"),
+    ],
+)
+def test_evaluate_ranking_refuses(data: Data, options: Sequence[object], says: str) -> None:
+    assert says in run("evaluate", data.model, data.test, *options).sentence
+
+
 def test_evaluate_on_ids_that_are_all_unseen(data: Data, tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("user,item,rating\nann,1,3\nbob,tea,4\n")

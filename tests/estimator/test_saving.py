@@ -293,3 +293,23 @@ def test_settings_that_were_asked_for_are_held(tmp_path):
     loaded = BayesianMF.load(tmp_path / "model")
     again = BayesianMF(**loaded.get_params(deep=False)).fit(stars())
     assert again.posterior_.draws.items.tobytes() == model.posterior_.draws.items.tobytes()
+
+
+def test_people_are_answered_by_what_they_send(fitted, both, tmp_path):
+    fitted.save(tmp_path / "items", users=False)
+    both.save(tmp_path / "earlier")
+    sent = {4: 5.0, 9: 1.0, 11: 4.0}
+    expected = fitted.recommend(ratings=sent, n=5)
+    for name, model in (("items", fitted), ("earlier", both)):
+        folder = tmp_path / name
+        loaded = BayesianMF.load(as_earlier(folder) if name == "earlier" else folder)
+        best = loaded.recommend(ratings=sent, n=5)
+        assert best == model.recommend(ratings=sent, n=5)
+        assert [x.item for x in best] == [x.item for x in expected]
+        shares = loaded.explain(item=7, ratings=sent)
+        assert sorted(shares.items.tolist()) == sorted(sent)
+    user = FIRST_ID + 1
+    with pytest.raises(InputError, match=r"known user needs the ratings .* fit again"):
+        loaded.recommend(user, ratings=sent)
+    with pytest.raises(InputError, match=r"explain needs the ratings .* fit again"):
+        loaded.explain(user, 4)

@@ -129,9 +129,20 @@ def read_ratings(path: str, args: argparse.Namespace) -> Ratings:
     """Read ratings by the options of `add_file_options` and, if there, of `add_duplicates`."""
     from bayesmf.data.ratings import Ratings
 
-    duplicates = getattr(args, "duplicates", "last")
+    duplicates, kind = getattr(args, "duplicates", "last"), getattr(args, "format", "auto")
     with during(f"reading {path}"):
-        return Ratings.read(path, format=args.format, columns=args.columns, duplicates=duplicates)
+        return Ratings.read(path, format=kind, columns=args.columns, duplicates=duplicates)
+
+
+def add_sent(parser: argparse._ActionsContainer) -> None:
+    """Ratings that come with a question."""
+    parser.add_argument(
+        "--ratings",
+        metavar="FILE",
+        type=Path,
+        help="file of user, item, rating: ratings of new or known users that count beside what was "
+        "learnt from, without a refit",
+    )
 
 
 def add_duplicates(parser: argparse._ActionsContainer) -> None:
@@ -185,6 +196,11 @@ def whole(least: int) -> Callable[[str], int]:
 def positive(text: str) -> float:
     """A finite number above 0; an int where it is whole."""
     return number(text, lambda value: value > 0, "a positive number")
+
+
+def any_number(text: str) -> float:
+    """A finite number of any sign."""
+    return number(text, lambda value: True, "a number")
 
 
 def seconds(text: str) -> float:

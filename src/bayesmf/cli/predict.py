@@ -32,9 +32,11 @@ def parser() -> options.Parser:
         "for each pair of user and item in a file. Ids that the model was not fitted on are "
         "predicted from the prior; the column `known` is false for their pairs.",
         "model pairs.csv --level 0.8 --out predicted.csv",
+        "model pairs.csv --ratings new-users.csv",
     )
     options.add_model(out)
     out.add_argument("pairs", metavar="PAIRS", type=Path, help="file with users and items")
+    options.add_sent(out)
     out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
     options.add_level(out)
     options.add_file_options(out, formats=False)
@@ -45,7 +47,8 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Predict, and write or print it."""
     if args.out is not None:
-        check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs])
+        sent = [] if args.ratings is None else [args.ratings]
+        check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs, *sent])
     from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.estimator.questions import Asked
     from bayesmf.reading.formats import read_pairs
@@ -53,8 +56,15 @@ def run(args: argparse.Namespace) -> None:
     model = BayesianMF.load(args.model)
     with during(f"reading {args.pairs}"):
         pairs = read_pairs(args.pairs, args.columns)
-    found = model.predict_table(pairs.user, pairs.item, args.level)
-    if not found.known.all():
+    ratings = None if args.ratings is None else options.read_ratings(args.ratings, args)
+    found = model.predict_table(pairs.user, pairs.item, args.level, ratings=ratings)
+    if ratings is not None and not found.known.all():
+        unknown = int((~found.known).sum())
+        note(
+            f"warning: {unknown:,} of {len(found.known):,} pairs have an item that was not learnt "
+            "from, or a user with no ratings: the column known tells which"
+        )
+    elif not found.known.all():
         asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
         note(f"warning: {asked.unknown()}: the column known tells which")
     frame = _frame(pairs, found)

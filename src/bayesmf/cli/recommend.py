@@ -51,24 +51,35 @@ def parser() -> options.Parser:
     """The options of `recommend`."""
     out = options.command(
         "recommend",
-        "Recommend the best items to users, without those they have rated. An unknown user gets "
-        "what people in general rate highest.",
+        "Recommend the best items to users, without those they have rated. New users are "
+        "recommended to by the ratings that come with the question (--ratings); an unknown one "
+        "without any gets what people in general rate highest.",
         "model 17 42 -n 5",
         "model --all --policy thompson --seed 1 --out best.csv",
         "model --users users.txt --out best.jsonl",
+        "model --ratings new-users.csv",
     )
     options.add_model(out)
     out.add_argument("user", metavar="USER", nargs="*", help="ids of users")
     out.add_argument("--users", metavar="FILE", type=Path, help="file of users, one id a line")
     out.add_argument("--all", action="store_true", help="every user the model was fitted on")
+    options.add_sent(out)
+    options.add_file_options(out, formats=False)
     out.add_argument(
         "-n", type=options.whole(1), default=10, metavar="N", help="items for each user (10)"
     )
     out.add_argument(
         "--policy",
-        choices=("mean", "ucb", "thompson"),
+        choices=("mean", "ucb", "lcb", "thompson"),
         default="mean",
-        help="rank by expected rating (mean), with a bonus for uncertainty, or by a random draw",
+        help="rank by expected rating (mean), with a bonus (ucb) or a malus (lcb) for uncertainty, "
+        "or by a random draw",
+    )
+    out.add_argument(
+        "--items", metavar="FILE", type=Path, help="file of items to choose from, one id a line"
+    )
+    out.add_argument(
+        "--exclude", metavar="FILE", type=Path, help="file of items to leave out, one id a line"
     )
     out.add_argument("--include-seen", action="store_true", help="also items the user has rated")
     options.add_level(out)
@@ -84,18 +95,23 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Recommend, and write or print the items."""
-    if args.all == bool(args.user or args.users):
-        raise InputError("say for whom: give ids of users, --users FILE, or --all alone")
+    named = bool(args.user or args.users)
+    if (args.all and (named or args.ratings)) or not (args.all or named or args.ratings):
+        raise InputError(
+            "say for whom: give ids of users, --users FILE, --ratings FILE, or --all alone"
+        )
+    if args.columns is not None and args.ratings is None:
+        raise InputError("--columns does nothing without --ratings, whose columns it names")
     if args.seed is not None and args.policy != "thompson":
         raise InputError(f"--seed does nothing with --policy {args.policy}: it is for thompson")
     if args.out is not None:
-        inputs = [] if args.users is None else [args.users]
-        check_file(args.out, SUFFIXES, inputs)
+        inputs = [args.users, args.ratings, args.items, args.exclude]
+        check_file(args.out, SUFFIXES, [path for path in inputs if path is not None])
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     model = BayesianMF.load(args.model)
-    listed = [] if args.users is None else _read_ids(args.users, model.user_ids_)
-    answers = _answers(model, None if args.all else [*args.user, *listed], args)
+    listed = [] if args.users is None else _read_ids(args.users, model.user_ids_, "user")
+    answers = _answers(model, [*args.user, *listed] if named else None, args)
     if args.out is not None:
         _write(args.out, answers)
     if args.json or args.out is not None:
@@ -105,15 +121,15 @@ def run(args: argparse.Namespace) -> None:
         _tell(answers, k)
 
 
-def _read_ids(path: Path, known: IdMap) -> list[str]:
+def _read_ids(path: Path, known: IdMap, what: str) -> list[str]:
     """One id a line; a header is left out, a table refused."""
     with reading(path), open_regular(path) as file:
         lines = file.read().decode("utf-8-sig").splitlines()
     ids = [line.strip() for line in lines if line.strip()]
-    if ids and ids[0] not in known and recognise(ids[:1], "user"):
+    if ids and ids[0] not in known and recognise(ids[:1], what):
         ids = ids[1:]
     if not ids:
-        raise InputError(f"{path} has no user in it: give one id a line")
+        raise InputError(f"{path} has no {what} in it: give one id a line")
     if all(re.search(r"[,;\t|]|::", line) and line not in known for line in ids[:LOOKED_AT]):
         raise InputError(
             f"{path} is a table, with {ids[0][:40]!r} in its first line: give one id a line"
@@ -122,20 +138,33 @@ def _read_ids(path: Path, known: IdMap) -> list[str]:
 
 
 def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespace) -> Answers:
-    ids = model.user_ids_
+    ids, items = model.user_ids_, model.item_ids_
+    sent = None if args.ratings is None else options.read_ratings(args.ratings, args)
     found = model.recommend_many(
         users,
         args.n,
+        ratings=sent,
+        items=None if args.items is None else _read_ids(args.items, items, "item"),
+        exclude=None if args.exclude is None else _read_ids(args.exclude, items, "item"),
         policy=args.policy,
         exclude_seen=not args.include_seen,
         level=args.level,
         random_state=args.seed,
     )
-    if users is None:
+    if users is None and sent is None:
         return Answers(ids.ids.tolist(), [True] * len(ids), found)
-    rows = ids.lookup(users).tolist()
-    names = [ids[row] if row >= 0 else user for user, row in zip(users, rows, strict=True)]
-    return Answers(names, [row >= 0 for row in rows], found)
+    asked = found.users if users is None else users
+    rows = ids.lookup(asked).tolist()
+    names = [ids[row] if row >= 0 else user for user, row in zip(asked, rows, strict=True)]
+    known = [row >= 0 for row in rows]
+    if sent is not None:
+        own = sent.user_ids.lookup(asked).tolist()
+        known = [a or b >= 0 for a, b in zip(known, own, strict=True)]
+    return Answers([_plain(name) for name in names], known, found)
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if hasattr(name, "item") else name
 
 
 def _tell(answers: Answers, k: int) -> None:

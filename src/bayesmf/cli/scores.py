@@ -12,6 +12,7 @@ from bayesmf.wording import count, short
 if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
     from bayesmf.diagnostics.calibration import Calibration
+    from bayesmf.diagnostics.ranking import RankingScores
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
 BAR = 40  # characters of the longest
@@ -39,6 +40,13 @@ def calibrated_scores(model: BayesianMF, test: Ratings, found: Calibration) -> d
         examples = HeldOut.from_ratings(test, maps, model.posterior_.seen).unseen_examples()
     judged = {"calibrated": found.calibrated, "intervals": found.verdict}
     return {**told, "unseen_examples": examples, **judged}
+
+
+def rank(model: BayesianMF, test: Ratings, k: int, relevant: float) -> RankingScores:
+    """Scores of recommendations; what they warn of is told among the facts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return model.evaluate_ranking(test, k=k, relevant=relevant)
 
 
 def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
@@ -84,6 +92,23 @@ def print_calibration(found: Calibration) -> None:
     even = even if found.few_values else "equal bars where all intervals are right"
     print_text(f"\nPIT, the probability given to a smaller rating ({even}):")
     _print_pit(found.pit)
+
+
+def print_ranking(found: RankingScores) -> None:
+    """Print scores of the model's lists and of popularity's."""
+    print_text(
+        f"Lists of {count(found.k, 'item')}, by held-out ratings of {found.relevant:g} or more, of "
+        f"{found.who}:"
+    )
+    head = ("ranked by", "NDCG", "recall", "precision", "MRR", "MAP", "hit rate", "catalogue")
+    lists = (("expected rating", found.model), ("popularity", found.popularity))
+    print_table(
+        head,
+        [
+            (name, s.ndcg, s.recall, s.precision, s.mrr, s.map, s.hit_rate, s.coverage)
+            for name, s in lists
+        ],
+    )
 
 
 def _print_pit(counts: tuple[int, ...]) -> None:

@@ -11,11 +11,12 @@ from bayesmf.checkpoints.folder import Checkpoint, as_checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.estimator.evaluate_ranking import RankScoring
+from bayesmf.estimator.explain import Explaining
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.folder import load_model, save_model
 from bayesmf.estimator.plot import Plotting
 from bayesmf.estimator.predict import Predicting
-from bayesmf.estimator.recommend import Recommending
 from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.reading.memory import Columns
 from bayesmf.samplers.auto import Auto
@@ -28,7 +29,7 @@ KeepName = Literal["auto", "items", "users", "both"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
 
 
-class BayesianMF(EstimatorHabits, Predicting, Recommending, Plotting):
+class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting):
     """Bayesian matrix factorization by Markov chain Monte Carlo.
 
     A rating of item j by user i is modelled as the mean of all ratings, plus a bias of the user and

@@ -17,6 +17,7 @@ from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
 from bayesmf.estimator.sklearn import r_squared
+from bayesmf.posterior.traces import traces
 from bayesmf.reading.memory import Columns
 from bayesmf.system.progress import Line
 
@@ -64,7 +65,7 @@ class Scoring(Fitted):
         True
         """
         fitted, test = self._held_out(X, y, columns)
-        mean, _ = self._answers(test.user, test.item, fitted.posterior.mean_std)
+        (mean,) = self._answers(test.user, test.item, fitted.posterior.mean)
         return r_squared(test.ratings.rating, mean)
 
     def evaluate(
@@ -209,7 +210,7 @@ class Scoring(Fitted):
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
         with Line(show=self.progress) as line:
             line.say("looking at draws")
-            return fitted.posterior.traces(user, item)
+            return traces(fitted.posterior, user, item)
 
     def diagnose(self, n_pairs: int = 200, random_state: int = 0) -> dict[str, dict[str, float]]:
         """Compute split R-hat and effective sample size of predictions, precisions and tau.

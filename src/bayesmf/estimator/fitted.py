@@ -18,8 +18,8 @@ from bayesmf.storage.verify import Verification
 from bayesmf.system.progress import counting
 from bayesmf.system.threads import parts
 
-# Pairs that are answered between two updates of the progress line.
-AT_ONCE = 1 << 17
+# Pairs that are put in order together, some 60 bytes each.
+AT_ONCE = 1 << 23
 
 
 class Found(NamedTuple):
@@ -99,14 +99,13 @@ class Fitted:
         return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
 
     def _answers(
-        self, user: Index, item: Index, *ask: Callable[..., tuple[Floats, Floats]]
+        self, user: Index, item: Index, *ask: Callable[..., Floats | tuple[Floats, Floats]]
     ) -> list[Floats]:
-        """Both results of each function of pairs in `ask`, with a progress line if that is long."""
-        out = [np.empty(len(user)) for _ in range(2 * len(ask))]
-        with self._counting("predicting", len(user), "pairs") as done:
-            for part in parts(len(user), AT_ONCE):
-                found = [x for f in ask for x in f(user[part], item[part], threads=self.n_workers)]
-                for column, values in zip(out, found, strict=True):
-                    column[part] = values
-                done(part.stop - part.start)
-        return out
+        """All results of each function of pairs in `ask`, with a progress line if that is long."""
+        out: list[list[Floats]] = []
+        with self._counting("predicting", len(ask) * len(user), "pairs") as done:
+            for part in parts(len(user), AT_ONCE) or [slice(0, 0)]:
+                pairs = user[part], item[part]
+                told = [f(*pairs, threads=self.n_workers, progress=done) for f in ask]
+                out.append([x for one in told for x in (one if isinstance(one, tuple) else (one,))])
+        return [np.concatenate(column) for column in zip(*out, strict=True)]

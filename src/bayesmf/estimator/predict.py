@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
-from bayesmf.estimator.fitted import Fitted
+from bayesmf.errors import InputError
+from bayesmf.estimator.fitted import Fitted, Found
+from bayesmf.estimator.fold_in import with_senders
 from bayesmf.estimator.questions import Asked
 from bayesmf.estimator.results import Predictions
 from bayesmf.posterior.posterior import Posterior, check_level
@@ -24,48 +26,64 @@ class Predicting(Fitted):
     """The part of `BayesianMF` that predicts ratings of pairs."""
 
     def _pairs(
-        self, users: Any, items: Any, columns: Columns | None = None
+        self, users: Any, items: Any, columns: Columns | None = None, ratings: Any = None
     ) -> tuple[Asked, Posterior]:
         """Pairs that are asked for, and the posterior; one user may go with many items."""
         found = self._fitted()
         if items is None and isinstance(users, Ratings):
             refuse_columns(columns, "ratings")
+            found = self._with(found, users.users, ratings)
             return Asked.from_ratings(users, found.user_ids, found.item_ids), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:
             refuse_columns(columns, "users and items that are given apart")
+        found = self._with(found, users, ratings)
+        users = 0 if users is None else users
         return Asked.from_ids(users, items, found.user_ids, found.item_ids), found.posterior
+
+    def _with(self, found: Found, users: Any, ratings: Any) -> Found:
+        """The model as it is, or for users who have sent ratings."""
+        if ratings is not None:
+            return with_senders(found, users, ratings)
+        if users is None:
+            raise InputError("users is None: that is for someone who sends ratings (ratings=)")
+        return found
 
     @overload
     def predict(
         self, users: Id, items: Id, return_std: Literal[False] = False, *,
-        return_known: Literal[False] = False, columns: Columns | None = None,
+        return_known: Literal[False] = False, ratings: Any = None,
+        columns: Columns | None = None,
     ) -> float: ...  # fmt: skip
     @overload
     def predict(
         self, users: Id, items: Id, return_std: Literal[True], *,
-        return_known: Literal[False] = False, columns: Columns | None = None,
+        return_known: Literal[False] = False, ratings: Any = None,
+        columns: Columns | None = None,
     ) -> tuple[float, float]: ...  # fmt: skip
     @overload
     def predict(
         self, users: Any, items: Any = None, return_std: Literal[False] = False, *,
-        return_known: Literal[False] = False, columns: Columns | None = None,
+        return_known: Literal[False] = False, ratings: Any = None,
+        columns: Columns | None = None,
     ) -> Floats: ...  # fmt: skip
     @overload
     def predict(
         self, users: Any, items: Any = None, *, return_std: Literal[True],
-        return_known: Literal[False] = False, columns: Columns | None = None,
+        return_known: Literal[False] = False, ratings: Any = None,
+        columns: Columns | None = None,
     ) -> tuple[Floats, Floats]: ...  # fmt: skip
     @overload
     def predict(
         self, users: Any, items: Any, return_std: Literal[True], *,
-        return_known: Literal[False] = False, columns: Columns | None = None,
+        return_known: Literal[False] = False, ratings: Any = None,
+        columns: Columns | None = None,
     ) -> tuple[Floats, Floats]: ...  # fmt: skip
     @overload
     def predict(
         self, users: Any, items: Any = None, return_std: bool = False, *,
-        return_known: bool, columns: Columns | None = None,
+        return_known: bool, ratings: Any = None, columns: Columns | None = None,
     ) -> tuple[Any, ...]: ...  # fmt: skip
     def predict(
         self,
@@ -74,6 +92,7 @@ class Predicting(Fitted):
         return_std: bool = False,
         *,
         return_known: bool = False,
+        ratings: Any = None,
         columns: Columns | None = None,
     ) -> Any:
         """Predict the expected ratings of pairs of user and item.
@@ -88,6 +107,11 @@ class Predicting(Fitted):
         return_known : bool
             Also return which pairs have a user and an item that were in the training ratings. The
             others get the prior's mean and spread, and a warning unless this is asked for.
+        ratings : mapping or as X of `fit`, optional
+            Ratings of the users asked for, new or known, that count beside what was learnt from:
+            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
+            Exact, without a refit; the model stays as it is. Where an item was rated before, the
+            new rating counts.
         columns : mapping, optional
             Which column of a table is the user and which the item, where names do not tell.
 
@@ -120,13 +144,19 @@ class Predicting(Fitted):
         >>> mean, std = model.predict([("bob", "milk"), ("eve", "milk")], return_std=True)
         >>> mean.shape
         (2,)
+        >>> new = model.predict(None, ["tea", "milk"], ratings={"tea": 1})
+        >>> new.shape
+        (2,)
         """
         yes_or_no("return_std", return_std)
         yes_or_no("return_known", return_known)
-        asked, posterior = self._pairs(users, items, columns)
+        asked, posterior = self._pairs(users, items, columns, ratings)
         if not return_known:
             asked.warn_of_unknown()
-        mean, std = self._answers(asked.user, asked.item, posterior.mean_std)
+        if return_std:
+            mean, std = self._answers(asked.user, asked.item, posterior.mean_std)
+        else:
+            (mean,), std = self._answers(asked.user, asked.item, posterior.mean), None
         wanted = (mean, True), (std, return_std), (asked.known, return_known)
         answers: list[Any] = [answer for answer, asked_for in wanted if asked_for]
         if asked.single:
@@ -134,7 +164,13 @@ class Predicting(Fitted):
         return tuple(answers) if len(answers) > 1 else answers[0]
 
     def predict_interval(
-        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+        self,
+        users: Any,
+        items: Any = None,
+        level: float = 0.9,
+        *,
+        ratings: Any = None,
+        columns: Columns | None = None,
     ) -> tuple[Any, Any]:
         """Predict the interval in which a new rating falls with probability `level`.
 
@@ -144,6 +180,11 @@ class Predicting(Fitted):
             Pairs, as for `predict`.
         level : float
             The probability, between 0 and 1.
+        ratings : mapping or as X of `fit`, optional
+            Ratings of the users asked for, new or known, that count beside what was learnt from:
+            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
+            Exact, without a refit; the model stays as it is. Where an item was rated before, the
+            new rating counts.
         columns : mapping, optional
             Which column of a table is the user and which the item, where names do not tell.
 
@@ -175,14 +216,20 @@ class Predicting(Fitted):
         >>> low < model.predict(1, 2) < high
         True
         """
-        asked, posterior = self._pairs(users, items, columns)
+        asked, posterior = self._pairs(users, items, columns, ratings)
         asked.warn_of_unknown()
         check_level(level)
         low, high = self._answers(asked.user, asked.item, partial(posterior.interval, level=level))
         return (float(low[0]), float(high[0])) if asked.single else (low, high)
 
     def predict_table(
-        self, users: Any, items: Any = None, level: float = 0.9, *, columns: Columns | None = None
+        self,
+        users: Any,
+        items: Any = None,
+        level: float = 0.9,
+        *,
+        ratings: Any = None,
+        columns: Columns | None = None,
     ) -> Predictions:
         """Predict mean, standard deviation and interval of pairs, as a table.
 
@@ -192,6 +239,11 @@ class Predicting(Fitted):
             Pairs, as for `predict`.
         level : float
             Probability of the interval, between 0 and 1.
+        ratings : mapping or as X of `fit`, optional
+            Ratings of the users asked for, new or known, that count beside what was learnt from:
+            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
+            Exact, without a refit; the model stays as it is. Where an item was rated before, the
+            new rating counts.
         columns : mapping, optional
             Which column of a table is the user and which the item, where names do not tell.
 
@@ -216,7 +268,7 @@ class Predicting(Fitted):
         >>> model.predict_table([1, 2], [3, 4]).to_polars().columns
         ['user', 'item', 'mean', 'std', 'low', 'high', 'known']
         """
-        asked, posterior = self._pairs(users, items, columns)
+        asked, posterior = self._pairs(users, items, columns, ratings)
         check_level(level)
         ask = posterior.mean_std, partial(posterior.interval, level=level)
         mean, std, low, high = self._answers(asked.user, asked.item, *ask)

@@ -164,6 +164,35 @@ class HeldOut:
             )
 
 
+def candidates(ids: IdMap, items: Any, exclude: Any) -> Index | None:
+    """Row numbers, ascending, of the items that may be recommended; None for all of them."""
+    if items is None and exclude is None:
+        return None
+    allowed = np.ones(len(ids), np.bool_)
+    if items is not None:
+        rows = _item_rows(ids, items, "items")
+        allowed[:] = False
+        allowed[rows[rows >= 0]] = True
+    if exclude is not None:
+        rows = _item_rows(ids, exclude, "exclude")
+        allowed[rows[rows >= 0]] = False
+    return np.flatnonzero(allowed)
+
+
+def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
+    """Row numbers of items; warns of those that are not known."""
+    values = [items] if is_single(items) else items
+    rows = ids.lookup(values) if len(values) else np.empty(0, np.int64)
+    if (rows < 0).any():
+        told = _examples((("item", ids, _array(values)[rows < 0]),))
+        warn(
+            f"{int((rows < 0).sum()):,} of the {len(rows):,} ids in {what} were not learnt from "
+            f"({told}) and are left out",
+            DataWarning,
+        )
+    return rows
+
+
 def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
     """Warn of users that only the prior can recommend to."""
     unknown = rows < 0

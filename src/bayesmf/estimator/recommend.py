@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
-from bayesmf.estimator.questions import is_single, warn_of_unknown_users
+from bayesmf.estimator.fold_in import sent_table, with_senders
+from bayesmf.estimator.questions import candidates, is_single, warn_of_unknown_users
 from bayesmf.estimator.results import Recommendation, RecommendationList, Recommendations
 from bayesmf.posterior.posterior import check_level
 from bayesmf.posterior.ranking import Question, rank_users
 
-PolicyName = Literal["mean", "ucb", "thompson"]
+PolicyName = Literal["mean", "ucb", "lcb", "thompson"]
 
 
 class Recommending(Fitted):
@@ -25,9 +26,12 @@ class Recommending(Fitted):
 
     def recommend(
         self,
-        user: Any,
+        user: Any = None,
         n: int = 10,
         *,
+        ratings: Any = None,
+        items: Any = None,
+        exclude: Any = None,
         policy: PolicyName = "mean",
         exclude_seen: bool = True,
         level: float = 0.9,
@@ -39,15 +43,22 @@ class Recommending(Fitted):
 
         Parameters
         ----------
-        user : int or str
-            Id of the user. One that was not in the training ratings is recommended to from the
-            prior.
+        user : int or str, optional
+            Id of the user. One that was not in the training ratings is recommended to by the
+            `ratings` sent, or from the prior.
         n : int
             How many items; fewer come back only where no more are left.
-        policy : {"mean", "ucb", "thompson"}
-            What to rank by: the expected rating; the expected rating plus its standard deviation
-            over draws, a bonus for what is not known yet; or one random draw, the one that
-            `recommend_many` has for this user and `random_state`.
+        ratings : mapping or list of tuple, optional
+            Ratings of this user, `{item: rating}`, that count beside what was learnt from. Exact,
+            in milliseconds, without a refit; the model stays as it is.
+        items : array-like, optional
+            Ids of the items to choose from; all by default.
+        exclude : array-like, optional
+            Ids of items that are not to be recommended.
+        policy : {"mean", "ucb", "lcb", "thompson"}
+            What to rank by: the expected rating; the expected rating plus its standard deviation, a
+            bonus for what is not known yet; minus it, for what is surely good; or one joint draw of
+            the user's row and the items, so that an item comes first as often as it is the best.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float
@@ -70,7 +81,7 @@ class Recommending(Fitted):
         Warns
         -----
         DataWarning
-            If the user was not in the training ratings.
+            If the user was not in the training ratings and sends none, or items are not known.
 
         Examples
         --------
@@ -79,26 +90,43 @@ class Recommending(Fitted):
         >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
         >>> [found.item for found in model.recommend(1)]
         [9]
+        >>> [found.item for found in model.recommend(ratings={7: 5, 9: 1})]
+        [8]
         """
         check_level(level)
         if isinstance(user, list | tuple) or getattr(user, "ndim", 0) > 0:
             raise InputError("recommend is for one user: pass several to recommend_many")
-        fitted = self._fitted()
+        fitted = self._asked_of(user, ratings)
+        user = 0 if user is None else user
         row = np.array([fitted.user_ids.index(user)])
         warn_of_unknown_users([user], row, fitted.user_ids)
-        question = Question(n, policy, exclude_seen, level)
+        choice = candidates(fitted.item_ids, items, exclude)
+        question = Question(n, policy, exclude_seen, level, choice)
         with self._counting("recommending", 1, "users") as done:
-            items, numbers = self._ranked(fitted, row, question, random_state, done)
-        found = zip(items[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
+            found, numbers = self._ranked(fitted, row, question, random_state, done)
+        told = zip(found[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
         return RecommendationList(
-            Recommendation(fitted.item_ids[j], *told) for j, *told in found if j >= 0
+            Recommendation(fitted.item_ids[j], *numbers) for j, *numbers in told if j >= 0
         )
+
+    def _asked_of(self, users: Any, ratings: Any) -> Found:
+        """The model, for users who have sent ratings if there are any."""
+        if ratings is not None:
+            return with_senders(self._fitted(), users, ratings)
+        if users is None:
+            raise InputError(
+                "say for whom: give the id of a user, or ratings={item: rating} of a new one"
+            )
+        return self._fitted()
 
     def recommend_many(
         self,
         users: Any = None,
         n: int = 10,
         *,
+        ratings: Any = None,
+        items: Any = None,
+        exclude: Any = None,
         policy: PolicyName = "mean",
         exclude_seen: bool = True,
         level: float | None = None,
@@ -110,10 +138,17 @@ class Recommending(Fitted):
         Parameters
         ----------
         users : array-like, optional
-            Ids; all users of the training ratings by default.
+            Ids; all users of the training ratings by default, or all who send `ratings`.
         n : int
             How many items for each user.
-        policy : {"mean", "ucb", "thompson"}
+        ratings : as X of `fit`, optional
+            A table of user, item and rating: ratings of new or known users that count beside what
+            was learnt from, without a refit.
+        items : array-like, optional
+            Ids of the items to choose from; all by default.
+        exclude : array-like, optional
+            Ids of items that are not to be recommended.
+        policy : {"mean", "ucb", "lcb", "thompson"}
             What to rank by, as for `recommend`. With "thompson" each user has a random draw of its
             own, which depends on `random_state` and the user, not on who else is asked for.
         exclude_seen : bool
@@ -140,7 +175,7 @@ class Recommending(Fitted):
         Warns
         -----
         DataWarning
-            If users were not in the training ratings.
+            If users were not in the training ratings and send none, or items are not known.
 
         Examples
         --------
@@ -149,15 +184,23 @@ class Recommending(Fitted):
         >>> _ = model.fit(Synthetic(60, 40, 1200).ratings())
         >>> model.recommend_many([1, 2, 3], n=5).items.shape
         (3, 5)
+        >>> new = [("ann", 7, 5.0), ("ann", 9, 1.0), ("bob", 7, 2.0)]
+        >>> model.recommend_many(ratings=new, n=5).users.tolist()
+        ['ann', 'bob']
         """
         fitted = self._fitted()
-        if users is None:
-            users, rows = fitted.user_ids.ids, np.arange(len(fitted.user_ids))
+        if ratings is not None:
+            sent = sent_table(ratings)
+            users = sent.user_ids.ids if users is None else _as_many(users)
+            fitted = with_senders(fitted, users, sent)
+        elif users is None:
+            users = fitted.user_ids.ids
         else:
             users = _as_many(users)
-            rows = fitted.user_ids.lookup(users)
+        rows = fitted.user_ids.lookup(users)
         warn_of_unknown_users(users, rows, fitted.user_ids)
-        question = Question(n, policy, exclude_seen, level)
+        choice = candidates(fitted.item_ids, items, exclude)
+        question = Question(n, policy, exclude_seen, level, choice)
         with self._counting("recommending", len(rows), "users", progress) as done:
             found = self._ranked(fitted, rows, question, random_state, done)
         return Recommendations.from_rows(users, fitted.item_ids.ids, *found)

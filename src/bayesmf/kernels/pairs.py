@@ -16,7 +16,7 @@ from bayesmf.kernels.simd import total as lane_sum
 
 _U = np.uint64
 _LANES = np.uint64(LANES)
-MOST = 256  # pairs that are worked on together: their regressors fit the first-level cache
+MOST = 128  # pairs that are worked on together: their regressors fit the first-level cache
 
 
 @njit(**ENTRY)
@@ -107,9 +107,9 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
 def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
     """Regressors of n pairs from lo on, column by column, and e = their predictions.
 
-    Pairs are rounded up, by zeros, to what `add_spreads` takes at a time; that is returned.
+    Pairs are rounded up, by zeros, to what `add_spreads` takes; that is returned.
     """
-    width, up = _U(u.shape[0]), _U((n + 4 * LANES - 1) // (4 * LANES) * (4 * LANES))
+    width, up = _U(u.shape[0]), _U((n + 2 * LANES - 1) // (2 * LANES) * (2 * LANES))
     for p in range(_U(n)):
         j = _U(slot[_U(lo) + p])
         at[p], e[p] = j * width, own + bias[j]
@@ -122,34 +122,106 @@ def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
 
 @njit(**PART)
 def add_spreads(factor, x, stride, width, n, out):
-    """out = |L^-1 x|^2 of each column vector of x, which is overwritten; four vectors at a time."""
-    zero = splat(np.float32(0.0))
-    for p in range(_U(0), n, _U(4) * _LANES):
-        q0 = q1 = q2 = q3 = zero
-        at = _U(0)
-        for c in range(width):
-            y = c * stride + p
-            a0, a1 = load(x, y), load(x, y + _LANES)
-            a2, a3 = load(x, y + _U(2) * _LANES), load(x, y + _U(3) * _LANES)
-            for d in range(c):
-                s, z = splat(-factor[at]), d * stride + p
-                a0 = fma(s, load(x, z), a0)
-                a1 = fma(s, load(x, z + _LANES), a1)
-                a2 = fma(s, load(x, z + _U(2) * _LANES), a2)
-                a3 = fma(s, load(x, z + _U(3) * _LANES), a3)
-                at += _U(1)
-            s = splat(factor[at])
-            at += _U(1)
-            a0, a1, a2, a3 = a0 * s, a1 * s, a2 * s, a3 * s
-            store(x, y, a0)
-            store(x, y + _LANES, a1)
-            store(x, y + _U(2) * _LANES, a2)
-            store(x, y + _U(3) * _LANES, a3)
-            q0, q1, q2, q3 = fma(a0, a0, q0), fma(a1, a1, q1), fma(a2, a2, q2), fma(a3, a3, q3)
-        store(out, p, q0)
-        store(out, p + _LANES, q1)
-        store(out, p + _U(2) * _LANES, q2)
-        store(out, p + _U(3) * _LANES, q3)
+    """out = |L^-1 x|^2 of each column vector of x, which is overwritten: by four vectors, then two.
+
+    Sums are taken in the same order in either way.
+    """
+    p = _U(0)
+    while p + _U(4) * _LANES <= n:
+        spread_four(factor, x, stride, width, p, out)
+        p += _U(4) * _LANES
+    while p < n:
+        spread_two(factor, x, stride, width, p, out)
+        p += _U(2) * _LANES
+
+
+@njit(**PART)
+def spread_four(factor, x, stride, width, p, out):
+    """`add_spreads` for four vectors of pairs from p on, two rows of L at a time.
+
+    What is loaded serves both rows: eight running sums keep the arithmetic units busy.
+    """
+    q0 = q1 = q2 = q3 = splat(np.float32(0.0))
+    p1, p2, p3 = p + _LANES, p + _U(2) * _LANES, p + _U(3) * _LANES
+    for c in range(_U(0), width & ~_U(1), _U(2)):
+        f = c * (c + _U(1)) // _U(2)
+        g = f + c + _U(1)
+        y = c * stride
+        a0, a1, a2, a3 = load(x, y + p), load(x, y + p1), load(x, y + p2), load(x, y + p3)
+        y += stride
+        b0, b1, b2, b3 = load(x, y + p), load(x, y + p1), load(x, y + p2), load(x, y + p3)
+        for d in range(c):
+            s, r, z = splat(-factor[f + d]), splat(-factor[g + d]), d * stride
+            v0, v1, v2, v3 = load(x, z + p), load(x, z + p1), load(x, z + p2), load(x, z + p3)
+            a0, a1, a2, a3 = fma(s, v0, a0), fma(s, v1, a1), fma(s, v2, a2), fma(s, v3, a3)
+            b0, b1, b2, b3 = fma(r, v0, b0), fma(r, v1, b1), fma(r, v2, b2), fma(r, v3, b3)
+        s, r = splat(factor[f + c]), splat(-factor[g + c])
+        a0, a1, a2, a3 = a0 * s, a1 * s, a2 * s, a3 * s
+        q0, q1, q2, q3 = fma(a0, a0, q0), fma(a1, a1, q1), fma(a2, a2, q2), fma(a3, a3, q3)
+        b0, b1, b2, b3 = fma(r, a0, b0), fma(r, a1, b1), fma(r, a2, b2), fma(r, a3, b3)
+        s = splat(factor[g + c + _U(1)])
+        b0, b1, b2, b3 = b0 * s, b1 * s, b2 * s, b3 * s
+        q0, q1, q2, q3 = fma(b0, b0, q0), fma(b1, b1, q1), fma(b2, b2, q2), fma(b3, b3, q3)
+        store(x, y + p, b0)
+        store(x, y + p1, b1)
+        store(x, y + p2, b2)
+        store(x, y + p3, b3)
+        y -= stride
+        store(x, y + p, a0)
+        store(x, y + p1, a1)
+        store(x, y + p2, a2)
+        store(x, y + p3, a3)
+    if width & _U(1):
+        y0, y1 = last_row(factor, x, stride, width, p), last_row(factor, x, stride, width, p1)
+        y2, y3 = last_row(factor, x, stride, width, p2), last_row(factor, x, stride, width, p3)
+        q0, q1, q2, q3 = fma(y0, y0, q0), fma(y1, y1, q1), fma(y2, y2, q2), fma(y3, y3, q3)
+    store(out, p, q0)
+    store(out, p1, q1)
+    store(out, p2, q2)
+    store(out, p3, q3)
+
+
+@njit(**PART)
+def last_row(factor, x, stride, width, p):
+    """Entry width - 1 of L^-1 x, given those before it, for a vector of pairs from p on."""
+    c = width - _U(1)
+    f = c * width // _U(2)
+    a = load(x, c * stride + p)
+    for d in range(c):
+        a = fma(splat(-factor[f + d]), load(x, d * stride + p), a)
+    return a * splat(factor[f + c])
+
+
+@njit(**PART)
+def spread_two(factor, x, stride, width, p, out):
+    """`add_spreads` for two vectors of pairs from p on, two rows of L at a time."""
+    q0 = q1 = splat(np.float32(0.0))
+    p1 = p + _LANES
+    for c in range(_U(0), width & ~_U(1), _U(2)):
+        f = c * (c + _U(1)) // _U(2)
+        g = f + c + _U(1)
+        y = c * stride
+        a0, a1 = load(x, y + p), load(x, y + p1)
+        b0, b1 = load(x, y + stride + p), load(x, y + stride + p1)
+        for d in range(c):
+            s, r, z = splat(-factor[f + d]), splat(-factor[g + d]), d * stride
+            v0, v1 = load(x, z + p), load(x, z + p1)
+            a0, a1, b0, b1 = fma(s, v0, a0), fma(s, v1, a1), fma(r, v0, b0), fma(r, v1, b1)
+        s, r = splat(factor[f + c]), splat(-factor[g + c])
+        a0, a1 = a0 * s, a1 * s
+        q0, q1, b0, b1 = fma(a0, a0, q0), fma(a1, a1, q1), fma(r, a0, b0), fma(r, a1, b1)
+        s = splat(factor[g + c + _U(1)])
+        b0, b1 = b0 * s, b1 * s
+        q0, q1 = fma(b0, b0, q0), fma(b1, b1, q1)
+        store(x, y + p, a0)
+        store(x, y + p1, a1)
+        store(x, y + stride + p, b0)
+        store(x, y + stride + p1, b1)
+    if width & _U(1):
+        y0, y1 = last_row(factor, x, stride, width, p), last_row(factor, x, stride, width, p1)
+        q0, q1 = fma(y0, y0, q0), fma(y1, y1, q1)
+    store(out, p, q0)
+    store(out, p1, q1)
 
 
 @njit(**ENTRY)

@@ -83,6 +83,17 @@ def add_bonus(scores, total, squares, more, sign, n_draws):
 
 
 @njit(**ENTRY)
+def forbid(scores, user, starts, items, where):
+    """scores = -inf where a user of the block has rated the item, which stands at where[item]."""
+    for r in range(user.shape[0]):
+        if user[r] >= 0:
+            for s in range(starts[user[r]], starts[user[r] + 1]):
+                at = where[items[s]]
+                if at >= 0:
+                    scores[r, at] = -np.inf
+
+
+@njit(**ENTRY)
 def select_top(scores, heap, out):
     """out[r] = the items of the best scores of row r, best first; of equals the lower number.
 

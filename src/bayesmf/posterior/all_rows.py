@@ -12,7 +12,7 @@ from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import allocate
-from bayesmf.posterior.rows import ROW_BLOCK, ExactRows
+from bayesmf.posterior.rows import ExactRows, rows_at_once
 from bayesmf.system.threads import Pool, parts
 
 
@@ -38,5 +38,5 @@ def all_rows(source: ExactRows, draw: bool = False) -> tuple[Rows, Rows]:
             drawn[:, part] = out.transpose(1, 0, 2)
 
     with Pool() as pool:
-        pool.each(run, parts(n_rows, ROW_BLOCK))
+        pool.each(run, parts(n_rows, rows_at_once(n_draws)))
     return means, drawn

@@ -17,7 +17,7 @@ from bayesmf.system.forks import once
 
 # Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
 # costs width^2 for an item and draw, and hardly differs between draws.
-BONUS_DRAWS = 8
+BONUS_DRAWS = 4
 
 
 class OwnRows(NamedTuple):
@@ -45,7 +45,7 @@ class Catalogue:
     def of(cls, posterior: Posterior, items: Index | None = None) -> Catalogue:
         """All items, or some of them by row number, ascending."""
         if posterior.users_kept:
-            rows = means = posterior.expected_items
+            rows = means = posterior.expected_rows
         else:
             rows, means = posterior.sides.kept, posterior.sides.kept_means
         everything = np.arange(rows.shape[1])

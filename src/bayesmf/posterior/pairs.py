@@ -7,8 +7,9 @@ however many pairs there are.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spread
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.rows import BULK, ROW_BLOCK, RowSource, Solved, lay_out
+from bayesmf.posterior.rows import RowSource, Solved, lay_out, rows_at_once
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool
 
@@ -27,8 +28,8 @@ Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 # Components of one block of pairs over all draws, 8 bytes each.
-COMPONENTS = 1 << 19
-# A question that needs fewer than this share of the other side's rows gets a copy of these alone.
+COMPONENTS = 1 << 21
+# A question about fewer than this share of the kept rows gets a copy of these alone.
 SHARE = 0.25
 
 
@@ -58,6 +59,13 @@ class Components(NamedTuple):
         return np.asarray(self.mu + shift.astype(np.float32))
 
 
+class Tables(NamedTuple):
+    """Kept rows as kernels read them, all or some, and their conditional means where there are."""
+
+    rows: Given
+    means: Given | None
+
+
 @dataclass(frozen=True)
 class Sides:
     """The side whose rows are worked out (`source`), and the kept side that they meet.
@@ -78,9 +86,28 @@ class Sides:
         return self.kept_means is not self.kept
 
     @once
-    def everything(self) -> Given:
-        """Conditional means of all kept rows, laid out once."""
-        return lay_out(self.kept_means, self.n_factors)
+    def everything(self) -> Tables:
+        """All kept rows, laid out once."""
+        means = lay_out(self.kept_means, self.n_factors) if self.has_means else None
+        return Tables(self.source.given(), means)
+
+    def tables(self, slot: Index, most: float = SHARE) -> tuple[Tables, Index]:
+        """Kept rows that pairs ask for, and where each pair finds its own; all if they are many."""
+        if "everything" in self.__dict__ or len(slot) > most * self.kept.shape[1]:
+            return self.everything, slot
+        which = np.unique(slot)
+        which = which[which >= 0]
+        rows = lay_out(self.kept, self.n_factors, which)
+        means = lay_out(self.kept_means, self.n_factors, which) if self.has_means else None
+        return Tables(rows, means), np.where(slot >= 0, np.searchsorted(which, slot), -1)
+
+    def with_source(self, source: RowSource) -> Sides:
+        """The same kept side, with all that was laid out of it, for other rows."""
+        made = replace(self, source=source)
+        for name in ("everything", "unseen", "roots"):
+            if name in self.__dict__:
+                made.__dict__[name] = self.__dict__[name]
+        return made
 
     @once
     def unseen(self) -> Given:
@@ -93,30 +120,15 @@ class Sides:
         D = self.n_factors
         return np.asarray(np.linalg.cholesky(self.prior[1][:, :D, :D]), np.float64)
 
-    def narrowed(self, rows: Index, slots: Index) -> tuple[Sides, Index, Index]:
-        """These sides for a question about some rows and slots, if few; both numbered anew."""
-        n_kept, n_draws = self.kept.shape[1], len(self.tau)
-        wanted = np.unique(np.concatenate([slots, self.source.rated_by(rows)]))
-        wanted = wanted[wanted >= 0]
-        if len(wanted) > SHARE * n_kept and n_kept * n_draws > 1 << 12:
-            return self, rows, slots
-        source = self.source.restricted(rows, wanted)
-        means = self.kept_means[:, wanted]
-        kept = self.kept[:, :0] if self.has_means else means
-        few = Sides(source, kept, means, self.prior, self.tau, self.n_factors)
-        numbers = np.where(slots >= 0, np.searchsorted(wanted, slots), -1)
-        return few, np.where(rows >= 0, np.arange(len(rows)), -1), numbers
-
-    def components(self, block: Block, solved: Solved) -> Components:
+    def components(self, block: Block, solved: Solved, tables: Tables) -> Components:
         """The mixtures of a block's pairs."""
         shape, unseen = (len(self.tau), len(block.slot)), block.slot < 0
-        expected = self.expected(block, solved)
-        if not unseen.any():
-            mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
-            self._fill(block, solved, self.source.given(), mu, var)
-            return Components(mu, var, expected)
+        expected = self.expected(block, solved, tables)
         mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        known = self.components(pairs_where(block, ~unseen), solved)
+        if not unseen.any():
+            self._fill(block, solved, tables.rows, mu, var)
+            return Components(mu, var, expected)
+        known = self.components(pairs_where(block, ~unseen), solved, tables)
         mu[:, ~unseen], var[:, ~unseen] = known.mu, known.var
         mu[:, unseen], var[:, unseen] = self._unseen(pairs_where(block, unseen), solved)
         return Components(mu, var, expected)
@@ -130,7 +142,7 @@ class Sides:
             self.n_factors, noise, mu, var,
         )  # fmt: skip
 
-    def expected(self, block: Block, solved: Solved) -> Floats:
+    def expected(self, block: Block, solved: Solved, tables: Tables) -> Floats:
         """Expected predictions of a block's pairs, by conditional means where that is right.
 
         For a rated pair, or a row without ratings, it is the row's own mean and the draw of the
@@ -140,8 +152,8 @@ class Sides:
         plain |= not self.has_means
         unseen, out = block.slot < 0, np.empty(len(block.slot))
         cases = [
-            (~plain & ~unseen, solved.locations, self.everything if self.has_means else None),
-            (plain & ~unseen, solved.means, self.source.given()),
+            (~plain & ~unseen, solved.locations, tables.means),
+            (plain & ~unseen, solved.means, tables.rows),
             (unseen, solved.means, self.unseen if unseen.any() else None),
         ]
         for chosen, rows, given in cases:
@@ -196,25 +208,23 @@ def pairs_where(block: Block, chosen: NDArray[np.bool_]) -> Block:
     return Block(block.rows, before[block.starts], block.slot[chosen], block.rated[chosen])
 
 
+Progress = Callable[[int], Any]
 Rated = Callable[[Index, Index], NDArray[np.bool_]]
-# Called with the positions of a block's pairs in the question, the block, its rows, and the sides.
-Work = Callable[[Index, Block, Solved, Sides], None]
+# Called with the positions of a block's pairs in the question, the block, its rows, and tables.
+Work = Callable[[Index, Block, Solved, Tables], None]
 
 
 def each_block(
-    sides: Sides,
-    own: Index,
-    slot: Index,
-    rated: Rated,
-    pool: Pool,
-    work: Work,
-    factors: bool = True,
-) -> None:
+    sides: Sides, pairs: tuple[Index, Index], rated: Rated, pool: Pool, work: Work, factors: bool,
+    progress: Progress | None = None,
+) -> None:  # fmt: skip
     """Put pairs in order, work out their rows block by block, and hand them to `work`.
 
-    `own` and `slot` are row numbers on the side that is worked out and on the kept side, -1 for
-    those nobody has seen. Blocks are on all threads of the pool at once.
+    `pairs` are row numbers on the side that is worked out and on the kept side, -1 for those nobody
+    has seen. Blocks are on all threads of the pool at once; `progress` is told of pairs.
     """
+    own, slot = pairs
+    lock = threading.Lock()
     if not len(own):
         return
     order = order_of(own)
@@ -222,19 +232,18 @@ def each_block(
     first = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     rows, starts = own[first], np.append(first, len(own))
     marks = rated(own, slot)
-    sides, numbers, slot = sides.narrowed(rows, slot)
-    bulk = len(rows) >= BULK
-    sides.source.given()  # once, before there are threads
-    if sides.has_means:
-        _ = sides.everything
+    tables, slot = sides.tables(slot)
+    bulk = sides.source.prepare(len(rows))
 
     def run(part: slice) -> None:
         lo, hi = part.start, part.stop
         some = slice(*np.searchsorted(starts, [lo + 1, hi]) - [1, 0])
         begin = np.clip(starts[some.start : some.stop + 1], lo, hi) - lo
-        block = Block(numbers[some], begin, slot[lo:hi], marks[lo:hi])
-        solved = sides.source.solve(block.rows, factors, bulk)
-        work(order[lo:hi], block, solved, sides)
+        block = Block(rows[some], begin, slot[lo:hi], marks[lo:hi])
+        work(order[lo:hi], block, sides.source.solve(block.rows, factors, bulk), tables)
+        if progress is not None:
+            with lock:
+                progress(hi - lo)
 
     pool.each(run, _blocks(starts, len(sides.tau)))
 
@@ -251,9 +260,10 @@ def order_of(own: Index) -> Index:
 def _blocks(starts: Index, n_draws: int) -> list[slice]:
     """Stretches of pairs, of a few rows and a few pairs; a row with many pairs is cut."""
     most, found, at, end = max(1, COMPONENTS // n_draws), [], 0, int(starts[-1])
+    n_rows = rows_at_once(n_draws)
     while at < end:
         row = int(np.searchsorted(starts, at, "right")) - 1
-        stop = int(starts[min(row + ROW_BLOCK, len(starts) - 1)])
+        stop = int(starts[min(row + n_rows, len(starts) - 1)])
         if stop > at + most:
             whole = int(starts[np.searchsorted(starts, at + most, "right") - 1])
             stop = whole if whole > at else at + most

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
-from bayesmf.kernels.predict import add_block, add_bonus, select_top
-from bayesmf.kernels.types import Rows
+from bayesmf.kernels.predict import add_block, add_bonus, forbid, select_top
+from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
-from bayesmf.posterior.rows import BULK, Solved
+from bayesmf.posterior.rows import Solved
 from bayesmf.system.threads import Pool, parts
 
 Scores = NDArray[np.float32]
@@ -124,16 +124,17 @@ class Ranker:
 
     def fill(self, users: Index, first: int, items: Index, numbers: list[Floats]) -> None:
         """Find the best items of users, the first of which is number `first` of the question."""
-        few = len(users) <= FEW
+        few, source = len(users) <= FEW, self.sides.source
         size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
-        if not few and not self.posterior.users_kept:
-            self.posterior.sides.source.given()  # once, before there are threads
+        bulk = source.prepare(len(users))
+        if not few:
+            _ = self.posterior.sides.everything  # once, before there are threads
 
         def run(stretch: slice) -> None:
             scratch = ScoreScratch(size, len(self.all_items))
             for part in parts(stretch.stop - stretch.start, size):
                 at = slice(stretch.start + part.start, stretch.start + part.stop)
-                block = self._users(users[at], first + at.start, bulk=len(users) >= BULK)
+                block = self._users(users[at], first + at.start, bulk)
                 if few:
                     found = self._top_of_one(self.spread, block, 0, items.shape[1])[None]
                 else:
@@ -168,9 +169,9 @@ class Ranker:
             told = self._told_elsewhere(np.repeat(users.number, filled.sum(1)), slot)
         else:
             rated = posterior.seen.rated(np.repeat(users.number, filled.sum(1)), slot)
-            found = posterior.sides.components(
-                Block(users.number, starts, slot, rated), users.solved
-            )
+            tables, at = posterior.sides.tables(slot)
+            block = Block(users.number, starts, at, rated)
+            found = posterior.sides.components(block, users.solved, tables)
             center, scale = posterior.center, posterior.scale
             mean = posterior.clip(center + scale * found.expected)
             told = [mean, scale * np.sqrt(mixture_moments(found.mu, found.var)[1])]
@@ -194,7 +195,7 @@ class Ranker:
         if self.question.exclude_seen:
             items = np.delete(items, self.catalogue.seen(user))
         found = self._scores_of_one(scores, users, k, items)
-        best = in_order(found, items)[:n]
+        best = in_order(found, items, n)
         out = np.full(n, -1, np.int64)
         out[: len(best)] = best
         return out
@@ -206,8 +207,9 @@ class Ranker:
     def _best(self, scores: Scores, users: Users, n: int) -> Index:
         """The n best items of each of a block of users, by their scores in float32."""
         if self.question.exclude_seen:
-            for k, user in enumerate(users.number):
-                scores[k, self.catalogue.seen(int(user))] = -np.inf
+            seen = self.posterior.seen
+            rated = readonly(seen.starts), readonly(seen.items)
+            forbid(scores, users.number, *rated, self.catalogue.where)
         best = np.empty((len(users.number), min(n + SPARE, scores.shape[1])), np.int64)
         select_top(scores, np.empty(best.shape[1], np.float32), best)
         found = np.take_along_axis(scores, np.maximum(best, 0), 1)
@@ -219,7 +221,7 @@ class Ranker:
                 # More may be as good than were found.
                 out[k] = self._top_of_one(self.alone, users, k, n)
             else:
-                rows = in_order(self._scores_of_one(self.alone, users, k, items), items)[:n]
+                rows = in_order(self._scores_of_one(self.alone, users, k, items), items, n)
                 out[k, : len(rows)] = rows
         return out
 
@@ -247,16 +249,24 @@ class Ranker:
 
     def _correct(self, scores: Scores, users: Users) -> None:
         """Rated pairs, and users without ratings, as `Sides.expected` has them."""
-        for k, user in enumerate(users.number):
-            own = own_rows(users.solved, k)
-            bias = own.locations[:, self.n_factors :].sum(dtype=np.float64) / self.n_draws
-            if user < 0:
-                items = self.all_items
-            elif self.question.exclude_seen:
-                continue
-            else:
-                items = self.catalogue.seen(int(user))
-            scores[k, items] = self.alone._expected(int(user), own, items) - bias
+        solved, D = users.solved, self.n_factors
+        bias = solved.locations[solved.place][:, :, D:].sum((1, 2), dtype=np.float64) / self.n_draws
+        for k in np.flatnonzero(users.number < 0).tolist():
+            own = own_rows(solved, k)
+            scores[k] = self.alone._expected(-1, own, self.all_items) - bias[k]
+        if self.question.exclude_seen:
+            return
+        rated = [self.catalogue.seen(int(user)) for user in users.number]
+        if self.posterior.users_kept:
+            for k in np.flatnonzero(users.number >= 0).tolist():
+                found = self.alone._expected(int(users.number[k]), own_rows(solved, k), rated[k])
+                scores[k, rated[k]] = found - bias[k]
+            return
+        starts = np.concatenate([[0], np.cumsum([len(one) for one in rated])])
+        at, row = np.concatenate(rated), np.repeat(np.arange(len(rated)), np.diff(starts))
+        block = Block(users.number, starts, self.catalogue.items[at], np.ones(len(at), np.bool_))
+        found = self.sides.expected(block, solved, self.sides.everything)
+        scores[row, at] = found - bias[row]
 
     def _unfolded(self, rows: Rows) -> Rows:
         """Rows of users, with a one for the item's bias in place of the user's."""
@@ -331,9 +341,12 @@ def product(X: Rows, Y: Rows, out: Scores) -> Scores:
     return out
 
 
-def in_order(scores: Floats, items: Index) -> Index:
-    """Items by their scores, best first; of equal ones the lower number first."""
-    return items[np.lexsort((items, -scores))]
+def in_order(scores: Floats, items: Index, n: int) -> Index:
+    """The n items of the best scores, best first; of equal ones the lower number first."""
+    if 0 < n < len(items):
+        best = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
+        scores, items = scores[best], items[best]
+    return items[np.lexsort((items, -scores))][:n]
 
 
 def near_ties(scores: Scores, filled: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:

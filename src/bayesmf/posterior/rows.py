@@ -7,7 +7,7 @@ ratings are the same thing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -28,8 +28,10 @@ Index = NDArray[np.int64]
 CACHE_BYTES = 1 << 30
 # Rows in one question from which on what is worked out is remembered.
 BULK = 256
-# Rows that are worked out together, under all draws: some megabytes.
-ROW_BLOCK = 64
+# Rows in one question for which the other side is not laid out as a whole.
+FEW = 8
+# Most rows that are worked out together, and rows times draws: some ten megabytes at 30 factors.
+MOST_ROWS, ROW_DRAWS = 256, 1 << 14
 NOTHING = np.empty((0, 0, 0), np.float32)
 
 
@@ -49,20 +51,17 @@ class Solved(NamedTuple):
 class RowSource(Protocol):
     """Where the rows of one side come from."""
 
-    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        """Rows by number under all draws; -1 is a row without ratings.
+    def given(self) -> Given:
+        """All rows of the other side, as ratings meet them; laid out once."""
 
-        Those of a `bulk` question may be remembered.
+    def prepare(self, n_rows: int) -> bool:
+        """Make ready for a question about so many rows, before there are threads.
+
+        Tells whether what is worked out for it may be remembered.
         """
 
-    def given(self, which: Index | None = None) -> Given:
-        """The other side as rows' ratings meet it: all of its rows, or some."""
-
-    def restricted(self, rows: Index, which: Index) -> RowSource:
-        """The same for some rows, numbered anew, that meet some rows of the other side alone."""
-
-    def rated_by(self, rows: Index) -> Index:
-        """The rows of the other side that some rows have rated, once each, ascending."""
+    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
+        """Rows by number under all draws; -1 is a row without ratings."""
 
 
 def lay_out(rows: Rows, n_factors: int, which: Index | None = None) -> Given:
@@ -85,6 +84,11 @@ def natural_priors(
 def full_matrices(diagonals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Matrices with these diagonals."""
     return np.asarray(diagonals[:, :, None] * np.eye(diagonals.shape[1]))
+
+
+def rows_at_once(n_draws: int) -> int:
+    """Rows that are worked out together, under all draws."""
+    return max(1, min(MOST_ROWS, ROW_DRAWS // n_draws))
 
 
 def triangle(width: int) -> int:
@@ -151,7 +155,7 @@ class ExactRows:
     levels: NDArray[np.float32]
     n_factors: int
     budget: int = CACHE_BYTES
-    own: Given | None = field(default=None, compare=False)  # where `other` was laid out before
+    own: Given | None = None  # where `other` was laid out before
 
     @once
     def cache(self) -> RowCache:
@@ -164,8 +168,13 @@ class ExactRows:
         """All rows of the other side, laid out once: as large as they are themselves."""
         return lay_out(self.other, self.n_factors) if self.own is None else self.own
 
-    def given(self, which: Index | None = None) -> Given:
-        return self.everything if which is None else lay_out(self.other, self.n_factors, which)
+    def given(self) -> Given:
+        return self.everything
+
+    def prepare(self, n_rows: int) -> bool:
+        if n_rows > FEW:
+            self.given()
+        return n_rows >= BULK and self.cache.room > 0
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
         cached = self.cache.places(rows)
@@ -173,30 +182,28 @@ class ExactRows:
             means, triangles = self.cache.arrays
             return Solved(means, triangles, cached, means)
         n_draws, _, width = self.other.shape
-        bulk = bulk and self.cache.room > 0
         means = np.empty((len(rows), n_draws, width), np.float32)
         shape = (len(rows), n_draws, triangle(width)) if factors or bulk else (0, 0, 0)
         triangles, place = np.empty(shape, np.float32), np.arange(len(rows))
-        lists = self.lists
+        lists, chosen, given = self._met_by(rows)
         solve_rows(
-            means, triangles, place, readonly(rows),
+            means, triangles, place, readonly(chosen),
             (readonly(lists.starts), readonly(lists.other), readonly(lists.value), self.levels),
-            self.everything, self.prior, self.tau, self.n_factors,
-            make_row_scratch(width, self.n_factors),
+            given, self.prior, self.tau, self.n_factors, make_row_scratch(width, self.n_factors),
         )  # fmt: skip
         if bulk:
             self.cache.add(rows, means, triangles)
         return Solved(means, triangles, place, means)
 
-    def restricted(self, rows: Index, which: Index) -> ExactRows:
+    def _met_by(self, rows: Index) -> tuple[RowLists, Index, Given]:
+        """Ratings, row numbers in them, and the other side: for few rows what these have rated."""
+        if len(rows) > FEW or self.own is not None or "everything" in self.__dict__:
+            return self.lists, rows, self.given()
         lists = take_rows(self.lists, rows)
-        renumbered = np.searchsorted(which, lists.other).astype(np.int32)
-        lists = RowLists(lists.starts, renumbered, lists.value)
-        own, other = self.given(which), self.other[:, :0]
-        return ExactRows(other, self.prior, self.tau, lists, self.levels, self.n_factors, 0, own)
-
-    def rated_by(self, rows: Index) -> Index:
-        return np.unique(take_rows(self.lists, rows).other).astype(np.int64)
+        which = np.unique(lists.other)
+        other = np.searchsorted(which, lists.other).astype(np.int32)
+        given = lay_out(self.other, self.n_factors, which.astype(np.int64))
+        return RowLists(lists.starts, other, lists.value), np.arange(len(rows)), given
 
 
 @dataclass(frozen=True)
@@ -214,11 +221,15 @@ class StoredRows:
         """All rows of the other side."""
         return lay_out(self.other, self.n_factors)
 
-    def given(self, which: Index | None = None) -> Given:
-        return self.everything if which is None else lay_out(self.other, self.n_factors, which)
+    def given(self) -> Given:
+        return self.everything
+
+    def prepare(self, n_rows: int) -> bool:
+        return False
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        means, locations = (_by_row(part, rows) for part in (self.rows, self.means))
+        means = _by_row(self.rows, rows)
+        locations = means if self.means is self.rows else _by_row(self.means, rows)
         place, unseen = np.arange(len(rows)), rows < 0
         if not unseen.any():
             return Solved(means, NOTHING, place, locations)
@@ -227,14 +238,6 @@ class StoredRows:
         found = np.zeros((*means.shape[:2], triangle(means.shape[2])), np.float32)
         found[unseen] = factors_of(Lambda)
         return Solved(means, found, place, locations)
-
-    def restricted(self, rows: Index, which: Index) -> StoredRows:
-        known = np.maximum(rows, 0)
-        parts = self.rows[:, known], self.means[:, known], self.other[:, which]
-        return StoredRows(*parts, self.prior, self.n_factors)
-
-    def rated_by(self, rows: Index) -> Index:
-        return np.empty(0, np.int64)
 
 
 def _by_row(part: Rows, rows: Index) -> Rows:

@@ -1,0 +1,150 @@
+"""Ratings that come with a question: of new users, or more of known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.data.ratings import Ratings
+from bayesmf.errors import DataWarning, InputError, warn
+from bayesmf.estimator.fitted import Found
+from bayesmf.estimator.questions import is_single
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import unknown_examples
+from bayesmf.packed.ratings import PackedRatings
+from bayesmf.posterior.fold_in import NewRatings, fold_in
+from bayesmf.server.prepare import as_packed
+from bayesmf.wording import printable
+
+Index = NDArray[np.int64]
+
+
+class Sent(NamedTuple):
+    """Ratings as they were sent: users, items by row number (-1 unknown) and ratings.
+
+    `users` are ids, or None where all are of the one user who asks.
+    """
+
+    users: Any
+    item_rows: Index
+    rating: NDArray[np.float32]
+
+
+def sent_ratings(found: Found, ratings: Any) -> Sent:
+    """Read ratings that come with a question; those of unknown items are left out, and told of.
+
+    A mapping of items to ratings, or pairs of item and rating, are those of one user; everything
+    else is read as `fit` reads it.
+    """
+    if isinstance(ratings, Mapping):
+        ratings = list(ratings.items())
+    if isinstance(ratings, list) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
+        users, items, rating = None, [item for item, _ in ratings], _numbers(ratings)
+        rows = found.item_ids.lookup(items) if items else np.empty(0, np.int64)
+        known_items: Any = np.array(items, object)
+    else:
+        table = sent_table(ratings)
+        rows = found.item_ids.lookup(table.item_ids)[table.item_rows]
+        users, rating = table.users, np.asarray(table.rating, np.float32)
+        known_items = table.items
+    _tell(found, known_items, rows, rating)
+    known = rows >= 0
+    users = users if users is None or known.all() else np.asarray(users)[known]
+    return Sent(users, rows[known], rating[known])
+
+
+def sent_table(ratings: Any) -> Ratings:
+    """Ratings of several users, as `fit` reads them."""
+    if isinstance(ratings, Ratings):
+        return ratings
+    if isinstance(ratings, Mapping) and not any(hasattr(v, "__len__") for v in ratings.values()):
+        raise InputError(
+            "ratings of several users need to say whose they are: send a table of user, item and "
+            "rating"
+        )
+    if isinstance(ratings, PackedRatings) or as_packed(ratings) is not None:
+        raise InputError("packed ratings are for fit: send a file or a table of ratings")
+    return Ratings.from_data(ratings)
+
+
+def _numbers(pairs: list[Any]) -> NDArray[np.float32]:
+    try:
+        rating = np.array([value for _, value in pairs], np.float64)
+    except (TypeError, ValueError):
+        rating = np.array([np.nan])
+    if not np.isfinite(rating).all() or any(isinstance(value, str) for _, value in pairs):
+        bad = next((v for _, v in pairs if not _is_number(v)), None)
+        raise InputError(
+            f"a rating must be a finite number, not {bad!r}: send ratings as {{item: rating}}"
+        )
+    return rating.astype(np.float32)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+
+
+def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float32]) -> None:
+    """Warn of ratings that cannot be used, and of those that look wrong."""
+    unknown = rows < 0
+    if unknown.any():
+        n, examples, hint = unknown_examples(found.item_ids, np.asarray(items)[unknown])
+        listed = printable(", ".join(examples)) + (", ..." if n > len(examples) else "")
+        warn(
+            f"{int(unknown.sum()):,} of the {len(rows):,} ratings sent are of items that were not "
+            f"learnt from ({'; '.join([listed, *([hint] if hint else [])])}) and are left out: "
+            "partial_fit (bayesmf update) learns new items",
+            DataWarning,
+        )
+    posterior = found.posterior
+    outside = (rating < posterior.low) | (rating > posterior.high)
+    if outside.any():
+        warn(
+            f"{int(outside.sum()):,} of the {len(rows):,} ratings sent, such as "
+            f"{rating[outside][0]:g}, lie outside {posterior.low:g} to {posterior.high:g}, the "
+            "range that was learnt from: are they on the same scale?",
+            DataWarning,
+        )
+
+
+def with_senders(found: Found, users: Any, ratings: Any) -> Found:
+    """The model for users who have sent ratings: they are all it knows of people.
+
+    `users` are the ids that will be asked for, in any form; None stands for one without an id, who
+    is user 0. Who has neither sent a rating nor been learnt from stays unknown.
+    """
+    sent = sent_ratings(found, ratings)
+    one = users is None or is_single(users)
+    if sent.users is None and not one:
+        raise InputError(
+            "ratings of several users need to say whose they are: send a table of user, item and "
+            "rating"
+        )
+    if users is None and sent.users is not None:
+        raise InputError(
+            "ratings of one user are items and ratings, such as {item: rating}: several users are "
+            "for recommend_many, or say which user is asked for"
+        )
+    ids = _one_id(users) if one else IdMap.encode(users, what="user")[0]
+    rows = np.full(1, -1) if users is None else found.user_ids.lookup(ids)
+    if sent.users is None:
+        owner = np.zeros(len(sent.rating), np.int64)
+    else:
+        owner = ids.lookup(sent.users)
+    known = rows >= 0
+    known[owner[owner >= 0]] = True
+    place = np.where(known, np.cumsum(known) - 1, -1)
+    own = owner >= 0
+    new = NewRatings(place[owner[own]], sent.item_rows[own], sent.rating[own])
+    posterior = fold_in(found.posterior, rows[known], new)
+    return found._replace(posterior=posterior, user_ids=ids.take(np.flatnonzero(known)))
+
+
+def _one_id(user: Any) -> IdMap:
+    """The map of one id, without what many need; None is 0."""
+    if user is None or (isinstance(user, int | np.integer) and not isinstance(user, bool)):
+        return IdMap(np.array([0 if user is None else int(user)]))
+    return IdMap.encode([user], what="user")[0]

@@ -1,0 +1,84 @@
+"""Why an item is predicted as it is: the part that each of a user's ratings has in it.
+
+Given a draw of the items, the mean of a user's row is linear in the user's ratings,
+
+    m_i = A_i^-1 Lambda mu + sum over rated k of tau (r_k - b_k) A_i^-1 x_k,
+
+so a prediction m_i . x_j is a sum with one term for each rating, and what is left is what the prior
+and the item itself bring. Nothing is approximated. What the prediction would be without a rating is
+another number, since A_i has a term of it as well; it follows by a change of rank one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bayesmf.posterior.kept import known_ratings
+from bayesmf.posterior.posterior import Floats, Index, Posterior
+from bayesmf.posterior.rows import natural_priors
+
+
+class Parts(NamedTuple):
+    """A prediction under each draw, in the units of ratings: (draws, ratings) and (draws,).
+
+    `shares` and `rest` add up to `prediction`; `effects` are the prediction less what it would be
+    without the rating. `items` and `ratings` are those of the user.
+    """
+
+    items: Index
+    ratings: Floats
+    shares: Floats
+    effects: Floats
+    rest: Floats
+    prediction: Floats
+
+
+def explain(posterior: Posterior, user: int, item: int) -> Parts:
+    """The parts of the prediction of an item for a user, both by row number; -1 for a new user."""
+    posterior = posterior.with_users
+    draws, D, data = posterior.draws, posterior.n_factors, posterior.ratings
+    assert draws.items is not None
+    own = known_ratings(posterior, np.array([user]), "explain")
+    rated, value = own.other.astype(np.int64), data.decode(own.value)
+    # An unrated item stands there by its conditional mean, as in `predict` (docs/sampler.md).
+    expected = user >= 0 and item not in rated
+    target = (draws.kept_means if expected else draws.items)[:, item].astype(np.float64)
+    x_j, b_j = _regressors(target[:, None], D)
+    x_k, b_k = _regressors(draws.items[:, rated].astype(np.float64), D)
+    x_j, b_j, tau, left = x_j[:, 0], b_j[:, 0], draws.tau[:, None], value - b_k
+    # In double precision, from the ratings on: shares are to add up. Not @, which has threads.
+    shift, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
+    A = Lambda + np.einsum("tkd,tke->tde", tau[:, :, None] * x_k, x_k)
+    covariance = np.asarray(np.linalg.inv(A), np.float64)
+    reach = np.einsum("tde,te->td", covariance, x_j)
+    weights = tau * np.einsum("tkd,td->tk", x_k, reach)
+    mean = np.einsum("tde,te->td", covariance, shift + np.einsum("tk,tkd->td", tau * left, x_k))
+    errors = left - np.einsum("tkd,td->tk", x_k, mean)
+    scale, center = posterior.scale, posterior.center
+    return Parts(
+        rated,
+        # Without the rounding errors of scaling.
+        np.array([float(f"{x:.6g}") for x in center + scale * value.astype(np.float64)]),
+        scale * weights * left,
+        scale * _effects(x_k, covariance, tau, weights * errors),
+        center + scale * (np.einsum("td,td->t", reach, shift) + b_j),
+        center + scale * (np.einsum("td,td->t", mean, x_j) + b_j),
+    )
+
+
+def _effects(x_k: Floats, covariance: Floats, tau: Floats, pull: Floats) -> Floats:
+    """What predictions lose without each rating: A_i - tau x_k x_k^T, by Sherman and Morrison."""
+    along = np.einsum("tkd,tde->tke", x_k, covariance)
+    leverage = tau * np.einsum("tke,tke->tk", along, x_k)
+    return np.asarray(pull / (1.0 - leverage))
+
+
+def _regressors(rows: Floats, n_factors: int) -> tuple[Floats, Floats]:
+    """[features, 1] of rows (draws, rows, width), and biases; features alone without biases."""
+    x, bias = rows.copy(), np.zeros(rows.shape[:2])
+    if rows.shape[2] > n_factors:
+        bias = rows[:, :, n_factors].copy()
+        x[:, :, n_factors] = 1.0
+    return x, bias

@@ -1,0 +1,71 @@
+"""Rows that are alike: how two items, or two users, go together in what is predicted of them.
+
+Rows cannot be compared as they are: every draw has axes of its own, and columns have their scale
+from the other side. What can be compared is what they predict. Over people whose rows follow the
+prior N(mu, Lambda^-1), the tastes for two items, U . V_j and U . V_k, have the correlation
+
+    V_j^T C V_k / sqrt(V_j^T C V_j  V_k^T C V_k),    C = Lambda^-1,
+
+which does not depend on axes or scale. It is found under each draw, so it comes with its spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bayesmf.kernels.types import Rows
+from bayesmf.posterior.pairs import covariances
+from bayesmf.posterior.posterior import Floats, Index, Posterior
+
+# Most draws that users are compared by: the rows of all users have to be worked out for each.
+USER_DRAWS = 16
+
+
+def similar_items(posterior: Posterior, item: int) -> tuple[Floats, Floats]:
+    """Mean and standard deviation over draws of the correlation of an item with all items."""
+    base = posterior.with_items
+    assert base.draws.items is not None
+    return _correlations(base.draws.items, base.draws.user_Lambda, item, posterior.n_factors)
+
+
+def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
+    """The same for users, by what is expected of their rows."""
+    draws = posterior.draws
+    if draws.users is not None:
+        return _correlations(draws.users, draws.item_Lambda, user, posterior.n_factors)
+    some = np.unique(np.linspace(0, len(draws) - 1, min(len(draws), USER_DRAWS)).round())
+    few = posterior.with_draws(some.astype(np.int64))
+    rows = few.expected_rows
+    return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)
+
+
+def _correlations(rows: Rows, Lambda: Floats, row: int, D: int) -> tuple[Floats, Floats]:
+    roots = np.linalg.cholesky(covariances(Lambda)[:, :D, :D])
+    found = (_correlation(rows[t][:, :D], roots[t], row) for t in range(len(rows)))
+    return _moments(found, rows.shape[1])
+
+
+def _correlation(rows: Rows, root: Floats, row: int) -> Floats:
+    """Correlations of one row with all, where root root^T is the covariance of the other side."""
+    z = rows.astype(np.float64) @ root
+    length = np.sqrt(np.einsum("nd,nd->n", z, z))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.nan_to_num(z @ z[row] / (length * length[row])))
+
+
+def _moments(found: Iterable[Floats], n: int) -> tuple[Floats, Floats]:
+    total, squares, count = np.zeros(n), np.zeros(n), 0
+    for one in found:
+        total += one
+        squares += one * one
+        count += 1
+    mean = total / count
+    return mean, np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+
+
+def best(mean: Floats, row: int, n: int) -> Index:
+    """The n rows of the highest mean, without `row` itself; of equals the lower number first."""
+    order = np.lexsort((np.arange(len(mean)), -mean))
+    return np.asarray(order[order != row][:n])
