@@ -15,7 +15,9 @@ from benchmarks.attack.case import Case
 from benchmarks.attack.material import answers, draws_of, estimator
 from benchmarks.attack.registry import attack
 
-KINDS = ("model", "model_str", "packed", "checkpoint", "begun", "sorting")
+KINDS = (
+    "model", "model_str", "model_items", "model_users", "packed", "checkpoint", "begun", "sorting"
+)  # fmt: skip
 
 
 # -- harm ------------------------------------------------------------------------------------------

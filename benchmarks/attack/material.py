@@ -28,16 +28,17 @@ class Material:
         return (self.folder / name).read_bytes()
 
 
-def estimator() -> Any:
+def estimator(**more: Any) -> Any:
     """What all models are fitted by: short, and the same bits each time."""
     from bayesmf import BayesianMF, Gibbs
 
-    return BayesianMF(sampler=Gibbs(epochs=EPOCHS, burn_in=2, n_chains=2), **FIT)
+    return BayesianMF(sampler=Gibbs(epochs=EPOCHS, burn_in=2, n_chains=2), **FIT, **more)
 
 
 def all_pairs(model: Any) -> tuple[list[Any], list[Any]]:
     """Some known pairs, and some with ids that nobody has seen."""
-    users, items = list(model.user_ids_)[:12], list(model.item_ids_)[:12]
+    # A model may have been saved without users: then nobody is known.
+    users, items = list(model.user_ids_)[:12] or [*range(1, 13)], list(model.item_ids_)[:12]
     unseen = "nobody" if isinstance(users[0], str) else 999_999
     return [*users, unseen, users[0]], [*items, items[0], unseen]
 
@@ -78,6 +79,7 @@ def make(folder: Path) -> Material:
         model.save(folder / name)
         found[name] = answers(model)
         found[f"{name}_draws"] = draws_of(model)
+    found |= _other_models(folder)
     pack(folder / "ratings.csv", folder / "packed", chunk=120, stretch=150)
     pack(folder / "names.csv", folder / "packed_str")
     fitted = estimator().fit(folder / "packed")
@@ -87,6 +89,18 @@ def make(folder: Path) -> Material:
     synthetic.truth().save(folder / "truth.npz") if hasattr(synthetic, "truth") else _truth(folder)
     np.savez(folder / "answers.npz", **found)
     return Material(folder)
+
+
+def _other_models(folder: Path) -> dict[str, np.ndarray]:
+    """Models without users, and with users' rows in the place of items'; and their answers."""
+    from bayesmf import BayesianMF, Ratings
+
+    BayesianMF.load(folder / "model").save(folder / "model_items", users=False, max_draws=4)
+    fitted = estimator(keep="users").fit(Ratings.read(folder / "ratings.csv"))
+    fitted.save(folder / "model_users")
+    return {
+        name: answers(BayesianMF.load(folder / name)) for name in ("model_items", "model_users")
+    }
 
 
 def _texts(folder: Path, rows: list[Any]) -> None:

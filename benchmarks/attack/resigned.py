@@ -28,7 +28,8 @@ ODD: tuple[Any, ...] = (
 
 def chosen_folder(case: Case) -> tuple[str, Path]:
     """A kind of folder, and one that has a manifest and arrays."""
-    kind = case.rng.choice(("model", "model", "model_str", "packed", "opened", "checkpoint"))
+    models = "model", "model", "model_str", "model_items", "model_users"
+    kind = case.rng.choice((*models, "packed", "opened", "checkpoint"))
     folder = put(case, "packed" if kind == "opened" else kind)
     if kind == "checkpoint":
         rounds = sorted(p.parent for p in folder.rglob("manifest.json") if p.parent.name != "run")
@@ -112,9 +113,12 @@ def wrong_values(case: Case, name: str, array: np.ndarray) -> np.ndarray | None:
         else:
             flat[at] = value
         case.say(f"{name}: {value}")
-    elif name.endswith("_value") and array.dtype.kind == "u":
+    elif name.endswith(("_value", "_values")) and array.dtype.kind == "u":
         flat[at] = case.rng.choice((5, 6, 128, 255))
         case.say(f"{name}: code {flat[at]} of 5 levels")
+    elif name == "item_counts":
+        flat[at] = case.rng.choice((-1, flat[at] + 1, 10**6, -(2**62), 2**62))
+        case.say(f"item_counts: {flat[at]}")
     elif name == "tau":
         flat[at] = case.rng.choice((0.0, -1.0, np.nan, np.inf, -np.inf, -0.0))
         case.say(f"tau: {flat[at]}")

@@ -14,7 +14,7 @@ import pytest
 from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Ratings, Synthetic, pack
 from checkpointed import run_kept
 from problems import planted
-from resigned import edit, put, resign, set_at
+from resigned import drop, edit, put, resign, set_at
 
 N_USERS, N_ITEMS, N_RATINGS = 40, 30, 600
 
@@ -71,18 +71,19 @@ FORGED = {
     "starts beyond": ("seen_starts", set_at(-1, 10**9)),
     "starts fall": ("seen_starts", set_at(5, 3 * N_RATINGS)),
     "starts fall below": ("seen_starts", set_at(5, -1)),
+    "seen twice": ("seen_items", lambda a: np.concatenate([a[:1], a[:1], a[2:]])),
     "seen as another type": ("seen_items", lambda a: a.astype(np.int64)),
     "seen as a table": ("seen_items", lambda a: a.reshape(2, -1)),
-    "users not finite": ("users", set_at((0, 0, 0), NAN)),
-    "users too large": ("users", set_at((0, 0, 0), 3e38)),
+    "items not finite": ("items", set_at((0, 0, 0), NAN)),
+    "items too large": ("items", set_at((0, 0, 0), 3e38)),
     "precisions too large": ("item_lambda", lambda a: a * 1e30),
     "tau too small": ("tau", set_at(0, 1e-300)),
     "last item not finite": ("items", set_at((-1, -1, -1), INF)),
     "means not finite": ("item_means", set_at((-1, -1, -1), -INF)),
-    "users turned": ("users", lambda a: np.ascontiguousarray(a.transpose(0, 2, 1))),
-    "users too few": ("users", lambda a: np.ascontiguousarray(a[:, :-1])),
-    "users in double precision": ("users", lambda a: a.astype(np.float64)),
-    "users without axes": ("users", lambda a: np.float32(1).reshape(())),
+    "items turned": ("items", lambda a: np.ascontiguousarray(a.transpose(0, 2, 1))),
+    "items too few": ("items", lambda a: np.ascontiguousarray(a[:, :-1])),
+    "items in double precision": ("items", lambda a: a.astype(np.float64)),
+    "items without axes": ("items", lambda a: np.float32(1).reshape(())),
     "tau zero": ("tau", set_at(0, 0.0)),
     "tau negative": ("tau", set_at(-1, -1.0)),
     "tau not finite": ("tau", set_at(0, INF)),
@@ -95,7 +96,100 @@ FORGED = {
     "ids too few": ("user_id_ids", lambda a: a[:-1]),
     "history of counts that are none": ("history", set_at((0, 0), NAN)),
     "history of other width": ("history", lambda a: a[:, :-1].copy()),
+    "ratings not finite": ("seen_values", set_at(-1, NAN)),
+    "ratings out of range": ("seen_values", set_at(3, 1e6)),
+    "ratings too few": ("seen_values", lambda a: a[:-1]),
+    "ratings in double precision": ("seen_values", lambda a: a.astype(np.float64)),
+    "codes without levels": ("seen_values", lambda a: np.zeros(len(a), np.uint8)),
 }
+# Of a model of stars: codes of one byte, and the ratings that they stand for.
+FORGED_CODES = {
+    "code of no level": ("seen_values", set_at(-1, 5)),
+    "codes as signed numbers": ("seen_values", lambda a: a.astype(np.int8)),
+    "codes as ratings": ("seen_values", lambda a: a.astype(np.float32)),
+    "levels fall": ("levels", lambda a: a[::-1].copy()),
+    "levels not finite": ("levels", set_at(-1, NAN)),
+    "levels out of range": ("levels", set_at(-1, 1e6)),
+    "no levels": ("levels", lambda a: a[:0]),
+    "more levels than codes": ("levels", lambda a: np.linspace(a[0], a[-1], 257, dtype=a.dtype)),
+    "a level too few": ("levels", lambda a: a[:-1]),
+    "levels in double precision": ("levels", lambda a: a.astype(np.float64)),
+    "levels as a table": ("levels", lambda a: a[None]),
+}
+FORGED_ITEMS = {
+    "counts negative": ("item_counts", set_at(0, -1)),
+    "counts of other ratings": ("item_counts", lambda a: a + 1),
+    "counts too few": ("item_counts", lambda a: a[:-1]),
+    "counts as numbers": ("item_counts", lambda a: a.astype(np.float64)),
+    "items not finite": ("items", set_at((0, 0, 0), NAN)),
+}
+FORGED_USERS = {
+    "users not finite": ("users", set_at((0, 0, 0), NAN)),
+    "users too few": ("users", lambda a: np.ascontiguousarray(a[:, :-1])),
+    "means not finite": ("user_means", set_at((-1, -1, -1), -INF)),
+}
+OTHERS = {"stars": FORGED_CODES, "items": FORGED_ITEMS, "users": FORGED_USERS}
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """Models of stars, without users, and with users' rows in the place of items'."""
+    folder, sampler = tmp_path_factory.mktemp("others"), Gibbs(epochs=6, burn_in=2)
+    data = Synthetic(N_USERS, N_ITEMS, N_RATINGS, random_state=1, stars=True).ratings()
+    fitted = BayesianMF(3, sampler=sampler, random_state=0).fit(data)
+    fitted.save(folder / "stars")
+    fitted.save(folder / "items", users=False)
+    BayesianMF(3, sampler=sampler, random_state=0, keep="users").fit(data).save(folder / "users")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::bayesmf.DataWarning")
+@pytest.mark.parametrize(("kind", "what"), [(k, w) for k in OTHERS for w in OTHERS[k]])
+def test_other_forged_models_are_refused(others, tmp_path, kind, what):
+    model = shutil.copytree(others / kind, tmp_path / "model")
+    answers(model)
+    edit(model, *OTHERS[kind][what])
+    refused(answers, model, "fit again")
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_model_that_lacks_an_array_is_refused(others, tmp_path, kind):
+    for file in sorted((others / kind).glob("*.npy")):
+        if file.stem in ("item_means", "user_means"):
+            continue  # samplers without conditional means have none
+        model = shutil.copytree(others / kind, tmp_path / file.stem)
+        drop(model, file.stem)
+        refused(answers, model, "fit again")
+
+
+@pytest.mark.parametrize(
+    ("into", "of"), [("items", "stars"), ("stars", "users"), ("users", "stars")]
+)
+def test_a_model_with_an_array_too_many_is_refused(others, tmp_path, into, of):
+    for file in sorted((others / of).glob("*.npy")):
+        if not (others / into / file.name).exists():
+            model = shutil.copytree(others / into, tmp_path / file.stem)
+            resign(model, lambda manifest, name=file.stem: manifest["arrays"].update({name: {}}))
+            put(model, file.stem, np.load(file))
+            refused(answers, model, "does not belong there")
+
+
+def test_an_item_comes_once_for_a_user_in_whatever_piece_it_is(model, monkeypatch):
+    """Rows begin anywhere in what is read at a time: the same item may stand on both sides."""
+    from bayesmf.storage import verify as verifying
+
+    starts = np.load(model / "seen_starts.npy")
+    user = int(np.flatnonzero(np.diff(starts) > 3)[2])
+    twice = shutil.copytree(model, model.parent / "twice")
+    edit(
+        twice,
+        "seen_items",
+        set_at(starts[user] + 2, np.load(model / "seen_items.npy")[starts[user] + 1]),
+    )
+    for size in (4, 8, 12, 20, 1 << 20):
+        monkeypatch.setattr(verifying, "_BYTES", size)
+        answers(model)
+        refused(answers, twice, "seen_items.npy .* ascending in each row")
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -131,6 +225,16 @@ META = {
     "sampler with more": lambda m: m["meta"]["report"]["sampler"].update(more=1),
     "other params": lambda m: m["meta"]["params"].update(engine="ray"),
     "params of lists": lambda m: m["meta"]["params"].update(prior=["gamma"]),
+    "holds of text": lambda m: m["meta"].update(holds="all"),
+    "holds nothing that is known": lambda m: m["meta"]["holds"].update(ratings="some"),
+    "holds the other side": lambda m: m["meta"]["holds"].update(keep="users"),
+    "holds both sides": lambda m: m["meta"]["holds"].update(keep="both"),
+    "holds no side": lambda m: m["meta"]["holds"].update(keep="auto"),
+    "holds pairs alone": lambda m: m["meta"]["holds"].update(ratings="pairs"),
+    "holds no users": lambda m: m["meta"]["holds"].update(ratings="none"),
+    "does not tell what it holds": lambda m: m["meta"].pop("holds"),
+    "another side was asked for": lambda m: m["meta"]["params"].update(keep="users"),
+    "another side than there are": lambda m: m["meta"]["params"].update(keep="neither"),
     "history of numbers": lambda m: m["meta"].update(history=[1, 2]),
     "history of lists": lambda m: m["meta"].update(history=[[]] * 13),
     "infinite center": lambda m: m["meta"]["units"].update(center=INF),
@@ -174,7 +278,7 @@ def test_arrays_may_be_read_into_memory(model, tmp_path):
     """Then a file that is cut short under a server does not end it."""
     expected = answers(model).predict([1001, 1005], [5, 9])
     loaded = answers(model, mmap=False)
-    assert not isinstance(loaded.posterior_.draws.users, np.memmap)
+    assert not isinstance(loaded.posterior_.draws.items, np.memmap)
     for file in model.glob("*.npy"):
         os.truncate(file, 10)
     assert np.array_equal(loaded.predict([1001, 1005], [5, 9]), expected)
@@ -199,7 +303,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("what", PLACES)
-@pytest.mark.parametrize("name", ["users.npy", "manifest.json", "manifest.sha256"])
+@pytest.mark.parametrize("name", ["items.npy", "manifest.json", "manifest.sha256"])
 def test_regular_files_alone_are_read(model, tmp_path, what, name):
     outside = tmp_path / "outside"
     shutil.move(model / name, outside)
@@ -255,7 +359,7 @@ def test_what_is_learnt_from_is_what_was_verified(packed):
     """Not what was opened before it was mended, nor what was changed after a fit."""
     file, sampler = packed / "by_user_value.npy", Gibbs(epochs=3, burn_in=1)
     good = file.read_bytes()
-    expected = BayesianMF(2, sampler=sampler, random_state=0).fit(packed).posterior_.draws.users
+    expected = BayesianMF(2, sampler=sampler, random_state=0).fit(packed).posterior_.draws.items
     raw = bytearray(good)
     raw[200] = 1 if raw[200] != 1 else 2
     file.unlink()
@@ -263,7 +367,7 @@ def test_what_is_learnt_from_is_what_was_verified(packed):
     opened = PackedRatings.open(packed)
     file.unlink()
     file.write_bytes(good)
-    found = BayesianMF(2, sampler=sampler, random_state=0).fit(opened).posterior_.draws.users
+    found = BayesianMF(2, sampler=sampler, random_state=0).fit(opened).posterior_.draws.items
     assert np.array_equal(found, expected)
     file.write_bytes(raw)
     refused(BayesianMF(2, sampler=sampler).fit, opened, "by_user_value.npy does not have the")
@@ -383,7 +487,7 @@ def test_a_giant_among_what_a_killed_packing_left(to_pack, tmp_path, caplog):
 
 CHECKPOINTS = {
     "users of another shape": ("users", lambda a: a[:-1].copy()),
-    "users not finite": ("users", set_at((0, 0), NAN)),
+    "items not finite": ("items", set_at((0, 0), NAN)),
     "precisions negative": ("user_lambda", lambda a: -a),
     "another type": ("items", lambda a: a.astype(np.float64)),
     "probes of other length": ("keeping_expected", lambda a: a[:-1].copy()),

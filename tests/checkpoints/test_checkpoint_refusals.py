@@ -7,6 +7,7 @@ import pytest
 
 import bayesmf
 from bayesmf import SGD, BayesianMF, Checkpoint, InputError
+from bayesmf.checkpoints.fingerprint import difference, identity
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run
@@ -44,6 +45,7 @@ def test_checkpoints_without_their_run_are_refused(stopped):
         ({"n_factors": 3}, "n_factors 2 there, 3 here"),
         ({"tau": 2.0}, "tau none there, 2.0 here"),
         ({"max_draws": 10}, "max_draws 50 there, 10 here"),
+        ({"keep": "users"}, "keep both there, users here"),
         ({"scale": 2.0}, "scale 1.0 there, 2.0 here"),
         ({"target": "fast"}, "target balanced there, fast here"),
         ({"prior": GammaPrior(alpha_0=2.0)}, "prior alpha_0 1.0 there, 2.0 here"),
@@ -109,3 +111,11 @@ def test_what_cannot_be_meant(given, says, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=says):
         model.fit(([1, 2], [1, 2], [3.0, 4.0]), checkpoint=given)
     assert names(tmp_path) == []
+
+
+def test_a_run_of_an_earlier_version_kept_both_sides():
+    """It does not say so."""
+    here = identity(DATA, SETTINGS, None)
+    there = {name: value for name, value in here.items() if name != "keep"}
+    assert difference(there, here) is None
+    assert difference(there, {**here, "keep": "items"}) == "keep both there, items here"

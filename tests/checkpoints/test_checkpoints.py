@@ -329,7 +329,7 @@ def test_a_limit_that_the_system_sets(tmp_path):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         def fit(callbacks, checkpoint):
             model = BayesianMF(3, sampler=Gibbs(epochs=12), random_state=0, callbacks=callbacks)
-            return model.fit(ratings, checkpoint=checkpoint).posterior_.draws.users.tobytes()
+            return model.fit(ratings, checkpoint=checkpoint).posterior_.draws.items.tobytes()
         alone = fit((), None)
         assert fit((limit,), Checkpoint({str(tmp_path / "c")!r}, every=0)) == alone
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)

@@ -147,6 +147,8 @@ def test_sampler_settings(
         ("--prior gamma --beta0 3", "beta_0", 3),
         ("--no-standardize", "standardize", False),
         ("--max-draws 5", "max_draws", 5),
+        ("--keep items", "keep", "items"),
+        ("--keep both", "keep", "both"),
         ("--engine serial", "engine", "serial"),
         ("--workers 2", "n_workers", 2),
     ],
@@ -157,12 +159,53 @@ def test_model_settings(data: Data, tmp_path: Path, option: str, name: str, valu
 
     plain, found = fit(), fit(*option.split())
     assert found["settings"][name] == value
-    if option.split()[0] in ("--engine", "--workers") or value == "sample":
+    if option.split()[0] in ("--engine", "--workers", "--keep") or value == "sample":
         assert found["tau"] == plain["tau"]
     else:
         assert (found["tau"], found["draws"]) != (plain["tau"], plain["draws"])
     if option == "--tau 1.5":
         assert found["tau"] == pytest.approx(1.5)
+
+
+def test_what_is_saved_of_a_model(data: Data, tmp_path: Path) -> None:
+    def fit(name: str, *more: str) -> set[str]:
+        folder = tmp_path / name
+        two = ("--chains", "2", "--seed", "1")
+        told = run(
+            "fit", data.train, "--out", folder, "--test", data.test, "--json", *QUICK, *two, *more
+        )
+        assert told.json["draws"] == 16 and told.json["rmse"] == pytest.approx(rmse, rel=0.05)
+        return {file.stem for file in folder.glob("*.npy")}
+
+    rmse = run("evaluate", data.model, data.test, "--json").json["rmse"]
+    plain = fit("plain")
+    assert plain >= {"items", "item_means", "seen_values", "user_id_ids"} and "users" not in plain
+    assert fit("users", "--keep", "users") >= {"users", "user_means", "seen_values"}
+    assert fit("both", "--keep", "both") == plain | {"users", "user_means"}
+    assert len(BayesianMF.load(tmp_path / "both").posterior_.draws) == 16
+    # The scores above are those of the whole model; what is saved of it may be less.
+    alone = fit("items", "--no-users", "--max-saved-draws", "4")
+    assert not any(name.startswith(("users", "user_id", "user_means", "seen")) for name in alone)
+    saved = BayesianMF.load(tmp_path / "items")
+    assert len(saved.posterior_.draws) == saved.report_["draws"] == 4 and saved.keep == "items"
+    assert run("recommend", tmp_path / "items", "--all", "--json").json["users"] == 0
+    best = run("recommend", tmp_path / "items", "17", "-n", "2", "--json").json["recommendations"]
+    assert len(best[0]["items"]) == 2 and not best[0]["known"]
+    for command in (("diagnose", tmp_path / "items"), ("evaluate", tmp_path / "items", data.test)):
+        assert run(*command).status == 0
+
+
+def test_without_users_items_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where users would be kept otherwise, being far fewer."""
+    monkeypatch.setattr("bayesmf.server.defaults.DRAW_BYTES", 10_000)
+    (tmp_path / "few.csv").write_text(
+        "user,item,rating\n" + "".join(f"{k % 5},{k},{k % 3 + k % 5}\n" for k in range(100))
+    )
+    made = ("fit", tmp_path / "few.csv", "--out", tmp_path / "m", *QUICK)
+    for more, has_users in (((), True), (("--no-users",), False)):
+        assert run(*made, *more).status == 0
+        found = BayesianMF.load(tmp_path / "m").posterior_
+        assert found.users_kept == found.ratings.has_users == has_users
 
 
 def test_prior_factors_and_seed(data: Data, tmp_path: Path) -> None:
@@ -248,6 +291,9 @@ REFUSED = [
     ("--workers 0", "--workers: '0'"),
     ("--seed -1", "--seed: '-1'"),
     ("--max-draws 0", "--max-draws: '0'"),
+    ("--max-saved-draws 0", "--max-saved-draws: '0'"),
+    ("--keep neither", "--keep: invalid choice"),
+    ("--no-users --keep users", "--no-users leaves nothing of a model with --keep users"),
     ("--columns person=3", "--columns: 'person=3'"),
     ("--columns user=", "--columns: 'user='"),
     ("--columns user=nobody", "no column 'nobody'"),

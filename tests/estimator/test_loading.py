@@ -34,12 +34,12 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def damaged(saved, tmp_path):
-    """A bit of the last user's last draw."""
+    """A bit of the last item's last conditional mean."""
     folder = tmp_path / "model"
     shutil.copytree(saved, folder)
-    raw = bytearray((folder / "users.npy").read_bytes())
+    raw = bytearray((folder / "item_means.npy").read_bytes())
     raw[-1] ^= 1
-    (folder / "users.npy").write_bytes(raw)
+    (folder / "item_means.npy").write_bytes(raw)
     return folder
 
 
@@ -153,9 +153,9 @@ def test_a_model_saved_in_its_place_meanwhile_is_another(saved, slow, tmp_path):
 def test_a_file_cut_short_meanwhile_is_refused(saved, slow, tmp_path):
     shutil.copytree(saved, tmp_path / "model")
     loaded = BayesianMF.load(tmp_path / "model")
-    os.truncate(tmp_path / "model" / "users.npy", 200)
+    os.truncate(tmp_path / "model" / "item_means.npy", 200)
     slow.set()
-    with pytest.raises(InputError, match=r"users\.npy does not have the digest"):
+    with pytest.raises(InputError, match=r"item_means\.npy does not have the digest"):
         loaded.predict(1001, 5)
 
 
@@ -173,7 +173,7 @@ def test_a_forked_process_verifies_by_itself(saved, damaged, slow, good):
             loaded._fitted()
             status = 0
         except InputError as error:
-            status = 2 if "users.npy does not have the digest" in str(error) else 8
+            status = 2 if "item_means.npy does not have the digest" in str(error) else 8
         finally:
             os._exit(status)
     for _ in range(3000):
@@ -204,7 +204,7 @@ def test_without_threads_the_first_answer_verifies(saved, damaged, monkeypatch):
         patch.setattr(threading.Thread, "start", start)
         good, bad = BayesianMF.load(saved), BayesianMF.load(damaged)
     assert np.isfinite(good.predict(1001, 5))
-    with pytest.raises(InputError, match=r"users\.npy"):
+    with pytest.raises(InputError, match=r"item_means\.npy"):
         bad.predict(1001, 5)
 
 
@@ -234,4 +234,4 @@ def test_the_command_line_says_what_is_damaged(damaged, tmp_path, command):
     rest = {"recommend": ["1001"], "diagnose": []}.get(command, [tmp_path / "pairs.csv"])
     found = run(command, damaged, *rest)
     assert found.status == 2
-    assert "users.npy does not have the digest noted in manifest.json" in found.sentence
+    assert "item_means.npy does not have the digest noted in manifest.json" in found.sentence

@@ -30,6 +30,15 @@ def put(folder, name, array):
     resign(folder, change)
 
 
+def drop(folder, name):
+    """Take an array out of a folder, and sign."""
+    (folder / f"{name}.npy").unlink()
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    del manifest["arrays"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    resign(folder)
+
+
 def edit(folder, name, change):
     """Change an array in place, and sign."""
     array = np.load(folder / f"{name}.npy")
@@ -44,3 +53,16 @@ def set_at(index, value):
         array[index] = value
 
     return change
+
+
+def as_earlier(folder):
+    """A folder with draws of both sides as earlier versions wrote it: without ratings."""
+
+    def change(manifest):
+        del manifest["meta"]["holds"], manifest["meta"]["params"]["keep"]
+
+    for name in ("seen_values", "levels"):
+        if (folder / f"{name}.npy").exists():
+            drop(folder, name)
+    resign(folder, change)
+    return folder

@@ -252,7 +252,7 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
         return fitted.posterior_.draws
 
     mapped = fit()
-    assert isinstance(mapped.users, np.memmap)
+    assert isinstance(mapped.items, np.memmap)
     assert os.listdir(tmp_path) == []  # without a name: nothing is left after a kill
 
     def full(handle, at, size):
@@ -261,8 +261,8 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     bayesmf.model.draws._warn_once.cache_clear()
     in_memory = fit()
-    assert not isinstance(in_memory.users, np.memmap)
-    assert np.array_equal(in_memory.users, mapped.users)
+    assert not isinstance(in_memory.items, np.memmap)
+    assert np.array_equal(in_memory.items, mapped.items)
     assert caplog.text.count("has no room for draws (No space left on device)") == 1
 
 

@@ -79,7 +79,7 @@ class Expecting:
         full = prior.Lambda.ndim == 2
         self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
         self._width, self._factors = users.shape[1], chain.settings.n_factors
-        self._most_room = max(1, chain.run.store.per_chain)
+        self._most_room, self._keep = max(1, chain.run.store.per_chain), chain.run.store.keep
 
     def chain(
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]
@@ -129,5 +129,6 @@ class Expecting:
     ) -> Mapping[str, Expected]:
         """Rules for the arrays of a batch of draws."""
         return draws_expected(
-            arrays, self._users.shape[0], self._items.shape[0], self._width, self._lambda.shape
-        )
+            arrays, self._users.shape[0], self._items.shape[0], self._width, self._lambda.shape,
+            self._keep,
+        )  # fmt: skip

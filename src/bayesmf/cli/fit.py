@@ -50,6 +50,7 @@ def parser() -> options.Parser:
     add("--validation", metavar="FILE", help="ratings whose RMSE is followed while chains run")
     options.add_json(out)
     fit_options.add_model_options(out.add_argument_group("model"))
+    fit_options.add_folder_options(out.add_argument_group("what is saved"))
     fit_options.add_sampler_options(out)
     run = out.add_argument_group("run")
     engine_options.add_engine_options(run)
@@ -90,6 +91,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     from bayesmf.server.settings import least_bytes
     from bayesmf.storage.writer import check_writable
 
+    fit_options.check_folder_options(args)
     model = _model(args)
     check_writable(args.out)
     if args.save_holdout is not None:
@@ -98,10 +100,11 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
         args.resumed = _look(checkpoint)
     train, validation, test = _read(args)
     sizes = train.n_users, train.n_items, len(train)
-    check_writable(args.out, least_bytes(args.factors, _least_draws(args), *sizes))
+    least = least_bytes(args.factors, _least_draws(args), *sizes, args.keep, not args.no_users)
+    check_writable(args.out, least)
     _fit(model, train, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
-    save(model, args.out)
+    save(model, args.out, users=not args.no_users, max_draws=args.max_saved_draws)
     if args.save_holdout is not None:
         assert test is not None
         try:
@@ -141,7 +144,7 @@ def _least_draws(args: argparse.Namespace) -> int:
     """Fewest arrays of rows that a model has; Gibbs has conditional means beside draws."""
     if args.sampler == "sgd":
         return 1
-    draws = min(16, args.max_draws or 16)
+    draws = min(16, args.max_draws or 16, args.max_saved_draws or 16)
     return draws * (2 if args.sampler in ("auto", "gibbs") else 1)
 
 
@@ -250,6 +253,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         alpha_0=1.0 if args.alpha0 is None else args.alpha0,
         beta_0=1.0 if args.beta0 is None else args.beta0,
         standardize=not args.no_standardize,
+        keep=args.keep,
         max_draws=args.max_draws,
         engine=engine,  # type: ignore[arg-type]
         n_workers=args.workers,
@@ -260,7 +264,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
 def _result(
     args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None
 ) -> dict[str, Any]:
-    settings = ("tau", "alpha_0", "beta_0", "standardize", "max_draws", "n_workers")
+    settings = ("tau", "alpha_0", "beta_0", "standardize", "keep", "max_draws", "n_workers")
     last: dict[int, Mapping[str, Any]] = {event["chain"]: event for event in model.history_}
     events = [last[chain] for chain in sorted(last)]
     found = model.report_["convergence"]

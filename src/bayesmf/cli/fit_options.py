@@ -34,6 +34,11 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     add("--beta0", type=positive, metavar="B", help="rate of the Gamma hyper-priors (1)")
     add("--no-standardize", action="store_true", help="centre the ratings, do not scale them")
     add(
+        "--keep", choices=("auto", "items", "users", "both"), default="auto",
+        help="side whose draws are kept (auto: items, unless users are far fewer); rows of the "
+        "other follow from their ratings",
+    )  # fmt: skip
+    add(
         "--max-draws",
         type=options.whole(1),
         metavar="N",
@@ -50,6 +55,29 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         help="auto, gibbs without --epochs: when sampling is enough (balanced)",
     )  # fmt: skip
     add("--max-seconds", type=positive, metavar="S", help="stop sampling after this long")
+
+
+def add_folder_options(group: argparse._ArgumentGroup) -> None:
+    """Options of what is written of a model."""
+    add = group.add_argument
+    add("--no-users", action="store_true",
+        help="leave people out of MODEL: no ids, rows or ratings of any user; it then answers by "
+        "the ratings that people send (as --keep items)")  # fmt: skip
+    add("--max-saved-draws", type=options.whole(1), metavar="N",
+        help="draws in MODEL, spread evenly, at least one of each chain (all)")  # fmt: skip
+
+
+def check_folder_options(args: argparse.Namespace) -> None:
+    """Refuse now what could not be saved after hours; without users, items are kept."""
+    if not args.no_users:
+        return
+    if args.keep == "users":
+        raise InputError(
+            "--no-users leaves nothing of a model with --keep users: use --keep items, or leave "
+            "one of them out"
+        )
+    if args.keep == "auto":
+        args.keep = "items"
 
 
 def add_sampler_options(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
 
-def save(model: BayesianMF, out: str) -> None:
+def save(model: BayesianMF, out: str, **how: Any) -> None:
     """Save a model; where that fails, save it elsewhere and say where it is."""
     try:
-        model.save(out)
+        model.save(out, **how)
     except InputError as error:
-        found = _saved_elsewhere(model)
+        found = _saved_elsewhere(model, how)
         if found is None:
             raise
         raise InputError(
@@ -28,11 +28,11 @@ def save(model: BayesianMF, out: str) -> None:
         ) from None
 
 
-def _saved_elsewhere(model: BayesianMF) -> Path | None:
+def _saved_elsewhere(model: BayesianMF, how: dict[str, Any]) -> Path | None:
     for folder in _folders():
         found = folder / f"bayesmf-model-{secrets.token_hex(4)}"
         with contextlib.suppress(InputError):
-            model.save(found)
+            model.save(found, **how)
             return found
     return None
 

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import TrainingData, count_numbers
 from bayesmf.kernels.predict import find_rated
 from bayesmf.kernels.types import readonly
 from bayesmf.system.forks import once
@@ -20,11 +20,12 @@ class RatedItems:
 
     starts: NDArray[np.int64]
     items: NDArray[np.int32]
+    counts: NDArray[np.int64] | None = None  # ratings of each item, where there are no users
 
     @classmethod
     def from_training(cls, data: TrainingData) -> Self:
         """From the training ratings."""
-        return cls(data.by_user.starts, data.by_user.other)
+        return cls(data.by_user.starts, data.by_user.other, data.counts)
 
     def for_user(self, user: int) -> NDArray[np.int64]:
         """Row numbers of the items that a user has rated."""
@@ -46,12 +47,14 @@ class RatedItems:
 
     def user_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of users by row number; none of an unseen one (-1)."""
-        return _counts(np.diff(self.starts), rows)
+        return _counts(np.append(np.diff(self.starts), 0), rows)
 
     def item_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Training ratings of items by row number; none of an unseen one (-1)."""
-        return _counts(np.bincount(self.items, minlength=1), rows)
+        found = count_numbers(self.items, self._n_items) if self.counts is None else self.counts
+        return _counts(np.append(found, 0), rows)
 
 
 def _counts(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.where(rows < 0, 0, counts[rows])
+    """Counts by row number; the last is that of an unseen row."""
+    return np.asarray(counts[rows])

@@ -11,6 +11,17 @@ from numpy.typing import NDArray
 from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
 from bayesmf.system.forks import once
 
+# Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
+COUNTED = 1 << 20
+
+
+def count_numbers(numbers: NDArray[np.int32], n: int) -> NDArray[np.int64]:
+    """How often each of the numbers below n occurs, as np.bincount does, in little memory."""
+    found = np.zeros(n, np.int64)
+    for lo in range(0, len(numbers), COUNTED):
+        found += np.bincount(numbers[lo : lo + COUNTED], minlength=n)
+    return found
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -18,6 +29,9 @@ class TrainingData:
 
     By user, then item; by item where that is asked for, found once. Ratings of few values are codes
     of one byte, and `levels` are what codes stand for. All may be mapped from files.
+
+    A model that was loaded may lack the ratings: folders of earlier versions hold which items were
+    rated, not how (their lists have no values); those saved without users hold `counts` alone.
     """
 
     by_user: RowLists
@@ -25,6 +39,13 @@ class TrainingData:
     levels: NDArray[np.float32]
     turned: RowLists | None = None  # by item, where it is known
     origin: Origin | None = None  # the folder that all are mapped from, where workers can do so too
+    counts: NDArray[np.int64] | None = None  # ratings of each item, where there are no users
+
+    @classmethod
+    def without_users(cls, counts: NDArray[np.int64]) -> TrainingData:
+        """No ratings of anybody; how many each item had is known."""
+        lists = RowLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+        return cls(lists, len(counts), np.zeros(1, np.float32), counts=counts)
 
     @classmethod
     def from_triples(
@@ -56,11 +77,23 @@ class TrainingData:
         """Ratings of each user."""
         return self.by_user.counts()
 
+    @property
+    def has_users(self) -> bool:
+        """Whether users are here, and which items they have rated."""
+        return self.counts is None
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the ratings themselves are here."""
+        return self.has_users and self.by_user.value is not None
+
     @once
     def _item_counts(self) -> NDArray[np.int64]:
+        if self.counts is not None:
+            return self.counts
         if self.turned is not None:
             return self.turned.counts()
-        return np.bincount(self.by_user.other, minlength=self.n_items)
+        return count_numbers(self.by_user.other, self.n_items)
 
     def item_counts(self) -> NDArray[np.int64]:
         """Ratings of each item."""

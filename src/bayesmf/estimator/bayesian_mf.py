@@ -231,18 +231,28 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
 
     # -- saving ---------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(
+        self, path: str | PathLike[str], *, users: bool = True, max_draws: int | None = None
+    ) -> None:
         """Write the model to a folder: arrays and a manifest, never a pickle.
 
         Parameters
         ----------
         path : path-like
             The folder. A model that is there already is replaced in one step.
+        users : bool
+            False leaves people out: neither ids nor rows nor ratings of any user are in the folder,
+            only how many there were. The model that is loaded from it knows the items, and nobody;
+            it answers for people by the ratings that they send.
+        max_draws : int, optional
+            Most draws to save, spread evenly over those of each chain, at least one of each: for a
+            smaller folder and quicker answers that are a little less sure. All by default.
 
         Raises
         ------
         InputError
-            If it cannot be written. What was there before is left as it was.
+            If it cannot be written, or nothing would be left without users. What was there before
+            is left as it was.
         NotFittedError
             If the model has not been fitted.
 
@@ -254,9 +264,12 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(f"{folder}/model")
+        ...     model.save(f"{folder}/items", users=False, max_draws=1)
+        ...     BayesianMF.load(f"{folder}/items").user_ids_
+        IdMap(0 int ids)
         """
         self._fitted()
-        save_model(self, path)
+        save_model(self, path, users, max_draws)
 
     @classmethod
     def load(cls, path: str | PathLike[str], verify: bool = True, mmap: bool = True) -> BayesianMF:

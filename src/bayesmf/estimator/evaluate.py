@@ -205,7 +205,8 @@ class Scoring(Fitted):
             )
         n_pairs = whole("n_pairs", n_pairs)
         rng = np.random.default_rng(whole("random_state", random_state, 0))
-        user = rng.integers(0, len(fitted.user_ids), n_pairs)
+        n_users = len(fitted.user_ids)  # none, where it was saved without them: then anybody's
+        user = rng.integers(0, n_users, n_pairs) if n_users else np.full(n_pairs, -1)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
         with Line(show=self.progress) as line:
             line.say("looking at draws")

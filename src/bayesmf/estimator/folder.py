@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from bayesmf import __version__
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
+from bayesmf.checks import whole, yes_or_no
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
-from bayesmf.model.draws import Draws
+from bayesmf.model.draws import SIDES, Draws
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
@@ -24,31 +27,67 @@ from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import Verification, close_all, verify_all
 from bayesmf.storage.writer import write_folder
 
+NO_IDS = np.empty(0, np.int64)
 # Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
 LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items", "seen_values")
 
 
-def save_model(model: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted model to a folder."""
-    found = model._fitted()
-    posterior = found.posterior
-    arrays = posterior.draws.arrays()
-    lists = posterior.ratings.by_user
-    arrays |= {"seen_starts": lists.starts, "seen_items": lists.other, "seen_values": lists.value}
-    arrays["levels"] = posterior.ratings.levels
+def save_model(
+    model: Any, path: str | PathLike[str], users: bool = True, max_draws: int | None = None
+) -> None:
+    """Write a fitted model to a folder; without `users` nothing about any of them."""
+    found, users = model._fitted(), yes_or_no("users", users)
+    most = None if max_draws is None else whole("max_draws", max_draws)
+    posterior, people = found.posterior, users and found.posterior.ratings.has_users
+    arrays = _saved_draws(posterior.draws, users, most).arrays()
+    arrays |= _ratings_arrays(posterior.ratings, people)
     arrays["history"] = history_array(found.history)
     for side, ids in (("user", found.user_ids), ("item", found.item_ids)):
-        arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
+        if people or side == "item":
+            arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
+    kept = {name for name in ("users", "items") if name in arrays}
+    held = "all" if posterior.has_ratings else "pairs"
     units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
     made = model.get_params(deep=False)
     meta = {
         "bayesmf": __version__,
         "units": units,
-        "report": found.report,
+        "report": {**found.report, "draws": len(arrays["tau"])},
         "history": HISTORY_COLUMNS,
         "params": {name: _plain(made[name]) for name in SAVED_PARAMS},
+        "holds": {
+            "keep": next(name for name, sides in SIDES.items() if set(sides) == kept),
+            "ratings": held if people else "none",
+        },
     }
     write_folder(path, arrays, meta)
+
+
+def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:
+    """The draws that are saved: perhaps not all, perhaps without users' rows."""
+    if not users:
+        if draws.items is None:
+            raise InputError(
+                'this model keeps draws of users and none of items (keep="users"), so that without '
+                'users nothing would be left of it: fit it with keep="items"'
+            )
+        draws = replace(draws, users=None, user_means=None)
+    if most is None or most >= len(draws):
+        return draws
+    return draws.select(spread_evenly(draws.chain, most))
+
+
+def _ratings_arrays(ratings: TrainingData, people: bool) -> dict[str, Any]:
+    """What is saved of the ratings: by user and coded, or how many each item has."""
+    if not people:
+        return {"item_counts": ratings.item_counts()}
+    lists = ratings.by_user
+    arrays = {"seen_starts": lists.starts, "seen_items": lists.other}
+    if ratings.has_values:
+        arrays["seen_values"] = lists.value
+        if lists.value.dtype == np.uint8:
+            arrays["levels"] = ratings.levels
+    return arrays
 
 
 def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: bool) -> Any:
@@ -88,16 +127,25 @@ def _made(
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} names no sampler that is known ({error}): fit again") from None
-    lists = RowLists(arrays["seen_starts"], arrays["seen_items"], arrays["seen_values"])
-    n_items = len(IdMap.from_arrays(arrays, "item_id_"))
-    ratings = TrainingData(lists, n_items, arrays["levels"])
+    items = IdMap.from_arrays(arrays, "item_id_")
+    ratings = _ratings_of(arrays, len(items))
+    if ratings.counts is not None and ratings.counts.sum() != report["ratings"]:
+        raise InputError(f"{path} holds counts of other ratings than it tells of: fit again")
     posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"])
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds matrices that are no precisions: fit again")
-    users, items = (IdMap.from_arrays(arrays, f"{side}_id_") for side in ("user", "item"))
+    users = IdMap.from_arrays(arrays, "user_id_") if ratings.has_users else IdMap(NO_IDS)
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []
     return model, Found(posterior, users, items, history, report)
+
+
+def _ratings_of(arrays: Mapping[str, Any], n_items: int) -> TrainingData:
+    """The ratings that a folder holds, or what it holds in their place."""
+    if "item_counts" in arrays:
+        return TrainingData.without_users(np.array(arrays["item_counts"]))
+    lists = RowLists(arrays["seen_starts"], arrays["seen_items"], arrays.get("seen_values"))
+    return TrainingData(lists, n_items, np.array(arrays.get("levels", np.zeros(1, np.float32))))
 
 
 def _plain(value: Any) -> Any:

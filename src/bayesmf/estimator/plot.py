@@ -181,7 +181,8 @@ def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -
     n_rows, n_partners = (n_items, n_users) if side == "item" else (n_users, n_items)
     rng = np.random.default_rng(0)  # the same rows and partners each time
     rows = _some(rng, n_rows, ROWS)
-    partners = _some(rng, n_partners, PARTNERS)
+    # Without users, items are seen by somebody of whom nothing is known.
+    partners = _some(rng, n_partners, PARTNERS) if n_partners else np.full(1, -1)
     here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
     user, item = (there, here) if side == "item" else (here, there)
     _, std = posterior.mean_std(user, item, threads)
@@ -190,7 +191,7 @@ def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -
         spread[:] = 0.0  # and no dust of roundings
     counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)
     # A log axis has no zero; every row has been learnt from once.
-    return RowSpread(np.maximum(counts, 1), spread.reshape(len(rows), -1).mean(axis=1))
+    return RowSpread(np.maximum(counts, 1), spread.reshape(len(rows), len(partners)).mean(1))
 
 
 def _some(rng: np.random.Generator, n: int, most: int) -> NDArray[np.int64]:

@@ -38,12 +38,13 @@ class RowLists:
     other
         Row number on the other side of each rating (``int32``), ascending inside a row.
     value
-        Codes of the ratings (``uint8``), or the ratings themselves (``float32``).
+        Codes of the ratings (``uint8``), or the ratings themselves (``float32``); None where it is
+        known alone which there are.
     """
 
     starts: NDArray[np.int64]
     other: NDArray[np.int32]
-    value: NDArray[Any]
+    value: Any
 
     def __len__(self) -> int:
         return len(self.other)

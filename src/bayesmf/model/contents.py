@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.csr import MOST_LEVELS
+from bayesmf.model.draws import SIDES
 from bayesmf.storage.contents import (
     ANY,
     ANYTHING,
@@ -21,8 +23,10 @@ from bayesmf.storage.contents import (
     Expected,
     Rule,
     below,
+    between,
     check_plain,
     ids_expected,
+    once_in_rows,
     starts_misfit,
 )
 
@@ -45,9 +49,17 @@ _REPORT = {
 _PARAMS = {
     "target?": (TEXT, None), "max_seconds?": _MAYBE, "prior?": TEXT, "tau?": (TEXT, NUMBER),
     "alpha_0?": NUMBER, "beta_0?": NUMBER, "standardize?": FLAG, "max_draws?": (WHOLE, None),
+    "keep?": TEXT,
 }  # fmt: skip
 SAVED_PARAMS = tuple(name.removesuffix("?") for name in _PARAMS)
-_META = {"units": _UNITS, "report": _REPORT, "params": _PARAMS, "history?": [TEXT]}
+# What a folder holds: the sides whose draws were kept; and of ratings all, or which pairs of user
+# and item have one (in folders of earlier versions), or none, and then nothing about any user.
+_HOLDS = {"keep": TEXT, "ratings": TEXT}
+EARLIER = {"keep": "both", "ratings": "pairs"}
+HELD = {"all": tuple(SIDES), "pairs": ("both",), "none": ("items",)}
+_META = {
+    "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history?": [TEXT], "holds?": _HOLDS
+}  # fmt: skip
 
 
 def check_meta(meta: dict[str, Any]) -> None:
@@ -63,6 +75,14 @@ def check_meta(meta: dict[str, Any]) -> None:
         raise ValueError("meta.units are not those of ratings")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
         raise ValueError(f"meta.params.{extra[0]} is no parameter of a model")
+    holds = meta.get("holds", EARLIER)
+    keep, ratings = holds["keep"], holds["ratings"]
+    if keep not in HELD.get(ratings, ()):
+        raise ValueError("meta.holds is not what a model holds")
+    # One that kept both sides may have been saved without users.
+    asked = meta["params"].get("keep", "auto")
+    if asked not in ("auto", keep) and (asked, ratings) != ("both", "none"):
+        raise ValueError("meta.params.keep does not fit meta.holds.keep")
 
 
 def draws_expected(
@@ -71,18 +91,21 @@ def draws_expected(
     n_items: int,
     width: int,
     Lambda_shape: tuple[int, ...],
+    keep: str,
 ) -> dict[str, Expected]:
     """What arrays of draws must be, their number being that of `tau`."""
     n = arrays["tau"].size
     Lambda = Expected("f8", (n, *Lambda_shape), USABLE if len(Lambda_shape) == 2 else POSITIVE)
     mu = Expected("f8", (n, width))
     expected = {
-        "users": Expected("f4", (n, n_users, width)), "items": Expected("f4", (n, n_items, width)),
         "user_mu": mu, "item_mu": mu, "user_lambda": Lambda, "item_lambda": Lambda,
         "tau": Expected("f8", (n,), POSITIVE), "chain": Expected("i8", (n,), _CHAINS),
     }  # fmt: skip
-    if "user_means" in arrays or "item_means" in arrays:
-        expected |= {"user_means": expected["users"], "item_means": expected["items"]}
+    sizes, sides = {"users": n_users, "items": n_items}, SIDES[keep]
+    has_means = any(f"{side[:-1]}_means" in arrays for side in sides)
+    for side in sides:
+        rows = Expected("f4", (n, sizes[side], width))
+        expected |= {side: rows, f"{side[:-1]}_means": rows} if has_means else {side: rows}
     return expected
 
 
@@ -92,28 +115,68 @@ def model_expected(
     """What each array of a model must be; ValueError where that does not fit together."""
     check_meta(meta)
     report, n_factors = meta["report"], meta["units"]["n_factors"]
-    (user_ids, n_users), (item_ids, n_items) = (ids_expected(arrays, s) for s in ("user", "item"))
-    n_ratings = arrays["seen_items"].size
-    width = n_factors + (arrays["users"].shape[-1:] == (n_factors + 1,))
+    holds = meta.get("holds", EARLIER)
+    people = holds["ratings"] != "none"
+    item_ids, n_items = ids_expected(arrays, "item")
+    user_ids, n_users = ids_expected(arrays, "user") if people else ({}, report["users"])
+    kept = arrays[SIDES[holds["keep"]][0]]
+    width = n_factors + (kept.shape[-1:] == (n_factors + 1,))
     full = arrays["user_lambda"].ndim == 3
     shape = (width, width) if full else (width,)
-    expected = draws_expected(arrays, n_users, n_items, width, shape)
-    expected |= {
-        "seen_starts": Expected("i8", (n_users + 1,), ASCENDING),
-        "seen_items": Expected("i4", (n_ratings,), below(n_items)),
-        **user_ids, **item_ids,
-    }  # fmt: skip
+    expected = draws_expected(arrays, n_users, n_items, width, shape, holds["keep"])
+    expected |= {**user_ids, **item_ids}
+    n_ratings = arrays["seen_items"].size if people else report["ratings"]
+    if people:
+        expected |= _rated_expected(arrays, n_users, n_items)
+    else:
+        expected["item_counts"] = Expected("i8", (n_items,), below(n_ratings + 1))
+    if holds["ratings"] == "all":
+        expected |= _values_expected(arrays, meta["units"], n_ratings)
     # Folders of earlier versions have none.
     columns = meta.get("history", [])
     if columns or "history" in arrays:
         rows = arrays["history"].shape[:1]
         expected["history"] = Expected("f8", (*rows, len(columns)), ANY)
     told = report["users"], report["items"], report["ratings"], report["draws"], report["factors"]
-    if told != (n_users, n_items, n_ratings, arrays["tau"].size, n_factors) or 0 in told:
+    if told != (n_users, n_items, n_ratings, arrays["tau"].size, n_factors) or min(told) < 1:
         raise ValueError("meta.report does not fit the arrays")
-    if starts_misfit(arrays["seen_starts"], n_ratings):
-        raise ValueError("seen_starts.npy does not fit seen_items.npy")
     return expected
+
+
+def _rated_expected(
+    arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int
+) -> dict[str, Expected]:
+    """What lists of the items that users have rated must be."""
+    starts, n_ratings = arrays["seen_starts"], arrays["seen_items"].size
+    if starts_misfit(starts, n_ratings):
+        raise ValueError("seen_starts.npy does not fit seen_items.npy")
+    return {
+        "seen_starts": Expected("i8", (n_users + 1,), ASCENDING),
+        "seen_items": Expected("i4", (n_ratings,), once_in_rows(n_items, starts)),
+    }
+
+
+def _values_expected(
+    arrays: Mapping[str, NDArray[Any]], units: Mapping[str, float], n_ratings: int
+) -> dict[str, Expected]:
+    """What ratings must be: codes of levels, or in the chain's units as levels are."""
+    low, high = ((units[name] - units["center"]) / units["scale"] for name in ("low", "high"))
+    dust = 1e-4 * max(1.0, abs(low), abs(high))
+    # Numbers that are far too large for ratings cannot be computed with.
+    rated = between(max(low - dust, -1e18), min(high + dust, 1e18))
+    if arrays["seen_values"].dtype != np.uint8:
+        return {"seen_values": Expected("f4", (n_ratings,), rated)}
+    n = arrays["levels"].size
+    if not 0 < n <= MOST_LEVELS:
+        raise ValueError("levels.npy holds none, or more than there are codes")
+
+    def holds(piece: NDArray[Any], before: Any, at: int) -> bool:
+        return ASCENDING.holds(piece, before, at) and rated.holds(piece, before, at)
+
+    return {
+        "seen_values": Expected("u1", (n_ratings,), below(n)),
+        "levels": Expected("f4", (n,), Rule(holds, "is not a list of ratings, ascending")),
+    }
 
 
 def precise(Lambda: NDArray[np.float64]) -> bool:
@@ -128,6 +191,8 @@ def precise(Lambda: NDArray[np.float64]) -> bool:
 
 
 _CHAINS = Rule(
-    lambda piece, before: bool(piece[0] >= (before or 0) and ASCENDING.holds(piece, before)),
+    lambda piece, before, at: bool(
+        piece[0] >= (before or 0) and ASCENDING.holds(piece, before, at)
+    ),
     "is not a list of chains",
 )

@@ -188,7 +188,9 @@ class Draws:
         >>> len(model.posterior_.draws.select(np.array([0, 2])))
         2
         """
-        return Draws.from_arrays({name: array[which] for name, array in self.arrays().items()})
+        return Draws.from_arrays(
+            {name: _some(array, which) for name, array in self.arrays().items()}
+        )
 
 
 SIDES = {"items": ("items",), "users": ("users",), "both": ("users", "items")}
@@ -324,6 +326,17 @@ def _draws(rows: Mapping[str, Rows], kept: Sequence[Precisions], chain: NDArray[
         user_means=rows.get("user_means"),
         item_means=rows.get("item_means"),
     )
+
+
+def _some(array: np.ndarray, which: NDArray[np.int64]) -> np.ndarray:
+    """A copy of some draws; of rows where there is room for them, one draw after the other."""
+    if array.dtype != np.float32:
+        return array[which]
+    out = allocate(len(which), array.shape[1:])
+    for slot, source in enumerate(which):
+        out[slot] = array[source]
+        _let_go(out)
+    return out
 
 
 def _let_go(array: Rows) -> None:

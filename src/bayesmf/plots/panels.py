@@ -172,6 +172,8 @@ def running_median(rows: RowSpread) -> Floats:
 def uncertainty(ax: Any, items: RowSpread, users: RowSpread, n_draws: int) -> None:
     """Draw the spread of predictions against the number of ratings, of items and of users."""
     sides = {"item": (items, COLOURS[2], "o"), "user": (users, COLOURS[0], "s")}
+    # A model may have been saved without users.
+    sides = {name: side for name, side in sides.items() if len(side[0].std)}
     for name, (rows, colour, marker) in sides.items():
         # Enough colour for a few rows to be seen, and not too much for a thousand.
         alpha = float(np.clip(200 / len(rows.std), 0.25, 0.9))
@@ -187,7 +189,7 @@ def uncertainty(ax: Any, items: RowSpread, users: RowSpread, n_draws: int) -> No
             style = {"color": _darker(colour), "linewidth": 2.2, "linestyle": dashes}
             ax.plot(*middles.T, **style, label=f"{name}s, running median")
     plain_log_axis(ax)
-    ax.set_ylim(0, 1.05 * max(items.std.max(), users.std.max()) or 1.0)
+    ax.set_ylim(0, 1.05 * max(rows.std.max() for rows, *_ in sides.values()) or 1.0)
     ax.set_xlabel("training ratings of the item or user (log scale)")
     ax.set_ylabel("sd of the prediction without noise (points)")
     canvas.set_title(ax, _uncertainty_title(items, n_draws))

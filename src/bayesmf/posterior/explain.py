@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bayesmf.posterior.kept import known_ratings
 from bayesmf.posterior.posterior import Floats, Index, Posterior
-from bayesmf.posterior.rows import natural_priors, take_rows
+from bayesmf.posterior.rows import natural_priors
 
 
 class Parts(NamedTuple):
@@ -39,7 +40,7 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
     posterior = posterior.with_users
     draws, D, data = posterior.draws, posterior.n_factors, posterior.ratings
     assert draws.items is not None
-    own = take_rows(data.by_user, np.array([user]))
+    own = known_ratings(posterior, np.array([user]), "explain")
     rated, value = own.other.astype(np.int64), data.decode(own.value)
     # An unrated item stands there by its conditional mean, as in `predict` (docs/sampler.md).
     expected = user >= 0 and item not in rated

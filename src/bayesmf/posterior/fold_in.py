@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.csr import MOST_LEVELS, RowLists, sort_rows
+from bayesmf.posterior.kept import known_ratings
 from bayesmf.posterior.posterior import Index, Posterior
-from bayesmf.posterior.rows import ExactRows, take_rows
+from bayesmf.posterior.rows import ExactRows
 
 
 class NewRatings(NamedTuple):
@@ -35,7 +36,7 @@ def fold_in(posterior: Posterior, rows: Index, new: NewRatings) -> Posterior:
     User k of the result is rows[k]. Of two ratings of one user for one item the last counts.
     """
     base: Posterior = posterior.with_items
-    known = take_rows(base.ratings.by_user, rows)
+    known = known_ratings(base, rows, "adding ratings to those of a known user")
     value = ((new.rating - np.float32(base.center)) / np.float32(base.scale)).astype(np.float32)
     data = merged(known, base.ratings, new, value, len(rows))
     draws = replace(base.draws, users=None, user_means=None)

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
+from bayesmf.errors import InputError
+from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.pairs import Sides, sides_of
-from bayesmf.posterior.rows import ExactRows, RowSource, StoredRows, natural_priors
+from bayesmf.posterior.rows import ExactRows, RowSource, StoredRows, natural_priors, take_rows
 from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
@@ -46,6 +48,39 @@ class KeptDraws:
     def seen(self) -> RatedItems:
         """Which items each user has rated."""
         return RatedItems.from_training(self.ratings)
+
+    @property
+    def has_ratings(self) -> bool:
+        """Whether the training ratings are here; folders of earlier versions held none."""
+        return self.ratings.has_values
+
+    def need_ratings(self, what: str) -> None:
+        """Refuse a question that needs the training ratings, where a model lacks them.
+
+        Parameters
+        ----------
+        what : str
+            What was asked for, such as "explain".
+
+        Raises
+        ------
+        InputError
+            If the model was saved without users, or by an earlier version.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> model.posterior_.need_ratings("explain")
+        """
+        if not self.has_ratings:
+            why = (
+                "and its folder is of an earlier version, which saved none: fit again"
+                if self.ratings.has_users
+                else "and it was saved without its users: use one that was saved with them"
+            )
+            raise InputError(f"{what} needs the ratings that the model has learnt from, {why}")
 
     @property
     def users_kept(self) -> bool:
@@ -122,3 +157,12 @@ class KeptDraws:
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what was worked out from them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def known_ratings(posterior: KeptDraws, rows: Index, what: str) -> RowLists:
+    """Ratings of users by row number, -1 for new ones, which have none; `what` needs them."""
+    if (rows >= 0).any():
+        posterior.need_ratings(what)
+    if posterior.has_ratings:
+        return take_rows(posterior.ratings.by_user, rows)
+    return RowLists(np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))

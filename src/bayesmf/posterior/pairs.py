@@ -253,7 +253,8 @@ def order_of(own: Index) -> Index:
     if len(own) < 1 << 14:
         return np.argsort(own, kind="stable")
     row, nothing = own + 1, np.zeros(len(own), np.int32)
-    return group_rows(row.astype(np.int32), nothing, np.arange(len(own)), int(row.max()) + 1).value
+    lists = group_rows(row.astype(np.int32), nothing, np.arange(len(own)), int(row.max()) + 1)
+    return np.asarray(lists.value)
 
 
 def _blocks(starts: Index, n_draws: int) -> list[slice]:

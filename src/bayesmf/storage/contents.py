@@ -20,39 +20,70 @@ Piece = NDArray[Any]
 class Rule(NamedTuple):
     """What holds for all numbers of an array, looked at piece by piece, in order."""
 
-    holds: Callable[[Piece, Any], bool]
-    """Takes a piece that is not empty, and the number before it (None at the beginning)."""
+    holds: Callable[[Piece, Any, int], bool]
+    """Takes a piece that is not empty, the number before it (None at the beginning), and the
+    position of its first number."""
     said: str
     """What is wrong where it does not hold."""
 
 
-FINITE = Rule(lambda piece, _: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
+FINITE = Rule(lambda piece, *_: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
 # Of a model: numbers that sums of products of them stay finite with, in their precision.
 USABLE = Rule(
-    lambda piece, _: bool(np.abs(piece).max() < (1e18 if piece.itemsize == 4 else 1e25)),
+    lambda piece, *_: bool(np.abs(piece).max() < (1e18 if piece.itemsize == 4 else 1e25)),
     "holds numbers that are not finite, or too large to be computed with",
 )
 POSITIVE = Rule(
-    lambda piece, _: bool(((piece > 1e-25) & (piece < 1e25)).all()),
+    lambda piece, *_: bool(((piece > 1e-25) & (piece < 1e25)).all()),
     "holds numbers that are not positive, or too small or too large to be computed with",
 )
 ASCENDING = Rule(
-    lambda piece, before: (
+    lambda piece, before, _: (
         (before is None or piece[0] >= before) and bool((piece[1:] >= piece[:-1]).all())
     ),
     "does not ascend",
 )
-ANY = Rule(lambda piece, _: True, "")
+ANY = Rule(lambda *_: True, "")
 
 
 def below(n: int) -> Rule:
     """Whole numbers from 0 to n - 1."""
 
-    def holds(piece: Piece, _: Any) -> bool:
+    def holds(piece: Piece, *_: Any) -> bool:
         # A negative number is a large one without its sign.
         return int(piece.view(f"u{piece.itemsize}").max()) < n
 
     return Rule(holds, f"holds numbers that are not from 0 to {n - 1}")
+
+
+def between(low: float, high: float) -> Rule:
+    """Numbers from `low` to `high`."""
+    return Rule(
+        lambda piece, *_: bool(((piece >= low) & (piece <= high)).all()),
+        f"holds numbers that are not from {low:g} to {high:g}",
+    )
+
+
+def once_in_rows(n: int, starts: Piece) -> Rule:
+    """Whole numbers from 0 to n - 1, each above the last in the rows that begin at `starts`."""
+    within, starts = below(n), np.asarray(starts)
+
+    def holds(piece: Piece, before: Any, at: int) -> bool:
+        if not within.holds(piece, before, at):
+            return False
+        first, second, last = np.searchsorted(starts, [at, at + 1, at + len(piece)])
+        if before is not None and piece[0] <= before and first == second:
+            return False
+        # Where numbers do not ascend a row must begin, so all such places are among those where
+        # rows do. That starts ascend is a rule of their own, which they may break.
+        begin = starts[second:last] - at
+        begin = begin[np.diff(begin, prepend=0) > 0]  # not those of empty rows
+        if len(begin) and not (begin.min() > 0 and begin.max() < len(piece)):
+            return False
+        falls = np.count_nonzero(piece[begin] <= piece[begin - 1])
+        return bool(np.count_nonzero(piece[1:] <= piece[:-1]) == falls)
+
+    return Rule(holds, f"{within.said}, ascending in each row")
 
 
 class Expected(NamedTuple):

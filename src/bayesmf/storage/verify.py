@@ -80,6 +80,7 @@ def _read_through(claim: Claim, given_up: Callable[[], bool]) -> str:
     digest = None if claim.sha256 is None else hashlib.sha256()
     head, dtype = claim.header.offset, claim.header.dtype
     at, rest, before, wrong = 0, b"", None, ""
+    position = 0
     while not given_up() and (
         piece := _read(claim.stream, at, _BYTES if at >= head else head - at)
     ):
@@ -91,8 +92,8 @@ def _read_through(claim: Claim, given_up: Callable[[], bool]) -> str:
             numbers = np.frombuffer(whole, dtype, len(whole) // dtype.itemsize)
             rest = whole[numbers.nbytes :]
             if len(numbers):
-                wrong = "" if claim.rule.holds(numbers, before) else claim.rule.said
-                before = numbers[-1]
+                wrong = "" if claim.rule.holds(numbers, before, position) else claim.rule.said
+                before, position = numbers[-1], position + len(numbers)
         at += len(piece)
     if given_up():
         return ""
