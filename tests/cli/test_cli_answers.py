@@ -366,7 +366,7 @@ def test_new_users_by_a_file_of_ratings(data: Data, tmp_path: Path) -> None:
     pairs.write_text(f"user,item\nann,{items[2]}\nbob,{items[3]}\nzoe,{items[3]}\n")
     sent = Ratings.read(new)
     ran = run("recommend", data.model, "--ratings", new, "-n", 2, "--json")
-    told = ran.json()["recommendations"]
+    told = ran.json["recommendations"]
     assert [one["user"] for one in told] == ["ann", "bob"]
     wanted = model.recommend_many(ratings=sent, n=2).items.tolist()
     assert [[row["item"] for row in one["items"]] for one in told] == wanted
@@ -378,9 +378,9 @@ def test_new_users_by_a_file_of_ratings(data: Data, tmp_path: Path) -> None:
     assert found["mean"][:2].to_list() == pytest.approx(mean.tolist(), rel=1e-6)
     only = tmp_path / "items.txt"
     only.write_text("\n".join(map(str, items)))
-    some = run("recommend", data.model, "ann", "--ratings", new, "--items", only, "--json").json()
+    some = run("recommend", data.model, "ann", "--ratings", new, "--items", only, "--json").json
     assert {row["item"] for row in some["recommendations"][0]["items"]} == set(items[2:])
-    none = run("recommend", data.model, "ann", "--ratings", new, "--exclude", only, "--json").json()
+    none = run("recommend", data.model, "ann", "--ratings", new, "--exclude", only, "--json").json
     assert not {row["item"] for row in none["recommendations"][0]["items"]} & set(items)
 
 
