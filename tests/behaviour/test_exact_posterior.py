@@ -44,10 +44,8 @@ def _exact(data, items):
     for i in range(data.n_users):
         user, item, value = data.triples()
         mine = user == i
-        ratings = list(zip(item[mine], value[mine].astype(float), strict=True))
-        mean, precision = naive.row_posterior(
-            items.astype(float), ratings, PRIOR.mu, np.diag(PRIOR.Lambda), TAU, D, WIDTH
-        )
+        X, target = naive.regression(items[item[mine]], value[mine], D)
+        mean, precision = naive.row_posterior(X, target, PRIOR.mu, np.diag(PRIOR.Lambda), TAU)
         means.append(mean)
         variances.append(np.diag(np.linalg.inv(precision)))
     return np.array(means), np.array(variances)

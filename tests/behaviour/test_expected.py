@@ -121,9 +121,8 @@ def _conditional_means(row, rows, other, index, value, prior):
     out = []
     for i in range(len(rows)):
         mine = row == i
-        ratings = list(zip(index[mine], value[mine].astype(float), strict=True))
-        args = (prior.mu, np.diag(prior.Lambda), TAU, D, D + 1)
-        out.append(naive.row_posterior(other.astype(float), ratings, *args)[0])
+        X, target = naive.regression(other[index[mine]], value[mine], D)
+        out.append(naive.row_posterior(X, target, prior.mu, np.diag(prior.Lambda), TAU)[0])
     return np.array(out)
 
 

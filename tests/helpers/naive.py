@@ -68,16 +68,20 @@ def update_batch(users, items, ratings, n_factors, scale, sides, noise):
     return new[0], new[1], sse
 
 
-def row_posterior(other, ratings, mu, Lambda, tau, n_factors, width):
-    """Mean and precision matrix of a row given the other side; `ratings` are (partner, r)."""
-    precision, rhs = Lambda.copy(), Lambda @ mu
-    for j, r in ratings:
-        x = np.ones(width)
-        x[:n_factors] = other[j, :n_factors]
-        target = r - other[j, n_factors] if width > n_factors else r
-        precision += tau * np.outer(x, x)
-        rhs = rhs + tau * target * x
-    return np.linalg.solve(precision, rhs), precision
+def regression(partners, value, n_factors):
+    """Regressors [V_j, 1] and targets r - b_j of a row, in float64; without a bias V_j and r."""
+    X, target = np.array(partners, np.float64), np.array(value, np.float64)
+    if X.shape[1] > n_factors:
+        target = target - X[:, n_factors]
+        X[:, n_factors] = 1.0
+    return X, target
+
+
+def row_posterior(X, target, mu, Lambda, tau):
+    """Mean and precision matrix of a row given what its ratings meet; `Lambda` is a matrix."""
+    precision = Lambda + tau * X.T @ X
+    # Around mu: with few ratings a solve for the mean itself would lose digits.
+    return mu + np.linalg.solve(precision, tau * X.T @ (target - X @ mu)), precision
 
 
 def draw_by_columns(row, X, target, mu, Lambda, tau, relax, joint, z):

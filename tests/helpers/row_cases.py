@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import naive
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import HalfSweep, regressors
 from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
@@ -30,6 +31,16 @@ class Case:
         diagonal = np.diag(rng.uniform(1, 3, width))
         self.Lambda = scale * (root @ root.T + np.eye(width) if full else diagonal)
 
+    def with_own_priors(self, seed=1):
+        """Give every row a prior of its own."""
+        rng, n = np.random.default_rng(seed), len(self.numbers)
+        roots = rng.normal(size=(n, self.width, self.width)) / self.width**0.5
+        self.mu, self.full = rng.normal(size=(n, self.width)), True
+        self.Lambda = roots @ roots.transpose(0, 2, 1) + rng.uniform(0.5, 2, (n, 1, 1)) * np.eye(
+            self.width
+        )
+        return self
+
     def draw(self, rows=None, want_means=True, relax=0.0, old=np.nan, joint=None):
         """(draws, means, sse) of some rows, in the order given."""
         rows = np.arange(len(self.numbers)) if rows is None else np.asarray(rows, int)
@@ -43,7 +54,10 @@ class Case:
         stripe = Stripe(
             self.numbers[rows], starts, self.index[take], self.value[take], np.zeros(1, np.float32)
         )
-        prior, sweep = RowPrior(self.mu, Lambda), HalfSweep(self.D, self.tau, relax, COUNTER)
+        mu = self.mu
+        if mu.ndim == 2:
+            mu, Lambda = mu[rows], Lambda[rows]
+        prior, sweep = RowPrior(mu, Lambda), HalfSweep(self.D, self.tau, relax, COUNTER)
         sse = draw_rows(out, means, stripe, regressors(self.other, self.D), prior, sweep, joint)
         return out, means, sse
 
@@ -57,18 +71,16 @@ class Case:
     def regression(self, k):
         """Regressors and targets of a row, in float64."""
         span = slice(self.starts[k], self.starts[k + 1])
-        X, t = self.other[self.index[span]].astype(float), self.value[span].astype(float)
-        if self.width > self.D:
-            t = (self.value[span] - self.other[self.index[span], self.D]).astype(float)
-            X[:, self.D] = 1
-        return X, t
+        partners, value = self.other[self.index[span]], self.value[span]
+        return naive.regression(partners, value, self.D)
+
+    def prior(self, k):
+        """Mean and precision matrix of a row's prior: its own, where rows have such."""
+        return (self.mu[k], self.Lambda[k]) if self.mu.ndim == 2 else (self.mu, self.Lambda)
 
     def posterior(self, k):
         """Mean and precision matrix of a row."""
-        X, t = self.regression(k)
-        precision = self.Lambda + self.tau * X.T @ X
-        # Around mu: with few ratings a solve for the mean itself would lose digits.
-        return self.mu + np.linalg.solve(precision, self.tau * X.T @ (t - X @ self.mu)), precision
+        return naive.row_posterior(*self.regression(k), *self.prior(k), self.tau)
 
     def is_dual(self, k):
         return not self.full and self.starts[k + 1] - self.starts[k] <= int(DUAL_SHARE * self.width)

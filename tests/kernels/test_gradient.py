@@ -16,7 +16,6 @@ from bayesmf.kernels.minibatch import (
     room_for,
     sum_squared_errors,
 )
-from bayesmf.kernels.predict import predict_components
 from bayesmf.worker.block_tasks import pad_precision
 
 N_USERS, N_ITEMS, D = 7, 9, 3
@@ -175,32 +174,6 @@ def test_run_replacement_equals_update_of_the_drawn_ratings():
     _round(drawn, [0], x2, y2, scale, 8, key)
     assert np.array_equal(x.rows, x2.rows)
     assert np.array_equal(y.rows, y2.rows)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_predict_components_of_unseen_rows_match_simulation(bias):
-    """Moments against 400,000 draws from the prior, to 4 standard errors (1e-4 a case)."""
-    width, n = D + bias, 400_000
-    rng, _, _, _, users, items = _problem(width, dtype=np.float32)
-    priors = [_prior(rng, width, True) for _ in range(2)]
-    pairs = [(2, 3), (-1, 3), (2, -1), (-1, -1)]
-    mu, var = np.empty((1, 4), np.float32), np.empty((1, 4), np.float32)
-    packed = [(m.astype(np.float32)[None, None], np.linalg.inv(L)[None]) for m, L in priors]
-    asked = tuple(np.array(pairs).T.copy())
-    predict_components((users[None], items[None]), asked, D, *packed, np.array([2.0]), mu, var)
-    mu, var = mu[0], var[0]
-    for k, pair in enumerate(pairs):
-        sides = []
-        for number, rows, (m, L) in zip(pair, (users, items), priors, strict=True):
-            drawn = rng.multivariate_normal(m, np.linalg.inv(L), n) if number < 0 else rows[number]
-            sides.append(np.broadcast_to(np.asarray(drawn, float), (n, width)))
-        total = np.einsum("nd,nd->n", sides[0][:, :D], sides[1][:, :D])
-        if bias:
-            total = total + sides[0][:, D] + sides[1][:, D]
-        assert mu[k] == pytest.approx(total.mean(), abs=4 * total.std() / n**0.5 + 1e-5)
-        fourth = np.mean((total - total.mean()) ** 4)
-        error = 4 * (max(fourth - total.var() ** 2, 0) / n) ** 0.5
-        assert var[k] - 0.5 == pytest.approx(total.var(), abs=error + 1e-4)
 
 
 def test_column_moments():
