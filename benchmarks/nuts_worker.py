@@ -1,0 +1,88 @@
+"""NumPyro's NUTS for `benchmarks.nuts`: the whole posterior of the model, rows and all above them.
+
+The interpreter is that of an environment with NumPyro, so nothing of bayesmf is imported here:
+the model is written down a second time, from docs/notation.md and the paper.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+Data = dict[str, np.ndarray]
+
+
+def make_model(data: Data, D: int, prior: str) -> Any:
+    """Ratings given users, items, the parameters of their priors, and tau."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    width = D + 1
+
+    def rows(side: str, n: int) -> Any:
+        if prior == "gamma":
+            ones = jnp.ones(width)
+            precision = numpyro.sample(f"lambda_{side}", dist.Gamma(ones, ones).to_event(1))
+            each = dist.Normal(0.0, precision**-0.5).to_event(1)
+        else:
+            factor = numpyro.sample(
+                f"factor_{side}", dist.WishartCholesky(float(width), jnp.eye(width))
+            )
+            Lambda = factor @ factor.T
+            mean = numpyro.sample(
+                f"mu_{side}", dist.MultivariateNormal(jnp.zeros(width), precision_matrix=2 * Lambda)
+            )
+            each = dist.MultivariateNormal(mean, precision_matrix=Lambda)
+        with numpyro.plate(f"rows_{side}", n):
+            return numpyro.sample(side, each)
+
+    def model() -> None:
+        users, items = rows("users", int(data["n_users"])), rows("items", int(data["n_items"]))
+        tau = numpyro.sample("tau", dist.Gamma(1.0, 1.0))
+        every = users[:, :D] @ items[:, :D].T + users[:, D:] + items[:, D]
+        prediction = numpyro.deterministic("prediction", every)
+        rated = prediction[data["user"], data["item"]]
+        numpyro.sample("ratings", dist.Normal(rated, tau**-0.5), obs=data["value"])
+
+    return model
+
+
+def main() -> None:
+    """Read a job from stdin; write draws to a file, and a line that says how it went."""
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what others print goes to stderr
+    job = json.loads(sys.stdin.readline())
+    try:
+        import jax
+        import numpyro
+        from numpyro.infer import MCMC, NUTS
+    except ImportError as error:
+        print(json.dumps({"missing": str(error)}), file=lines)
+        return
+    jax.config.update("jax_enable_x64", True)
+    with np.load(job["data"]) as file:
+        data = dict(file)
+    begin = time.perf_counter()
+    kernel = NUTS(make_model(data, job["factors"], job["prior"]), target_accept_prob=0.9)
+    run = MCMC(
+        kernel, num_warmup=job["warmup"], num_samples=job["draws"], num_chains=job["chains"],
+        chain_method="sequential", progress_bar=False,
+    )  # fmt: skip
+    run.run(jax.random.PRNGKey(job["seed"]), extra_fields=("diverging", "num_steps"))
+    found, extra = run.get_samples(group_by_chain=True), run.get_extra_fields()
+    np.savez(job["out"], prediction=found["prediction"], tau=found["tau"])
+    told = {
+        "version": numpyro.__version__, "seconds": time.perf_counter() - begin,
+        "diverging": int(extra["diverging"].sum()), "steps": float(extra["num_steps"].mean()),
+    }  # fmt: skip
+    print(json.dumps(told), file=lines)
+
+
+if __name__ == "__main__":
+    main()
