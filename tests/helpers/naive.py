@@ -102,16 +102,94 @@ def draw_by_columns(row, X, target, mu, Lambda, tau, relax, joint, z):
     return new, means
 
 
-def policy_scores(posterior, user, policy, pick):
-    """What a policy ranks all items of one user by, from the components of all its pairs."""
-    items = np.arange(posterior.draws.items.shape[1])
-    chunks = list(posterior.chunks(np.full(len(items), user), items))
-    mu, var = (
-        np.concatenate(part, 1).astype(float) for part in list(zip(*chunks, strict=True))[2:]
-    )
-    if policy == "mean":
-        return mu.mean(0)
-    if policy == "ucb":
-        spread = mu.var(0) + var.mean(0) - posterior.noise()
-        return mu.mean(0) + np.sqrt(np.maximum(spread, 0.0))
-    return mu[pick]
+class Exact:
+    """All that a posterior says about pairs, by dense linear algebra in float64, one at a time.
+
+    A row under a draw is a Gaussian: stored as it is, or worked out from its ratings, or its prior.
+    """
+
+    def __init__(self, posterior):
+        self.posterior, self.draws, self.D = posterior, posterior.draws, posterior.n_factors
+        user, item, value = posterior.ratings.triples()
+        self.user, self.item, self.value = user, item, value.astype(np.float64)
+        self.rated = set(zip(user.tolist(), item.tolist(), strict=True))
+        self._rows = {}
+
+    def row(self, side, k, t):
+        """Mean and covariance of row k of "user" or "item" under draw t; -1 has no ratings."""
+        if (side, k, t) not in self._rows:
+            self._rows[side, k, t] = self._row(side, k, t)
+        return self._rows[side, k, t]
+
+    def _row(self, side, k, t):
+        draws, other = self.draws, "item" if side == "user" else "user"
+        stored = getattr(draws, f"{side}s")
+        if stored is not None and k >= 0:
+            width = stored.shape[2]
+            return stored[t, k].astype(np.float64), np.zeros((width, width))
+        mu, Lambda = getattr(draws, f"{side}_mu")[t], getattr(draws, f"{side}_Lambda")[t]
+        mine = getattr(self, side) == k
+        partners = getattr(draws, f"{other}s")
+        if k < 0 or partners is None:
+            mine[:] = False
+            partners = np.zeros((len(draws), 1, len(mu)))
+        X, target = regression(partners[t, getattr(self, other)[mine]], self.value[mine], self.D)
+        Lambda = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
+        mean, precision = row_posterior(X, target, mu, Lambda, draws.tau[t])
+        return mean, np.linalg.inv(precision)
+
+    def component(self, user, item, t):
+        """Mean and variance, noise left out, of U_i . V_j + a_i + b_j for two Gaussian rows."""
+        (x, S), (y, C), D = self.row("user", user, t), self.row("item", item, t), self.D
+        x1, y1 = x.copy(), y.copy()
+        x1[D:] = y1[D:] = 1.0
+        both = np.trace(S[:D, :D] @ C[:D, :D])
+        return predict(x, y, D), y1 @ S @ y1 + x1 @ C @ x1 + both
+
+    def expected(self, user, item):
+        """Mean over draws: of conditional means where there are any and nobody told the rating."""
+        means = [self.component(user, item, t)[0] for t in range(len(self.draws))]
+        draws, at = self.draws, {"user": user, "item": item}
+        kept = [side for side in at if getattr(draws, f"{side}s") is not None]
+        has_means = all(getattr(draws, f"{side}_means") is not None for side in kept)
+        if not has_means or min(user, item) < 0 or (user, item) in self.rated:
+            return np.mean(means)
+        rows = [
+            [
+                getattr(draws, f"{side}_means")[t, k] if side in kept else self.row(side, k, t)[0]
+                for side, k in at.items()
+            ]
+            for t in range(len(draws))
+        ]
+        return np.mean([predict(x.astype(float), y.astype(float), self.D) for x, y in rows])
+
+    def mixture(self, user, item):
+        """Means, moved to the expected one, and variances of the components, units of ratings."""
+        pairs = [self.component(user, item, t) for t in range(len(self.draws))]
+        mu, var = (np.array(part) for part in zip(*pairs, strict=True))
+        mu += self.expected(user, item) - mu.mean()
+        center, scale = self.posterior.center, self.posterior.scale
+        return center + scale * mu, scale**2 * (var + 1 / self.draws.tau)
+
+    def mean_std(self, user, item):
+        """Mean and standard deviation of a new rating: the law of total variance."""
+        mu, var = self.mixture(user, item)
+        return mu.mean(), np.sqrt(mu.var() + var.mean())
+
+    def quantile(self, p, user, item):
+        """Where the mixture's distribution function is p, by bisection."""
+        from scipy import optimize, stats
+
+        mu, std = self.mixture(user, item)[0], np.sqrt(self.mixture(user, item)[1])
+        low, high = (mu - 40 * std).min(), (mu + 40 * std).max()
+        return optimize.brentq(lambda y: stats.norm.cdf(y, mu, std).mean() - p, low, high)
+
+    def score(self, policy, user, item, some=None):
+        """What "mean", "ucb" and "lcb" rank by; own variances over `some` draws alone."""
+        mean = self.expected(user, item)
+        if policy == "mean":
+            return mean
+        pairs = [self.component(user, item, t) for t in range(len(self.draws))]
+        mu, var = (np.array(part) for part in zip(*pairs, strict=True))
+        own = var.mean() if some is None else var[some].mean()
+        return mean + np.sqrt(mu.var() + own) * (1 if policy == "ucb" else -1)
