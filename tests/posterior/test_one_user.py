@@ -10,55 +10,87 @@ import pytest
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.posterior import one_user, ranking
-from bayesmf.posterior.one_user import UserScores
+from bayesmf.posterior.catalogue import BONUS_DRAWS, Catalogue, own_rows
+from bayesmf.posterior.one_user import UserScores, thompson_pick
 from bayesmf.posterior.posterior import POLICIES
-from bayesmf.posterior.ranking import Question, draw_picks, rank_users
+from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.system.threads import Pool, parts
-from posteriors import random_posterior
+from naive import Exact
+from posteriors import KEEPS, random_posterior
 from problems import planted
 
 # -- one user -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("means", [True, False])
-@pytest.mark.parametrize("D", [1, 5, 7, 12, 30])
-def test_scores_of_one_user_are_those_of_its_components(policy, means, D):
-    """Rows shorter than a vector, of one and of several, with and without columns left over."""
-    posterior = random_posterior(D=D, means=means)
-    scores, items = UserScores(posterior, policy, True, Pool(1)), np.arange(70)
-    for user in (0, 17, 49, -1):
-        expected = naive.policy_scores(posterior, user, policy, 4)
-        found = posterior.scale * scores.for_user(user, 4, items)
-        # All of a user may be moved alike: the order is the same.
-        assert np.allclose(found - found[0], expected - expected[0], atol=2e-4 * D**0.5)
+def scores_of(posterior, policy, pool, user, items=None):
+    """Scores of items for one user by number, and the posterior that they are scores of."""
+    ranked = posterior if policy == "mean" else posterior.with_items
+    catalogue = Catalogue.of(ranked)
+    scores = UserScores(catalogue, policy, True, pool)
+    own = own_rows(catalogue.users(np.array([user])), 0)
+    pick = thompson_pick(0, user + 1, len(posterior.draws), catalogue.rows.shape[2])
+    items = np.arange(posterior.n_items) if items is None else items
+    return scores.for_user(user, own, pick, items), ranked
+
+
+@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb"])
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize(("D", "means", "bias"), [(1, 1, 1), (5, 0, 1), (7, 1, 0), (12, 1, 1)])
+def test_scores_of_one_user_are_those_of_brute_force(policy, keep, D, means, bias):
+    """Mean -/+ the root of the variance of predictions, a user's own averaged over 8 of 20 draws.
+
+    Rows shorter than a vector, of one and of several, with and without columns left over.
+    """
+    posterior = random_posterior(10, 12, 20, D, 50, means=means, keep=keep, bias=bias)
+    some = np.linspace(0, 19, BONUS_DRAWS).round().astype(int)
+    for user in (0, 7, -1):
+        found, ranked = scores_of(posterior, policy, Pool(1), user)
+        exact = Exact(ranked)
+        expected = [exact.score(policy, user, item, some) for item in range(12)]
+        assert np.allclose(found, expected, atol=3e-5 * D**0.5)
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("full", [True, False])
+def test_thompson_takes_a_draw_of_the_row_given_the_items_of_one_draw(keep, full):
+    posterior = random_posterior(10, 12, 5, keep=keep, full=full, n_seen=50)
+    for user in (0, 7, -1):
+        found, ranked = scores_of(posterior, "thompson", Pool(1), user)
+        exact, pick = Exact(ranked), thompson_pick(0, user + 1, 5, 6)
+        row, covariance = exact.row("user", user, pick.draw)
+        if covariance.any():
+            factor = np.linalg.cholesky(np.linalg.inv(covariance))
+            row = row + np.linalg.solve(factor.T, pick.noise)
+        items = [exact.row("item", item, pick.draw)[0] for item in range(12)]
+        # Without the user's bias, which lifts all items alike.
+        expected = [naive.predict(row, item, 5) - row[5] for item in items]
+        assert np.allclose(found, expected, atol=5e-5)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_item_has_the_same_bits_in_any_company(policy, monkeypatch):
-    posterior = random_posterior(D=12)
-    items = np.arange(70)
-    whole = [UserScores(posterior, policy, True, Pool(1)).for_user(u, 2, items) for u in (3, -1)]
+@pytest.mark.parametrize("keep", KEEPS)
+def test_an_item_has_the_same_bits_in_any_company(policy, keep, monkeypatch):
+    posterior = random_posterior(D=12, keep=keep)
+    whole = [scores_of(posterior, policy, Pool(1), user)[0] for user in (3, -1)]
     monkeypatch.setattr(one_user, "STRETCH", 6 * 13 * 5)
     with Pool(3) as pool:
-        scores = UserScores(posterior, policy, True, pool)
         for user, score in zip((3, -1), whole, strict=True):
-            assert np.array_equal(scores.for_user(user, 2, items), score)
+            assert np.array_equal(scores_of(posterior, policy, pool, user)[0], score)
             some = np.array([61, 7, 20])
-            assert np.array_equal(scores.for_user(user, 2, some), score[some])
+            assert np.array_equal(scores_of(posterior, policy, pool, user, some)[0], score[some])
 
 
 def ask(posterior, users, n, policy, exclude_seen):
-    picks = draw_picks(len(posterior.draws), 50, users, 1)
-    return rank_users(posterior, users, Question(n, policy, exclude_seen, 0.9), picks, 2)
+    return rank_users(posterior, users, Question(n, policy, exclude_seen, 0.9, seed=1), 2)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("exclude_seen", [True, False])
 @pytest.mark.parametrize("kind", ["equal", "nearly", "groups"])
-def test_items_that_are_alike_do_not_change_places_in_company(policy, exclude_seen, kind):
+@pytest.mark.parametrize("keep", ["items", "both"])
+def test_items_that_are_alike_do_not_change_places_in_company(policy, exclude_seen, kind, keep):
     """All items equal, all but for rounding, or in groups larger than what is spare."""
-    posterior, rng = random_posterior(), np.random.default_rng(0)
+    posterior, rng = random_posterior(keep=keep), np.random.default_rng(0)
     for rows in (posterior.draws.items, posterior.draws.item_means):
         if kind == "groups":
             rows[:] = rows[:, np.arange(70) % 9]
@@ -73,8 +105,9 @@ def test_items_that_are_alike_do_not_change_places_in_company(policy, exclude_se
         assert all(np.array_equal(a[0], b[user]) for a, b in zip(told, numbers, strict=True))
 
 
-def test_a_tie_beyond_the_spare_ones_is_looked_into(monkeypatch):
-    posterior = random_posterior()
+@pytest.mark.parametrize("keep", ["items", "both"])
+def test_a_tie_beyond_the_spare_ones_is_looked_into(keep, monkeypatch):
+    posterior = random_posterior(keep=keep)
     posterior.draws.item_means[:] = posterior.draws.item_means[:, :1]
     expected, _ = ask(posterior, np.arange(50), 7, "mean", True)
     left = np.setdiff1d(np.arange(70), posterior.seen.for_user(0))
@@ -82,20 +115,24 @@ def test_a_tie_beyond_the_spare_ones_is_looked_into(monkeypatch):
     looked = []
     real = ranking.Ranker._top_of_one
     monkeypatch.setattr(
-        ranking.Ranker, "_top_of_one", lambda *args: looked.append(args[2]) or real(*args)
+        ranking.Ranker,
+        "_top_of_one",
+        lambda *args: looked.append(int(args[2].number[args[3]])) or real(*args),
     )
     ask(posterior, np.arange(50), 7, "mean", True)
     assert sorted(looked) == list(range(50))
 
 
-@pytest.fixture(scope="module", params=["means", "no means"])
+@pytest.fixture(scope="module", params=["means", "no means", "users", "both"])
 def model(request):
-    n_factors, sampler = {
-        "means": (8, Gibbs(epochs=12, burn_in=4)),
-        "no means": (6, SGLD(epochs=12, burn_in=4)),
+    n_factors, sampler, keep = {
+        "means": (8, Gibbs(epochs=12, burn_in=4), "items"),
+        "no means": (6, SGLD(epochs=12, burn_in=4), "items"),
+        "users": (8, Gibbs(epochs=12, burn_in=4), "users"),
+        "both": (8, Gibbs(epochs=12, burn_in=4), "both"),
     }[request.param]
     data = planted(n_users=40, n_items=30, n_ratings=600)
-    return BayesianMF(n_factors, sampler=sampler, random_state=0).fit(data)
+    return BayesianMF(n_factors, sampler=sampler, keep=keep, random_state=0).fit(data)
 
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
@@ -110,6 +147,12 @@ def test_one_is_told_what_many_are(model, policy, exclude_seen):
         assert [r.item for r in alone] == many.items[k, :n].tolist()
         for name in ("mean", "std", "low", "high"):
             assert [getattr(r, name) for r in alone] == getattr(many, name)[k, :n].tolist()
+        # And by predict.
+        items = many.items[k, :n]
+        told = np.array([*model.predict(user, items, return_std=True)])
+        assert np.array_equal(told, [many.mean[k, :n], many.std[k, :n]])
+        bounds = np.array(model.predict_interval(user, items, 0.8))
+        assert np.array_equal(bounds, [many.low[k, :n], many.high[k, :n]])
     unseen = model.recommend_many([-7], 12, **asked)
     assert [r.item for r in model.recommend(-7, 12, **asked)] == unseen.items[0].tolist()
 
