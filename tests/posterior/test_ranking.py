@@ -6,21 +6,22 @@ import tracemalloc
 import numpy as np
 import pytest
 
-import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
-from bayesmf.kernels.mixture import mixture_moments
 from bayesmf.kernels.predict import select_top
-from bayesmf.posterior import moments, ranking
+from bayesmf.posterior import ranking
 from bayesmf.posterior.posterior import POLICIES
-from bayesmf.posterior.ranking import Question, Ranker, draw_picks, rank_users
+from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.system.threads import Pool, parts
-from posteriors import random_posterior
+from naive import Exact
+from posteriors import KEEPS, random_posterior
 from problems import planted
 
 SAMPLERS = {
     "means": {"sampler": Gibbs(epochs=12, burn_in=4)},
     "no bias": {"sampler": Gibbs(epochs=12, burn_in=4), "prior": "wishart"},
     "no means": {"sampler": SGLD(epochs=12, burn_in=4)},
+    "users": {"sampler": Gibbs(epochs=12, burn_in=4), "keep": "users"},
+    "both": {"sampler": Gibbs(epochs=12, burn_in=4), "keep": "both"},
 }
 
 
@@ -33,38 +34,6 @@ def model(request):
 # -- pairs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("means", [True, False])
-def test_streamed_moments_are_those_of_the_components(means, monkeypatch):
-    """Chunks of a few hundred pairs, seen, rated and unseen ones, in any order."""
-    monkeypatch.setattr(moments, "PAIRS", 1 << 10)
-    monkeypatch.setattr(moments, "FEWEST", 1 << 7)
-    posterior = random_posterior(means=means)
-    rng = np.random.default_rng(1)
-    user, item = rng.integers(-1, 50, 5000), rng.integers(-1, 70, 5000)
-    assert posterior.seen.rated(user, item).sum() > 100
-    (chunk,) = posterior.chunks(user, item)
-    mean, variance = mixture_moments(chunk.mu, chunk.var)
-    for threads in (1, 3, None):
-        found = posterior.mean_std(user, item, threads)
-        np.testing.assert_allclose(found[0], mean, atol=2e-5)
-        np.testing.assert_allclose(found[1], np.sqrt(variance), rtol=2e-6)
-
-
-def test_a_pair_is_told_the_same_bits_in_any_company(monkeypatch):
-    posterior = random_posterior()
-    rng = np.random.default_rng(1)
-    user, item = rng.integers(-1, 50, 3000), rng.integers(-1, 70, 3000)
-    whole = np.array([*posterior.mean_std(user, item, 1), *posterior.interval(user, item, 0.8, 1)])
-    monkeypatch.setattr(moments, "FEWEST", 1 << 5)
-    for threads in (2, 5):
-        again = (*posterior.mean_std(user, item, threads),
-                 *posterior.interval(user, item, 0.8, threads))  # fmt: skip
-        assert np.array_equal(whole, again)
-    for k in range(20):
-        one = user[k : k + 1], item[k : k + 1]
-        assert np.array_equal(np.ravel([*posterior.mean_std(*one)]), whole[:2, k])
-
-
 def test_large_offsets_do_not_cancel():
     """Draws that agree to six digits: the spread is what they differ by, not rounding."""
     posterior = random_posterior(means=False)
@@ -75,12 +44,6 @@ def test_large_offsets_do_not_cancel():
     sharp = dataclasses.replace(draws, tau=np.full(6, 1e12))
     _, std = dataclasses.replace(posterior, draws=sharp).mean_std(np.arange(50), np.arange(50))
     assert np.allclose(std, 1.5 * np.linspace(0, 0.01, 6).std(), rtol=0.02)
-
-
-def test_no_pairs_at_all():
-    nothing = np.empty(0, np.int64)
-    mean, std = random_posterior().mean_std(nothing, nothing)
-    assert len(mean) == len(std) == 0
 
 
 def test_errors_come_out_of_threads():
@@ -133,24 +96,42 @@ def test_many_users_are_told_what_each_is(model, policy, exclude_seen):
             assert np.allclose(getattr(found, name)[k, :n], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb"])
+@pytest.mark.parametrize("keep", KEEPS)
 @pytest.mark.parametrize("exclude_seen", [True, False])
-def test_blocks_and_stacks_score_as_single_users(policy, means, exclude_seen, monkeypatch):
+def test_blocks_and_stacks_rank_as_brute_force_does(policy, keep, exclude_seen, monkeypatch):
     """Blocks of 8 users, products of a few items: the scores of one user at a time, in order."""
     monkeypatch.setattr(ranking, "BLOCK", 1)
     monkeypatch.setattr(ranking, "SMALL", 8 * 6 * 8)
-    posterior = random_posterior(means=means)
-    users = np.array([*range(49, -1, -1), -1, -1, 3])
-    picks = np.random.default_rng(0).integers(6, size=len(users))
-    with Pool(2) as pool:
-        ranker = Ranker(posterior, Question(8, policy, exclude_seen, None), pool)
-        found = ranker.top(users, picks, 8)
-    for user, pick, items in zip(users, picks, found, strict=True):
-        score = naive.policy_scores(posterior, user, policy, pick)
+    posterior = random_posterior(20, 24, keep=keep, n_seen=120, bias=exclude_seen)
+    users = np.array([*range(19, -1, -1), -1, -1, 3])
+    found, _ = rank_users(posterior, users, Question(8, policy, exclude_seen, None), 2)
+    exact = Exact(posterior if policy == "mean" else posterior.with_items)
+    for user, items in zip(users.tolist(), found, strict=True):
+        score = np.array([exact.score(policy, user, item) for item in range(24)])
         if exclude_seen:
             score[posterior.seen.for_user(user)] = -np.inf
         assert items.tolist() == np.argsort(-score, kind="stable")[:8].tolist()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("keep", KEEPS)
+def test_rows_in_the_cache_rank_the_same_bits(policy, keep, monkeypatch):
+    """Cold, while the cache fills, from the cache; of all items or some of them."""
+    users = np.array([*range(50), -1])
+    for items in (None, np.array([2, 3, 30, 61])):
+        posterior = random_posterior(keep=keep)
+        question = Question(5, policy, True, 0.8, items, seed=3)
+        cold = rank_users(posterior, users, question, 2)
+        monkeypatch.setattr(ranking, "BULK", 1)
+        for _ in range(2):
+            again = rank_users(posterior, users, question, 2)
+            assert np.array_equal(again[0], cold[0])
+            for one, other in zip(again[1], cold[1], strict=True):
+                assert np.array_equal(one, other, equal_nan=True)
+        monkeypatch.undo()
+        if items is not None:
+            assert set(cold[0].ravel()) <= {-1, *items.tolist()}
 
 
 def test_thompson_draws(model):
@@ -162,27 +143,6 @@ def test_thompson_draws(model):
     assert np.array_equal(some.items, many.items[[9, 2]])
     other = model.recommend_many(n=5, policy="thompson", random_state=4)
     assert not np.array_equal(many.items, other.items)
-    # Over seeds a user's first item is that of a draw at random: here all that the draws have.
-    posterior, firsts = model.posterior_, set()
-    for pick in range(len(posterior.draws)):
-        score = naive.policy_scores(posterior, 0, "thompson", pick)
-        score[posterior.seen.for_user(0)] = -np.inf
-        firsts.add(int(model.item_ids_[int(score.argmax())]))
-    user = [model.user_ids_[0]]
-    drawn = {
-        int(model.recommend_many(user, 1, policy="thompson", random_state=s).items[0, 0])
-        for s in range(80)
-    }
-    assert drawn == firsts
-
-
-def test_picks_are_uniform_and_of_each_user():
-    """Counts of 4 draws over 4,000 users: 5 standard deviations."""
-    users = np.r_[np.arange(4000), [-1] * 400]
-    picks = draw_picks(4, 4000, users, 0)
-    assert np.abs(np.bincount(picks[:4000], minlength=4) - 1000).max() < 5 * 28
-    assert np.abs(np.bincount(picks[4000:], minlength=4) - 100).max() < 5 * 9
-    assert np.array_equal(draw_picks(4, 4000, users[::-1][400:], 0), picks[:4000][::-1])
 
 
 def test_what_is_left_and_what_is_asked(model):
@@ -223,14 +183,13 @@ def test_refusals(model):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_users_x_items_array(policy):
-    """20,000 x 5,000 scores would be 400 MB."""
-    posterior = random_posterior(20_000, 5_000, 2, 2, 1000)
+    """6,000 x 5,000 scores would be 120 MB."""
+    posterior = random_posterior(6_000, 5_000, 2, 2, 1000, keep="items")
     question = Question(3, policy, True, None)
-    users = np.arange(20_000)
-    picks = draw_picks(2, 20_000, users, 0)
-    rank_users(posterior, users[:10], question, picks[:10])  # compiled before memory is watched
+    users = np.arange(6_000)
+    rank_users(posterior, users[:10], question)  # compiled before memory is watched
     tracemalloc.start()
-    rank_users(posterior, users, question, picks)
+    rank_users(posterior, users, question)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60e6
