@@ -2,7 +2,8 @@
 
 The same small problem, precisions held, is put side by side 300 times on one diagonal: the blocks
 do not touch, so one chain is 300 independent ones, and their spread is the Monte Carlo error.
-With |z| < 4.5 for the 60 comparisons of a test its false-alarm rate is 4e-4; seeds are fixed.
+With |z| < 4.5 for the at most 150 comparisons of a test its false-alarm rate is 1e-3; seeds are
+fixed.
 """
 
 import dataclasses
@@ -19,18 +20,22 @@ from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
-from bayesmf.model.draws import Draws, DrawStore
+from bayesmf.kernels.pairs import pair_components
+from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.posterior.posterior import Posterior
-from bayesmf.posterior.ranking import Question, rank_users
+from bayesmf.posterior.rows import ExactRows, lay_out, natural_priors
 from contract import draws_digest
 from driving import sweep
+from posteriors import random_posterior
 from problems import planted, random_data
 
 N_USERS, N_ITEMS, D, TAU, COPIES = 6, 5, 2, 3.0, 300
 CELLS = np.random.default_rng(0).permutation(N_USERS * N_ITEMS)[:17]
 RATED = np.isin(np.arange(N_USERS * N_ITEMS), CELLS)
-DRAWN, MIXED, DOUBLE = range(3)  # U_i . V_j, U_i . m_j(U), m_i(V) . m_j(U)
+# U_i . V_j and, of a state alone, U_i . m_j and m_i . m_j: the means by which rows were drawn.
+DRAWN, MIXED, DOUBLE = range(3)
+# Of a draw with items kept: m_i(V) . V_j and m_i(V) . m_j; with users kept the other way round.
+ITEMS, ITEMS_DOUBLE, USERS, USERS_DOUBLE = range(3, 7)
 
 
 def _side_by_side(cells):
@@ -53,36 +58,71 @@ def _start(data):
     return ChainState(0, make_key(3), params, Precisions(prior, prior, TAU))
 
 
-def _predictions(state, pairs):
-    """The three estimators of all cells, (3, copies, cells)."""
-    params, means, out = state.params, state.means, np.empty((3, len(pairs.user)), np.float32)
-    sides = (params.users, params.items), (params.users, means.items), (means.users, means.items)
-    for one, (users, items) in zip(out, sides, strict=True):
-        predict_pairs(users, items, pairs.user, pairs.item, D, one)
-    return out.reshape(3, COPIES, -1)
+def _source(other, prior, lists, levels):
+    """The exact rows of one side given the other."""
+    own = natural_priors(prior.mu[None], prior.Lambda[None])
+    return ExactRows(other[None], own, np.array([TAU]), lists, levels, D)
+
+
+def _exact(state, data):
+    """Exact means of users given items and of items given users, and the users' factors."""
+    sides = (state.params.items, data.by_user), (state.params.users, data.by_item)
+    priors = state.precisions.users, state.precisions.items
+    solved = []
+    for (other, lists), prior in zip(sides, priors, strict=True):
+        source = _source(other, prior, lists, data.levels)
+        solved.append(source.solve(np.arange(len(lists.starts) - 1)))
+    return solved[0].means[:, 0], solved[1].means[:, 0], solved[0].factors
+
+
+def _predictions(state, pairs, data):
+    """All estimators of all cells, (7, copies, cells); and what users' own rows leave open."""
+    params, means = state.params, state.means
+    users, items, factors = _exact(state, data)
+    out = np.empty((7, len(pairs.user)), np.float32)
+    sides = (
+        (params.users, params.items), (params.users, means.items), (means.users, means.items),
+        (users, params.items), (users, means.items), (params.users, items), (means.users, items),
+    )  # fmt: skip
+    for one, (x, y) in zip(out, sides, strict=True):
+        predict_pairs(x, y, pairs.user, pairs.item, D, one)
+    mu, var = np.empty((1, len(pairs.user)), np.float32), np.empty((1, len(pairs.user)), np.float32)
+    starts = N_ITEMS * np.arange(data.n_users + 1)
+    pair_components(
+        users[:, None], factors, np.arange(data.n_users), starts, pairs.item.astype(np.int64),
+        lay_out(params.items[None], D), D, np.zeros(1, np.float32), mu, var,
+    )  # fmt: skip
+    return out.reshape(7, COPIES, -1).astype(np.float64), var.reshape(COPIES, -1).astype(float)
+
+
+class Averages:
+    """Of each copy over its sweeps, (estimators, copies, cells)."""
+
+    def __init__(self, request):
+        (relax, joint), burn_in, n = request.param, 60, 150
+        data = _data()
+        user, item = (x.ravel() for x in _side_by_side(np.arange(N_USERS * N_ITEMS)))
+        pairs = WatchedPairs(user, item, rated_pairs(user, item, data))
+        rule = Gibbs(overrelax=relax, joint=joint, n_stripes=1)
+        rounds, state = GibbsRounds(data, rule, 0), _start(data)
+        total = squares = used = second = 0.0
+        for t in range(SETTLE, SETTLE + burn_in + n):
+            sweep(rounds, state, t)
+            if t >= SETTLE + burn_in:
+                now, own = _predictions(state, pairs, data)
+                total, squares = total + now, squares + now**2
+                second = second + now[ITEMS] ** 2 + own
+                used = used + pairs.predict(state).reshape(COPIES, -1)
+        self.mean, self.used = total / n, used / n
+        self.variance = (squares / n - self.mean**2).mean(1)  # over sweeps
+        # Second moments of a prediction: as drawn, and by mean and own variance.
+        self.drawn_squares, self.squares = squares[DRAWN] / n, second / n
 
 
 @pytest.fixture(scope="module", params=[(0.0, None), (0.9, None), (0.9, 1)], ids=str)
 def chains(request):
-    """Averages of each chain over its sweeps, variances over sweeps, and of `predict`.
-
-    Of whole rows, and of coordinate Gibbs: there means are those of columns given the rest.
-    """
-    (relax, joint), burn_in, n = request.param, 60, 300
-    data = _data()
-    user, item = (x.ravel() for x in _side_by_side(np.arange(N_USERS * N_ITEMS)))
-    pairs = WatchedPairs(user, item, rated_pairs(user, item, data))
-    rule = Gibbs(overrelax=relax, joint=joint, n_stripes=1)
-    rounds, state = GibbsRounds(data, rule, 0), _start(data)
-    total, squares, used = 0.0, 0.0, 0.0
-    for t in range(SETTLE, SETTLE + burn_in + n):
-        sweep(rounds, state, t)
-        if t >= SETTLE + burn_in:
-            now = _predictions(state, pairs).astype(np.float64)
-            total, squares = total + now, squares + now**2
-            used = used + pairs.predict(state).reshape(COPIES, -1)
-    mean = total / n
-    return mean, (squares / n - mean**2).mean(1), used / n
+    """Of whole rows, and of coordinate Gibbs: there means are those of columns given the rest."""
+    return Averages(request)
 
 
 def _z(difference):
@@ -90,28 +130,38 @@ def _z(difference):
     return difference.mean(0) / (difference.std(0, ddof=1) / COPIES**0.5)
 
 
+def _gap(chains, name):
+    return _z(chains.mean[name] - chains.mean[DRAWN])
+
+
 def test_the_estimators_agree_where_they_should(chains):
-    mean, _, _ = chains
-    assert np.abs(_z(mean[MIXED] - mean[DRAWN])).max() < 4.5
-    assert np.abs(_z(mean[DOUBLE] - mean[DRAWN])[~RATED]).max() < 4.5
+    for name in (MIXED, ITEMS, USERS):
+        assert np.abs(_gap(chains, name)).max() < 4.5
+    for name in (DOUBLE, ITEMS_DOUBLE, USERS_DOUBLE):
+        assert np.abs(_gap(chains, name)[~RATED]).max() < 4.5
 
 
-def test_the_double_mean_is_wrong_for_rated_pairs(chains):
-    mean, _, _ = chains
-    assert np.median(np.abs(_z(mean[DOUBLE] - mean[DRAWN])[RATED])) > 10
+def test_the_variance_is_that_of_means_and_of_the_rows_own(chains):
+    """E[(m_i . V_j)^2 + V_j^T A_i^-1 V_j] = E[(U_i . V_j)^2]: the law of total variance."""
+    assert np.abs(_z(chains.squares - chains.drawn_squares)).max() < 4.5
+
+
+@pytest.mark.parametrize("name", [DOUBLE, ITEMS_DOUBLE, USERS_DOUBLE])
+def test_the_double_mean_is_wrong_for_rated_pairs(chains, name):
+    assert np.median(np.abs(_gap(chains, name)[RATED])) > 8
 
 
 def test_conditional_means_have_less_noise(chains):
     """Of a single state; and of the average over a chain, whose states hang together."""
-    mean, variance, _ = chains
-    assert (variance[DOUBLE] / variance[DRAWN])[~RATED].max() < 0.9
-    assert (variance[MIXED] / variance[DRAWN]).max() < 1
-    of_average = mean.var(1).mean(-1)
-    assert of_average[MIXED] < of_average[DRAWN]
+    variance = chains.variance / chains.variance[DRAWN]
+    assert variance[[DOUBLE, ITEMS_DOUBLE, USERS_DOUBLE]][:, ~RATED].max() < 0.9
+    assert variance[[MIXED, ITEMS, USERS]].max() < 1
+    of_average = chains.mean.var(1).mean(-1)
+    assert of_average[[MIXED, ITEMS, USERS]].max() < of_average[DRAWN]
 
 
 def test_pairs_choose_the_right_estimator(chains):
-    mean, _, used = chains
+    mean, used = chains.mean, chains.used
     assert np.allclose(used[:, RATED], mean[MIXED][:, RATED], atol=1e-5)
     assert np.allclose(used[:, ~RATED], mean[DOUBLE][:, ~RATED], atol=1e-5)
 
@@ -154,97 +204,53 @@ def test_without_means_pairs_predict_from_the_state():
     assert np.array_equal(pairs.predict(state), pairs.draw(state))
 
 
-# -- answers --------------------------------------------------------------------------------------
+# -- draws ----------------------------------------------------------------------------------------
 
 
-def _posterior(seed=0, n_draws=5, n_users=8, n_items=7):
-    """Arrays that no chain made: every part is told from every other."""
-    rng, width = np.random.default_rng(seed), D + 1
-    shapes = [(n_draws, n_users, width), (n_draws, n_items, width)]
-    rows = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    means = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    mu = rng.normal(size=(2, n_draws, width))
-    Lambda, tau = rng.uniform(1, 3, (2, n_draws, width)), rng.uniform(1, 2, n_draws)
-    draws = Draws(
-        *rows, mu[0], Lambda[0], mu[1], Lambda[1], tau, np.zeros(n_draws, np.int64), *means
+@pytest.mark.parametrize("joint", [None, 1])
+@pytest.mark.parametrize("prior", ["gamma", "wishart-bias"])
+def test_draws_have_the_precisions_that_their_rows_were_drawn_under(prior, joint):
+    """Items' means given the users of the same draw, its precisions and tau, by brute force."""
+    sampler = Gibbs(epochs=12, burn_in=6, joint=joint, overrelax=0.5)
+    model = BayesianMF(2, sampler=sampler, prior=prior, keep="both", random_state=0)
+    posterior = model.fit(planted(12, 10, 70)).posterior_
+    draws = posterior.draws
+    given_users = naive.Exact(
+        dataclasses.replace(posterior, draws=dataclasses.replace(draws, items=None))
     )
-    seen = RatedItems.from_training(random_data(n_users, n_items, 25))
-    return Posterior(draws, seen, D, 3.0, 1.7, -100.0, 100.0)
+    for t in range(len(draws)):
+        for j in range(10):
+            mean, covariance = given_users.row("item", j, t)
+            if joint == 1:
+                # The last column is drawn given the others as they stand in the draw.
+                precision, row = np.linalg.inv(covariance), draws.items[t, j].astype(float)
+                mean[2] -= precision[2, :2] @ (row[:2] - mean[:2]) / precision[2, 2]
+            own = slice(2, 3) if joint == 1 else slice(None)
+            assert np.allclose(draws.item_means[t, j, own], mean[own], atol=1e-4)
 
 
-def _plain(x, y):
-    """Predictions of (draws, users, width) and (draws, items, width), for all pairs."""
-    return x[..., :D] @ y[..., :D].transpose(0, 2, 1) + x[..., D:] + y[..., D][:, None]
-
-
-def _all_pairs(n_users=8, n_items=7):
-    user, item = np.divmod(np.arange(n_users * n_items), n_items)
-    return user, item
-
-
-def _expected(posterior):
-    draws = posterior.draws
-    double = _plain(draws.user_means, draws.item_means).mean(0)
-    mixed = _plain(draws.users, draws.item_means).mean(0)
-    rated = {(i, j) for i in range(8) for j in posterior.seen.for_user(i)}
-    is_rated = np.array([[(i, j) in rated for j in range(7)] for i in range(8)])
-    assert 0 < is_rated.sum() < is_rated.size
-    return np.where(is_rated, mixed, double).ravel()
-
-
-def test_the_mean_is_the_average_of_expected_predictions():
-    posterior = _posterior()
-    mean, _ = posterior.mean_std(*_all_pairs())
-    assert np.allclose(mean, 3.0 + 1.7 * _expected(posterior), atol=1e-5)
-
-
-def test_the_spread_is_that_of_the_draws():
-    posterior = _posterior()
-    draws = posterior.draws
-    predictions = _plain(draws.users, draws.items).reshape(5, -1)
-    variance = 1.7**2 * (predictions.var(0) + np.mean(1 / draws.tau))
-    _, std = posterior.mean_std(*_all_pairs())
-    assert np.allclose(std, np.sqrt(variance), rtol=1e-5)
-    low, high = posterior.interval(*_all_pairs(), 0.9)
-    center = 3.0 + 1.7 * _expected(posterior)
-    assert np.all((low < center) & (center < high))
-
-
-def test_rows_and_means_are_stored_apart():
-    kept = _posterior().draws
-    store, prior = DrawStore(1, 5), RowPrior(np.zeros(3), np.ones(3))
+@pytest.mark.parametrize("keep", ["items", "users", "both"])
+def test_rows_and_means_are_stored_apart(keep):
+    kept = random_posterior(8, 7, 5, D, 25).draws
+    store, prior = DrawStore(1, 5, keep), RowPrior(np.zeros(3), np.ones(3))
     for t in range(5):
         rows = Params(kept.users[t], kept.items[t], D)
         means = Params(kept.user_means[t], kept.item_means[t], D)
         if t == 0:
             store.reserve(0, 5, rows, means)
         store.add(0, rows, Precisions(prior, prior, 1.0), means)
-    for name in ("users", "items", "user_means", "item_means"):
-        assert np.array_equal(getattr(store.draws(), name), getattr(kept, name)), name
+    for side in ("user", "item"):
+        for name in (f"{side}s", f"{side}_means"):
+            found = getattr(store.draws(), name)
+            if keep in (f"{side}s", "both"):
+                assert np.array_equal(found, getattr(kept, name)), name
+            else:
+                assert found is None
 
 
-def test_ranking_goes_by_expected_predictions():
-    posterior = _posterior()
-    question = Question(7, "mean", exclude_seen=False, level=None)
-    best, _ = rank_users(posterior, np.array([2]), question, np.array([0]))
-    assert best[0].tolist() == np.argsort(-_expected(posterior).reshape(8, 7)[2]).tolist()
-
-
-def test_unseen_rows_keep_the_prior():
-    posterior = _posterior()
-    draws, one = posterior.draws, np.array([-1])
-    without = dataclasses.replace(
-        posterior, draws=dataclasses.replace(draws, user_means=None, item_means=None)
-    )
-    for user, item in ((one, np.array([3])), (np.array([2]), one), (one, one)):
-        assert posterior.mean_std(user, item) == without.mean_std(user, item)
-    nobody = draws.user_mu[:, None], draws.item_mu[:, None]
-    assert posterior.mean_std(one, one)[0][0] == pytest.approx(3 + 1.7 * _plain(*nobody).mean())
-    # The same where a chunk has both kinds.
-    user, item = np.array([-1, 2, 2]), np.array([3, -1, 3])
-    together = posterior.mean_std(user, item)[0]
-    alone = [posterior.mean_std(user[k : k + 1], item[k : k + 1])[0][0] for k in range(3)]
-    assert np.allclose(together, alone, atol=1e-6)
+def _all_pairs(n_users, n_items):
+    user, item = np.divmod(np.arange(n_users * n_items), n_items)
+    return user, item
 
 
 def test_seen_knows_the_pairs():
@@ -284,7 +290,7 @@ def test_a_saved_model_gives_the_same_bits(model, tmp_path):
     model.save(tmp_path / "model")
     again = BayesianMF.load(tmp_path / "model")
     assert draws_digest(again) == draws_digest(model)
-    assert again.posterior_.draws.user_means is not None
+    assert again.posterior_.draws.item_means is not None
     for one, other in zip(_ask(again), _ask(model), strict=True):
         assert np.array_equal(one, other)
 
@@ -301,16 +307,18 @@ def _without_means(model):
 def test_a_folder_without_means_predicts_from_its_draws(model, tmp_path):
     _without_means(model).save(tmp_path / "old")
     old = BayesianMF.load(tmp_path / "old")
-    draws, posterior = old.posterior_.draws, old.posterior_
-    assert draws.user_means is None and draws.item_means is None
+    posterior = old.posterior_
+    assert posterior.draws.user_means is None and posterior.draws.item_means is None
     mean, std = _ask(old)
-    plain = posterior.center + posterior.scale * _plain(draws.users, draws.items).mean(0).ravel()
-    assert np.allclose(mean, posterior.clip(plain), atol=1e-4)
+    exact = naive.Exact(posterior)
+    for k in range(0, 750, 50):
+        expected = posterior.clip(exact.mean_std(*divmod(k, 25))[0])
+        assert mean[k] == pytest.approx(expected, abs=1e-4)
     assert np.allclose(std, _ask(model)[1], rtol=1e-5)
     assert not np.allclose(mean, _ask(model)[0], atol=1e-3)
 
 
 def test_rules_without_means_keep_none():
     model = BayesianMF(2, sampler=SGLD(epochs=4), random_state=0).fit(planted(30, 25, 300))
-    assert model.posterior_.draws.user_means is None
-    assert "user_means" not in model.posterior_.draws.arrays()
+    assert model.posterior_.draws.item_means is None
+    assert "item_means" not in model.posterior_.draws.arrays()
