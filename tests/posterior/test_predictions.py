@@ -9,6 +9,7 @@ import pytest
 
 from bayesmf.posterior import all_rows as all_rows_module
 from bayesmf.posterior import pairs as pairs_module
+from bayesmf.posterior import rows as rows_module
 from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.rows import RowCache, triangle
 from naive import Exact
@@ -130,7 +131,7 @@ def test_rows_in_the_cache_are_told_the_same_bits(keep, monkeypatch):
     cold = ask(posterior, user, item)
     source = posterior.sides.source
     assert (source.cache.places(np.arange(70)) < 0).all()
-    monkeypatch.setattr(pairs_module, "BULK", 1)
+    monkeypatch.setattr(rows_module, "BULK", 1)
     assert np.array_equal(ask(posterior, user, item), cold)
     own = user if keep == "items" else item
     assert (source.cache.places(own[own >= 0]) >= 0).all()

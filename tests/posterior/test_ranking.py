@@ -8,7 +8,7 @@ import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.kernels.predict import select_top
-from bayesmf.posterior import ranking
+from bayesmf.posterior import ranking, rows
 from bayesmf.posterior.posterior import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.system.threads import Pool, parts
@@ -123,7 +123,7 @@ def test_rows_in_the_cache_rank_the_same_bits(policy, keep, monkeypatch):
         posterior = random_posterior(keep=keep)
         question = Question(5, policy, True, 0.8, items, seed=3)
         cold = rank_users(posterior, users, question, 2)
-        monkeypatch.setattr(ranking, "BULK", 1)
+        monkeypatch.setattr(rows, "BULK", 1)
         for _ in range(2):
             again = rank_users(posterior, users, question, 2)
             assert np.array_equal(again[0], cold[0])
