@@ -49,10 +49,16 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("--nuts-python", metavar="PYTHON", required=True, help="interpreter that has NumPyro")
     add("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
-    add("--keep", nargs="+", choices=KEEPS, default=["items"], help="sides that are kept (items)")
-    add("--chains", type=int, default=4, help="chains of NUTS (4)")
-    add("--draws", type=int, default=2000, help="draws of a chain of NUTS (2000)")
-    add("--sweeps", type=int, default=4000, help="sweeps of each of 20 chains of Gibbs (4000)")
+    add(
+        "--keep",
+        nargs="+",
+        choices=KEEPS,
+        default=["items", "users"],
+        help="kept sides (items users)",
+    )
+    add("--chains", type=int, default=2, help="chains of NUTS (2)")
+    add("--draws", type=int, default=1500, help="draws of a chain of NUTS (1500)")
+    add("--sweeps", type=int, default=1500, help="sweeps of each of 20 chains of Gibbs (1500)")
     add("--seed", type=int, default=0)
     return parser
 

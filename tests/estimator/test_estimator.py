@@ -25,11 +25,9 @@ from bayesmf import (
     NotFittedError,
     Ratings,
 )
-from bayesmf.data.rated import RatedItems
-from bayesmf.model.draws import Draws
-from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
 from contract import draws_digest
+from posteriors import random_posterior
 from problems import planted
 
 QUICK = Gibbs(epochs=12, burn_in=4)
@@ -138,18 +136,14 @@ def test_the_interval_is_the_mixtures(model, triple):
 
 
 def ask_one(posterior, policy):
-    rank_users(posterior, np.array([7]), Question(10, policy, True, 0.9), np.array([1]))
+    rank_users(posterior, np.array([7]), Question(10, policy, True, 0.9))
 
 
-def test_no_users_x_items_array_is_formed():
+@pytest.mark.parametrize("keep", ["items", "both"])
+def test_no_users_x_items_array_is_formed(keep):
     """30,000 x 30,000 cells would be 3.6 GB; some pairs and one user take megabytes."""
-    rng = np.random.default_rng(0)
-    n, draws = 30_000, 3
-    rows = [rng.normal(size=(draws, n, 2)).astype(np.float32) for _ in range(2)]
-    mu, Lambda = np.zeros((draws, 2)), np.ones((draws, 2))
-    kept = Draws(*rows, mu, Lambda, mu, Lambda, np.ones(draws), np.zeros(draws, np.int64))
-    nothing = RatedItems(np.zeros(n + 1, np.int64), np.zeros(0, np.int32))
-    posterior = Posterior(kept, nothing, 2, 3.0, 1.0, 1.0, 5.0)
+    n, rng = 30_000, np.random.default_rng(0)
+    posterior = random_posterior(n, n, 3, 1, 1000, keep=keep)
     pairs = rng.integers(0, n, (2, 5000))
     ask_one(posterior, "mean")  # compiled before memory is watched
     tracemalloc.start()

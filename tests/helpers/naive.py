@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bayesmf.posterior.catalogue import BONUS_DRAWS
+
 
 def as_batches(user, item, value, starts, levels=(0.0,)):
     """Mini-batches as kernels read them, from ratings that stand by user in each."""
@@ -184,12 +186,13 @@ class Exact:
         low, high = (mu - 40 * std).min(), (mu + 40 * std).max()
         return optimize.brentq(lambda y: stats.norm.cdf(y, mu, std).mean() - p, low, high)
 
-    def score(self, policy, user, item, some=None):
-        """What "mean", "ucb" and "lcb" rank by; own variances over `some` draws alone."""
+    def score(self, policy, user, item):
+        """What "mean", "ucb" and "lcb" rank by; rows' own variances are those of some draws."""
         mean = self.expected(user, item)
         if policy == "mean":
             return mean
         pairs = [self.component(user, item, t) for t in range(len(self.draws))]
         mu, var = (np.array(part) for part in zip(*pairs, strict=True))
-        own = var.mean() if some is None else var[some].mean()
-        return mean + np.sqrt(mu.var() + own) * (1 if policy == "ucb" else -1)
+        some = np.linspace(0, len(mu) - 1, min(len(mu), BONUS_DRAWS)).round().astype(int)
+        spread = np.sqrt(mu.var() + var[some].mean())
+        return mean + spread * (1 if policy == "ucb" else -1)
