@@ -6,7 +6,7 @@ chains of Gibbs of which one side's draws are kept. Compared are, for all 1,200 
 mean of the prediction and its variance without noise, and the mean of tau. Errors are those of
 Monte Carlo: by the effective number of draws for NUTS, by the spread over chains for ours.
 
-PYTHON is an interpreter with NumPyro: python -m venv FOLDER; FOLDER/bin/pip install numpyro==0.22.0
+PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it.
 """
 
 from __future__ import annotations

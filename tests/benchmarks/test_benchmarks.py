@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesmf import Ratings, Synthetic
+from bayesmf import InputError, Ratings, Synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -385,3 +385,15 @@ def test_bad_input_of_scale_is_one_sentence(options, said, capsys, at_root):
     assert main(options) == 2
     printed = capsys.readouterr().err
     assert said in printed and printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("python", "said"), [(sys.executable, "lacks a package"), ("no-such", "cannot be run")]
+)
+def test_nuts_without_its_environment_is_one_sentence(python, said, at_root, monkeypatch):
+    from benchmarks.nuts import main
+
+    few = ["--sweeps", "12", "--priors", "gamma", "--keep", "items"]
+    monkeypatch.setattr(sys, "argv", ["nuts", "--nuts-python", python, *few])
+    with pytest.raises(InputError, match=said):
+        main()
