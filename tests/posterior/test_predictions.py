@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -167,6 +168,30 @@ def test_the_cache_never_exceeds_its_budget(room):
         assert places.max() < source.cache.room
     found = places[places >= 0]
     assert len(found) == len(set(found)) == min(room, 70)
+
+
+def test_threads_that_come_first_together_share_the_cache(monkeypatch):
+    """Each makes the arrays before the other has: one of them must give its own up."""
+    cache, barrier = RowCache(4, 2, 3, 1 << 20), threading.Barrier(2, timeout=20)
+    real = np.empty
+
+    def wait(shape, dtype):
+        barrier.wait()
+        return real(shape, dtype)
+
+    def add(row):
+        cache.add(np.array([row]), np.full((1, 2, 3), row), np.full((1, 2, 6), row))
+
+    monkeypatch.setattr(rows_module.np, "empty", wait)
+    threads = [threading.Thread(target=add, args=(row,)) for row in (1, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    for row in (1, 3):
+        place = cache.places(np.array([row]))[0]
+        assert all((array[place] == row).all() for array in cache.arrays)
 
 
 def test_rows_without_ratings_are_not_cached():

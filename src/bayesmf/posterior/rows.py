@@ -108,7 +108,7 @@ class RowCache:
         per_row = 4 * n_draws * (width + triangle(width))
         self.room = min(n_rows, budget // per_row)
         self._next, self._place = count(), np.full(n_rows, -1, np.int64)
-        self._arrays: tuple[Rows, Rows] | None = None
+        self._arrays: dict[str, tuple[Rows, Rows]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowCache, self._sizes
@@ -116,13 +116,16 @@ class RowCache:
     @property
     def arrays(self) -> tuple[Rows, Rows]:
         """Room for means and factors: taken from the system as it is filled."""
-        if self._arrays is None:
+        found = self._arrays.get("all")
+        if found is None:
             _, n_draws, width, _ = self._sizes
-            self._arrays = (
+            made = (
                 np.empty((self.room, n_draws, width), np.float32),
                 np.empty((self.room, n_draws, triangle(width)), np.float32),
             )
-        return self._arrays
+            # Of two threads that come first, both get the same: rows of the other would be lost.
+            found = self._arrays.setdefault("all", made)
+        return found
 
     def places(self, rows: Index) -> Index:
         """Where rows are, -1 for those that are not here."""
@@ -177,9 +180,10 @@ class ExactRows:
         return n_rows >= BULK and self.cache.room > 0
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        cached = self.cache.places(rows)
+        cache = self.cache  # once: another thread may put its own in its place
+        cached = cache.places(rows)
         if len(rows) and cached.min() >= 0:
-            means, triangles = self.cache.arrays
+            means, triangles = cache.arrays
             return Solved(means, triangles, cached, means)
         n_draws, _, width = self.other.shape
         means = np.empty((len(rows), n_draws, width), np.float32)
@@ -192,7 +196,7 @@ class ExactRows:
             given, self.prior, self.tau, self.n_factors, make_row_scratch(width, self.n_factors),
         )  # fmt: skip
         if bulk:
-            self.cache.add(rows, means, triangles)
+            cache.add(rows, means, triangles)
         return Solved(means, triangles, place, means)
 
     def _met_by(self, rows: Index) -> tuple[RowLists, Index, Given]:
