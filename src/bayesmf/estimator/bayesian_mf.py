@@ -11,6 +11,7 @@ from bayesmf.checkpoints.folder import Checkpoint, as_checkpoint
 from bayesmf.checks import yes_or_no
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.errors import DataWarning, warn
 from bayesmf.estimator.evaluate_ranking import RankScoring
 from bayesmf.estimator.explain import Explaining
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
@@ -18,6 +19,7 @@ from bayesmf.estimator.folder import load_model, save_model
 from bayesmf.estimator.plot import Plotting
 from bayesmf.estimator.predict import Predicting
 from bayesmf.estimator.sklearn import EstimatorHabits
+from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
@@ -227,6 +229,68 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
             shown.close()
         self._found = learnt.found  # now that nothing can fail
         learnt.warn()
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        columns: Columns | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Add ratings to those the model was fitted on, in a fraction of the time of a fit.
+
+        New users and items may be among them, and a rating of a user and an item that had one
+        replaces it. What users have rated counts at once, as in a fit. Items learn as chains go on
+        from their newest draws: new draws take the place of those that have missed most, so that
+        none has missed more than an eighth of all ratings. How many sweeps that takes follows from
+        how much is new. The model stays as it was if anything fails.
+
+        Parameters
+        ----------
+        X : Ratings, path-like, table, sparse matrix or tuple of array-like
+            The new ratings, as `fit` takes them; packed ones are for `fit` alone. With `y`, pairs
+            of user and item.
+        y : array-like, optional
+            The ratings of the pairs in `X`, as scikit-learn has it.
+        columns : mapping, optional
+            Which column is which, where names do not tell, such as `{"user": "customer"}`.
+        progress : bool, optional
+            Replaces the constructor's for this call.
+
+        Returns
+        -------
+        BayesianMF
+            The model itself; one that was not fitted is fitted.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used, and for a model without draws or ratings to go on from.
+
+        Warns
+        -----
+        DataWarning
+            If half of all ratings or more are new: then a fit from the beginning is better.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Synthetic
+        >>> ratings = Synthetic(60, 40, 1200).ratings()
+        >>> model = BayesianMF(4, random_state=0).fit(ratings.take(range(1150)))
+        >>> model = model.partial_fit(ratings.take(range(1150, 1200)))
+        >>> model.report_["ratings"], model.report_["updates"]
+        (1200, 1)
+        """
+        if not hasattr(self, "_found"):
+            return self.fit(X, y, columns=columns, progress=progress)
+        wanted = self.progress if progress is None else yes_or_no("progress", progress)
+        more = training_ratings(X, y, columns)
+        found, told = learn_more(self, self._fitted(), more, self.n_workers, wanted)
+        self._found = found  # now that nothing can fail
+        for sentence in told:
+            warn(sentence, DataWarning)
         return self
 
     # -- saving ---------------------------------------------------------------------------------

@@ -139,6 +139,21 @@ def sort_rows(
     return transpose(group_rows(other, row, value, n_other), n_rows)
 
 
+def merge_rows(old: RowLists, new: RowLists) -> RowLists:
+    """Bring two lists of the same rows together; where both have a rating, the new one counts.
+
+    Parameters
+    ----------
+    old, new
+        Ratings by row and, inside a row, in ascending order of the other side, each pair once.
+    """
+    n = len(old) + len(new)
+    starts = np.zeros(len(old.starts), np.int64)
+    other, value = np.empty(n, np.int32), np.empty(n, old.value.dtype)
+    _merge(old.starts, old.other, old.value, new.starts, new.other, new.value, starts, other, value)
+    return RowLists(starts, other[: starts[-1]], value[: starts[-1]])
+
+
 def code_ratings(
     rating: NDArray[np.float32],
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
@@ -212,6 +227,28 @@ def _turn(starts, other, value, first, free, other_out, value_out):
                 free[j] = at + 1
                 other_out[at] = i
                 value_out[at] = value[k]
+
+
+@njit(**EXACT)
+def _merge(
+    starts, other, value, new_starts, new_other, new_value, starts_out, other_out, value_out
+):
+    """Two sorted lists of each row as one, the new rating where both have one."""
+    at = 0
+    for i in range(len(starts) - 1):
+        k, n = starts[i], new_starts[i]
+        while k < starts[i + 1] or n < new_starts[i + 1]:
+            ended = n == new_starts[i + 1]
+            if ended or (k < starts[i + 1] and other[k] < new_other[n]):
+                other_out[at], value_out[at] = other[k], value[k]
+                k += 1
+            else:
+                if k < starts[i + 1] and other[k] == new_other[n]:
+                    k += 1
+                other_out[at], value_out[at] = new_other[n], new_value[n]
+                n += 1
+            at += 1
+        starts_out[i + 1] = at
 
 
 @njit(**EXACT)

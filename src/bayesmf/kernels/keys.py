@@ -33,6 +33,7 @@ STREAM_PROBE = 10
 STREAM_SCALES = 11
 STREAM_THOMPSON = 12
 STREAM_FOLD = 13
+STREAM_UPDATE = 14
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -52,10 +53,10 @@ class StreamCounter(NamedTuple):
     key: NDArray[np.uint32]  # of `make_key`
 
 
-def make_key(seed: int, chain: int = 0) -> np.ndarray:
-    """64 key bits from a seed of any size and a chain number, as two uint32."""
+def make_key(seed: int, chain: int = 0, *more: int) -> np.ndarray:
+    """64 key bits from a seed of any size, a chain number and perhaps others, as two uint32."""
     # A spawn key, not a second word of entropy: those are padded, and (7, 5) would be 7 + 5 * 2^32.
-    state = np.random.SeedSequence(seed, spawn_key=(chain,)).generate_state(2, np.uint32)
+    state = np.random.SeedSequence(seed, spawn_key=(chain, *more)).generate_state(2, np.uint32)
     return np.asarray(state, dtype=np.uint32)
 
 

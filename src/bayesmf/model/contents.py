@@ -37,7 +37,7 @@ _REPORT = {
     "sampler": {"rule": TEXT}, "target?": (TEXT, None), "max_seconds?": _MAYBE, "seed": WHOLE,
     "seconds": NUMBER, "compile_seconds?": NUMBER, "epochs": NUMBER, "draws": WHOLE,
     "ratings_per_second?": NUMBER, "tau": NUMBER, "repairs?": WHOLE, "step_size?": _MAYBE,
-    "validation_rmse?": _MAYBE, "engine?": ANYTHING,
+    "validation_rmse?": _MAYBE, "engine?": ANYTHING, "updates?": WHOLE, "update_seconds?": NUMBER,
     "convergence?": (None, {
         "state?": TEXT, "converged?": (FLAG, None), "verdict?": TEXT, "advice?": TEXT,
         "loss?": _MAYBE, "rhat?": _MAYBE, "ess?": _MAYBE, "limit?": _MAYBE, "passes?": WHOLE,
@@ -106,6 +106,8 @@ def draws_expected(
     for side in sides:
         rows = Expected("f4", (n, sizes[side], width))
         expected |= {side: rows, f"{side[:-1]}_means": rows} if has_means else {side: rows}
+    if "missed" in arrays:  # of models that ratings were added to
+        expected["missed"] = Expected("i8", (n,), below(1 << 62))
     return expected
 
 

@@ -50,6 +50,8 @@ class Draws:
     user_means, item_means : ndarray of float32, shape (T, n_rows, width), or None
         Conditional means of kept rows, where the sampler has them (docs/sampler.md): better for
         expectations, useless for spreads.
+    missed : ndarray of int64, shape (T,), or None
+        Ratings that came after each draw was made; None where none came.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Draws:
     chain: NDArray[np.int64]
     user_means: Rows | None = None
     item_means: Rows | None = None
+    missed: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.tau)

@@ -1,0 +1,146 @@
+"""Ratings that are added to a fitted model: what `partial_fit` does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bayesmf.data.adding import add_ratings
+from bayesmf.data.ratings import Ratings
+from bayesmf.errors import InputError
+from bayesmf.estimator.fitted import Found
+from bayesmf.ids.merge import MergedIds, merge_ids
+from bayesmf.packed.ratings import PackedRatings
+from bayesmf.posterior.posterior import Posterior
+from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.registry import sampler_from
+from bayesmf.server.settings import FitSettings
+from bayesmf.server.update import Addition, update_draws
+from bayesmf.server.update_plan import MUCH_NEW
+from bayesmf.system.progress import counting
+
+# In standard deviations of the ratings: what lies farther out is of another scale.
+FARTHEST = 1e4
+
+
+def learn_more(
+    model: Any,
+    found: Found,
+    more: Ratings | PackedRatings,
+    threads: int | None,
+    progress: bool | None,
+) -> tuple[Found, list[str]]:
+    """Add ratings to what a fit found, which stays as it was.
+
+    Parameters
+    ----------
+    model : BayesianMF
+        Whose settings count.
+    found : Found
+        What the fit found.
+    more : Ratings
+        The new ratings.
+    threads : int, optional
+        Number of threads.
+    progress : bool, optional
+        Whether to show how far it is.
+
+    Returns
+    -------
+    found : Found
+        What is known now.
+    warnings : list of str
+        What the caller is to be told.
+    """
+    begin = time.monotonic()
+    if isinstance(more, PackedRatings):
+        raise InputError("packed ratings are for fit: add ratings from a file or a table")
+    sampler = _sampler(found)
+    more = more.compact()
+    ids = (
+        merge_ids(found.user_ids, more.user_ids, "user"),
+        merge_ids(found.item_ids, more.item_ids, "item"),
+    )
+    posterior, report = found.posterior, found.report
+    added = _addition(posterior, more, *ids)
+    low, high = more.range()
+    number = report.get("updates", 0) + 1
+    settings = FitSettings(
+        n_factors=report["factors"],
+        sampler=sampler,
+        prior=report["prior"],
+        tau=model.tau,
+        alpha_0=model.alpha_0,
+        beta_0=model.beta_0,
+        max_draws=len(posterior.draws),
+        random_state=report["seed"],
+    ).resolve(added.data, posterior.scale)
+    with counting("adding ratings", len(posterior.draws), "draws", progress) as done:
+        draws = update_draws(posterior.draws, added, settings, number, threads, done)
+    made = replace(
+        posterior,
+        draws=draws,
+        ratings=added.data,
+        low=min(posterior.low, low),
+        high=max(posterior.high, high),
+    )
+    now = report | {
+        "ratings": len(added.data),
+        "users": made.n_users,
+        "items": made.n_items,
+        "draws": len(draws),
+        "tau": float(draws.tau.mean()) / posterior.scale**2,
+        "updates": number,
+        "update_seconds": time.monotonic() - begin,
+    }
+    told = _told(len(added), len(added.data))
+    return Found(made, ids[0].ids, ids[1].ids, found.history, now), told
+
+
+def _sampler(found: Found) -> Sampler | Auto:
+    """Gibbs as the model was fitted with, or as it would be: whose draws they are is the same."""
+    if found.report["sampler"]["rule"] == "SGD":
+        raise InputError(
+            "a model fitted by SGD has no draws for chains to go on from: fit it again with all "
+            "ratings, or use another sampler"
+        )
+    if not len(found.posterior.ratings):
+        raise InputError(
+            "this model was saved without its ratings, so that none can be added: fit again"
+        )
+    rule: Sampler = sampler_from(found.report["sampler"])
+    return rule if isinstance(rule, Gibbs) else Auto()
+
+
+def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: MergedIds) -> Addition:
+    """The new ratings in the chain's units, among all ratings."""
+    value = ((more.rating - posterior.center) / posterior.scale).astype(np.float32)
+    far = int(np.argmax(np.abs(value)))
+    if not abs(value[far]) < FARTHEST:
+        raise InputError(
+            f"the rating {more.rating[far]:g} is of another scale than those that the model was "
+            f"fitted on, {posterior.low:g} to {posterior.high:g}: check it, or fit again"
+        )
+    user, item = users.new[more.user_rows], items.new[more.item_rows]
+    sizes = len(users.ids), len(items.ids)
+    data = add_ratings(
+        posterior.ratings, (users.old, items.old), sizes,
+        user.astype(np.int32), item.astype(np.int32), value,
+    )  # fmt: skip
+    new = np.bincount(user, minlength=sizes[0]), np.bincount(item, minlength=sizes[1])
+    return Addition(data, (users.old, items.old), new)
+
+
+def _told(n_new: int, n_ratings: int) -> list[str]:
+    if n_new < MUCH_NEW * n_ratings:
+        return []
+    share = f"{100 * n_new / n_ratings:.0f}%"
+    return [
+        f"{share} of the ratings are new: all draws were made anew, but a fit with all ratings from"
+        " the beginning is better now"
+    ]

@@ -1,0 +1,265 @@
+"""New ratings for draws that there are: chains go on from where they ended.
+
+The side that is not kept needs nothing: its rows follow from their ratings, new ones too. On the
+kept side rows that are mostly new are drawn under every draw (rare_rows.py), and chains go on for
+as many sweeps as how much is new asks for (update_plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.blocks.stripes import Stripe, make_stripes, some_stripes
+from bayesmf.chains.chain import draw_precisions
+from bayesmf.chains.rounds.exact_rows import draw_exactly
+from bayesmf.chains.rounds.gibbs import SETTLE
+from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import ChainState
+from bayesmf.data.training import TrainingData
+from bayesmf.kernels.gather import HalfSweep, regressors
+from bayesmf.kernels.keys import STREAM_UPDATE, StreamCounter, make_key, stream_word
+from bayesmf.kernels.types import Rows
+from bayesmf.model.draws import ROWS, Draws, allocate
+from bayesmf.model.params import Params, Precisions
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.server.rare_rows import draw_rare, find_rare
+from bayesmf.server.update_plan import UpdatePlan, make_plan
+from bayesmf.system.threads import Pool, parts
+from bayesmf.worker.row_draws import draw_rows
+from bayesmf.worker.row_tasks import RowsResult
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Ratings that were added.
+
+    `data` are all ratings of now; `moved` tells where the users and items of before are now, `new`
+    how many new ratings each user and each item of now has.
+    """
+
+    data: TrainingData
+    moved: tuple[Index, Index]
+    new: tuple[Index, Index]
+
+    def __len__(self) -> int:
+        return int(self.new[0].sum())
+
+
+def update_draws(
+    draws: Draws,
+    added: Addition,
+    settings: RunSettings,
+    number: int,
+    threads: int | None,
+    done: Callable[[int], Any] = lambda n: None,
+) -> Draws:
+    """Draws given all ratings, from those given the ratings of before, which stay as they are.
+
+    Parameters
+    ----------
+    draws
+        Those of before.
+    added
+        The ratings.
+    settings
+        Of the sweeps: the sampler is Gibbs, whatever the draws are from.
+    number
+        How many updates there have been, this one included: random numbers are keyed by it.
+    threads
+        Their number; the result does not depend on it.
+    done
+        Told how many more draws are done.
+    """
+    plan = make_plan(draws.chain, draws.missed, len(added), len(added.data))
+    update = _Update(draws, added, settings, number, plan)
+    with Pool(threads) as pool:
+        update.refresh(pool, done)
+        for chain in plan.start:
+            update.go_on(chain, pool, done)
+    return update.draws
+
+
+class _Update:
+    """New arrays of draws, filled step by step."""
+
+    def __init__(
+        self, draws: Draws, added: Addition, settings: RunSettings, number: int, plan: UpdatePlan
+    ) -> None:
+        self.added, self.settings, self.plan = added, settings, plan
+        self.D = settings.n_factors
+        self.keys = {int(c): make_key(settings.seed, int(c), number) for c in set(plan.chain)}
+        # Where a chain goes on from stands in the way of its first new draw, if it does not stay.
+        source = plan.source.copy()
+        self.starts = {}
+        for chain, start in plan.start.items():
+            slot = next(iter(np.flatnonzero(source == start)), plan.fresh(chain)[0])
+            source[slot], self.starts[chain] = start, int(slot)
+        self.filled = np.flatnonzero(source >= 0)
+        kept = source[self.filled]
+        moved = {"users": added.moved[0], "items": added.moved[1]}
+        sizes = {"users": added.data.n_users, "items": added.data.n_items}
+        self.arrays: dict[str, NDArray[Any]] = {}
+        for name, old in draws.arrays().items():
+            if name in ROWS:
+                side = f"{name.split('_')[0].rstrip('s')}s"
+                out = allocate(len(source), (sizes[side], old.shape[2]))
+                for slot, t in zip(self.filled, kept, strict=True):
+                    _spread(out[slot], old[t], moved[side])
+            else:
+                out = np.array(old[np.maximum(source, 0)])
+            self.arrays[name] = out
+        self.arrays |= {"missed": plan.missed, "chain": plan.chain}
+        self.users_kept = draws.items is None
+        self.both = draws.users is not None and draws.items is not None
+
+    @property
+    def draws(self) -> Draws:
+        """All draws, as far as they are done."""
+        return Draws.from_arrays(self.arrays)
+
+    def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
+        """Under every draw that stays: rows that are mostly new, on the kept side."""
+        data, new = self.added.data, self.added.new
+        lists = (
+            (data.by_item, data.by_user) if not self.users_kept else (data.by_user, data.by_item)
+        )
+        own = 0 if self.users_kept else 1
+        rare = find_rare(*lists, data.levels, new[own], len(self.filled))
+        grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
+        draws = self.draws
+        rows, means = self._of("users" if self.users_kept else "items")
+
+        def run(part: slice) -> None:
+            t = int(self.filled[part.start])
+            priors = draws.priors(t)
+            if not self.users_kept:
+                priors = priors[::-1]
+            tau, key = float(draws.tau[t]), self.keys[int(draws.chain[t])]
+            mean = None if means is None else means[t]
+            if rare is not None:
+                draw_rare(rare, rows[t], mean, priors, tau, self.D, t, key)
+            for stripe in grown:
+                self._draw_users(stripe, t, draws)
+            done(1)
+
+        pool.each(run, parts(len(self.filled), 1))
+
+    def _of(self, side: str) -> tuple[Rows, Rows | None]:
+        return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
+
+    def _draw_users(self, stripe: Stripe, t: int, draws: Draws) -> None:
+        """Rows of users with new ratings, where users are kept beside items."""
+        rows, means = self._of("users")
+        counter = StreamCounter(
+            t, stream_word(STREAM_UPDATE, 1 << 8), self.keys[int(draws.chain[t])]
+        )
+        sweep = HalfSweep(self.D, float(draws.tau[t]), 0.0, counter)
+        found = np.zeros((len(stripe.rows), rows.shape[2]), np.float32)
+        expected = np.zeros_like(found)
+        given = regressors(self.arrays["items"][t], self.D)
+        draw_rows(found, expected, stripe, given, draws.priors(t)[0], sweep, None)
+        rows[t][stripe.rows] = found
+        if means is not None:
+            means[t][stripe.rows] = expected
+
+    def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
+        """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
+        data, rule, draws = self.added.data, self.settings.sampler, self.draws
+        assert isinstance(rule, Gibbs)
+        start = self.starts[chain]
+        width = draws.kept.shape[2]
+        params = Params(
+            *(np.zeros((n, width), np.float32) for n in (data.n_users, data.n_items)), self.D
+        )
+        order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
+        (params.users if self.users_kept else params.items)[:] = draws.kept[start]
+        state = ChainState(
+            chain,
+            self.keys[chain],
+            params,
+            Precisions(*draws.priors(start), float(draws.tau[start])),
+        )
+        stripes = [
+            make_stripes(lists, data.levels, rule.n_stripes)
+            for lists in (data.by_user, data.by_item)
+        ]
+        slots = self.plan.fresh(chain)
+        for k in range(self.plan.settling + len(slots)):
+            state.means = Params(np.empty_like(params.users), np.empty_like(params.items), self.D)
+            for n, side in enumerate(order):
+                # Rows that are not there yet can be drawn whole alone.
+                joint = None if k == 0 and n == 0 else rule.joint
+                relax = rule.overrelax if k >= SETTLE else 0.0
+                half_sweep(state, k, side, stripes[side], relax, joint, pool)
+            if k >= self.plan.settling:
+                self._store(int(slots[k - self.plan.settling]), state)
+                done(1)
+            draw_precisions(state, self.settings, k, burning=False)
+
+    def _store(self, slot: int, state: ChainState) -> None:
+        assert state.means is not None
+        for name in ROWS:
+            if name in self.arrays:
+                source = state.means if name.endswith("_means") else state.params
+                self.arrays[name][slot] = getattr(source, f"{name.split('_')[0].rstrip('s')}s")
+        now, arrays = state.precisions, self.arrays
+        arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
+        arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
+        arrays["tau"][slot] = now.tau
+
+
+def half_sweep(
+    state: ChainState,
+    t: int,
+    side: int,
+    stripes: Sequence[Stripe],
+    relax: float,
+    joint: int | None,
+    pool: Pool,
+) -> None:
+    """All rows of users (side 0) or items (1), with their conditional means and squared errors."""
+    spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
+    results = on_threads(draw_exactly(state, t, side, spans, relax, joint), stripes, pool)
+    assert state.means is not None
+    means = (state.means.users, state.means.items)[side]
+    for (_, span), result in zip(spans, results, strict=True):
+        means[span] = result.means
+    state.sse = sum(result.sse for result in results)
+    state.count = sum(result.count for result in results)
+
+
+def on_threads(
+    phase: Generator[list[Any], Sequence[Any], Sequence[RowsResult]],
+    held: Sequence[Stripe],
+    pool: Pool,
+) -> Sequence[RowsResult]:
+    """Do the tasks of a phase."""
+    tasks = next(phase)
+    results: list[Any] = [None] * len(tasks)
+
+    def run(part: slice) -> None:
+        task = tasks[part.start]
+        results[part.start] = task.execute(held[task.partition])
+
+    pool.each(run, parts(len(tasks), 1))
+    try:
+        phase.send(results)
+    except StopIteration as end:
+        return list(end.value)
+    raise AssertionError("a half-sweep is one phase")
+
+
+def _spread(out: Rows, rows: Rows, moved: Index) -> None:
+    """Rows where they are now; others are zero until they are drawn."""
+    if len(moved) == len(out):
+        out[:] = rows
+    else:
+        out[:] = 0.0
+        out[moved] = rows
