@@ -25,6 +25,7 @@ from bayesmf.system.signals import LAST, leaving, never_lost
 
 COMMANDS = {
     "fit": "learn from a file of ratings and save the model",
+    "update": "add ratings to a model, new users and items too",
     "predict": "predict ratings of pairs of user and item, with intervals",
     "evaluate": "score a model on ratings that were held out",
     "recommend": "recommend the best items to users",

@@ -34,6 +34,8 @@ from bayesmf.worker.row_draws import draw_rows
 from bayesmf.worker.row_tasks import RowsResult
 
 Index = NDArray[np.int64]
+# The side of the arrays of rows.
+SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class _Update:
         self.arrays: dict[str, NDArray[Any]] = {}
         for name, old in draws.arrays().items():
             if name in ROWS:
-                side = f"{name.split('_')[0].rstrip('s')}s"
+                side = SIDE[name]
                 out = allocate(len(source), (sizes[side], old.shape[2]))
                 for slot, t in zip(self.filled, kept, strict=True):
                     _spread(out[slot], old[t], moved[side])
@@ -126,25 +128,20 @@ class _Update:
 
     def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
         """Under every draw that stays: rows that are mostly new, on the kept side."""
-        data, new = self.added.data, self.added.new
-        lists = (
-            (data.by_item, data.by_user) if not self.users_kept else (data.by_user, data.by_item)
-        )
-        own = 0 if self.users_kept else 1
-        rare = find_rare(*lists, data.levels, new[own], len(self.filled))
+        data, new, draws = self.added.data, self.added.new, self.draws
+        lists, turn = (data.by_user, data.by_item), 1 if self.users_kept else -1
+        own = new[0 if self.users_kept else 1]
+        rare = find_rare(*lists[::turn], data.levels, own, len(self.filled))
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
-        draws = self.draws
         rows, means = self._of("users" if self.users_kept else "items")
 
         def run(part: slice) -> None:
             t = int(self.filled[part.start])
-            priors = draws.priors(t)
-            if not self.users_kept:
-                priors = priors[::-1]
+            mine, theirs = draws.priors(t)[::turn]
             tau, key = float(draws.tau[t]), self.keys[int(draws.chain[t])]
             mean = None if means is None else means[t]
             if rare is not None:
-                draw_rare(rare, rows[t], mean, priors, tau, self.D, t, key)
+                draw_rare(rare, rows[t], mean, (mine, theirs), tau, self.D, t, key)
             for stripe in grown:
                 self._draw_users(stripe, t, draws)
             done(1)
@@ -175,24 +172,20 @@ class _Update:
         assert isinstance(rule, Gibbs)
         start = self.starts[chain]
         width = draws.kept.shape[2]
-        params = Params(
-            *(np.zeros((n, width), np.float32) for n in (data.n_users, data.n_items)), self.D
-        )
+        sizes = data.n_users, data.n_items
+        users, items = (np.zeros((n, width), np.float32) for n in sizes)
+        params = Params(users, items, self.D)
         order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
-        (params.users if self.users_kept else params.items)[:] = draws.kept[start]
-        state = ChainState(
-            chain,
-            self.keys[chain],
-            params,
-            Precisions(*draws.priors(start), float(draws.tau[start])),
-        )
+        (users if self.users_kept else items)[:] = draws.kept[start]
+        now = Precisions(*draws.priors(start), float(draws.tau[start]))
+        state = ChainState(chain, self.keys[chain], params, now)
         stripes = [
             make_stripes(lists, data.levels, rule.n_stripes)
             for lists in (data.by_user, data.by_item)
         ]
         slots = self.plan.fresh(chain)
         for k in range(self.plan.settling + len(slots)):
-            state.means = Params(np.empty_like(params.users), np.empty_like(params.items), self.D)
+            state.means = Params(np.empty_like(users), np.empty_like(items), self.D)
             for n, side in enumerate(order):
                 # Rows that are not there yet can be drawn whole alone.
                 joint = None if k == 0 and n == 0 else rule.joint
@@ -208,7 +201,7 @@ class _Update:
         for name in ROWS:
             if name in self.arrays:
                 source = state.means if name.endswith("_means") else state.params
-                self.arrays[name][slot] = getattr(source, f"{name.split('_')[0].rstrip('s')}s")
+                self.arrays[name][slot] = getattr(source, SIDE[name])
         now, arrays = state.precisions, self.arrays
         arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
         arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
