@@ -27,9 +27,11 @@ Index = NDArray[np.int64]
 
 # Ratings of a row that are enough under a draw that stays, and those that it gets in any case.
 ENOUGH, LEAST = 64, 2
-# Passes: the first without the rows themselves, the others given what the one before found.
-PASSES = 2
-# Reading of ratings that all draws together may take, in passes over all ratings.
+# Passes: the first without the rows themselves, the others given what the one before found. A row
+# forgets where it began the sooner the more other ratings its raters have, so that passes times
+# ratings of a rater are what counts, between limits.
+PASSES, FEWEST_PASSES, MOST_PASSES = 50, 2, 10
+# What all draws together may take, in ratings read, for each rating that there is.
 EFFORT = 3.0
 
 
@@ -38,16 +40,23 @@ class RareRows:
     """Rows of the kept side to draw anew, and ratings to draw them from.
 
     `own` has the chosen ratings of these rows, by number in `raters`, which has all ratings of
-    those who gave them; `without` has them without those of these rows.
+    those who gave them; `without` has them without those of these rows. `passes` is how often both
+    are drawn in turn.
     """
 
     own: Stripe
     raters: Stripe
     without: Stripe
+    passes: int
 
 
 def find_rare(
-    kept: RowLists, other: RowLists, levels: NDArray[np.float32], new: Index, n_draws: int
+    kept: RowLists,
+    other: RowLists,
+    levels: NDArray[np.float32],
+    new: Index,
+    width: int,
+    n_draws: int,
 ) -> RareRows | None:
     """Rows of which half of the ratings or more are new, and what they are drawn from.
 
@@ -59,6 +68,8 @@ def find_rare(
         What their codes stand for.
     new
         New ratings of each row of the kept side.
+    width
+        Columns of a row: to solve for a rater's costs about as much as so many ratings.
     n_draws
         Draws under which that is done.
     """
@@ -68,8 +79,10 @@ def find_rare(
         return None
     all_ = stripes[0]
     row = np.repeat(np.arange(len(all_.rows)), np.diff(all_.starts))
-    budget = EFFORT * len(kept) / (PASSES * n_draws)
-    chosen = _choose(row, all_.starts, all_.other, weights[all_.other], budget)
+    cost = weights[all_.other]
+    passes = int(np.clip(PASSES / np.median(cost), FEWEST_PASSES, MOST_PASSES))
+    budget = EFFORT * len(kept) / (passes * n_draws)
+    chosen = _choose(row, all_.starts, all_.other, cost + width, budget)
     # None is drawn from fewer ratings than it was drawn from before.
     before = (counts - new)[all_.rows]
     better = np.bincount(row[chosen], minlength=len(before)) > before
@@ -84,21 +97,21 @@ def find_rare(
     mask = np.zeros(len(weights), np.bool_)
     mask[raters] = True
     theirs = some_stripes(other, levels, mask, 1)[0]
-    return RareRows(own, theirs, _without(theirs, own.rows, len(counts)))
+    return RareRows(own, theirs, _without(theirs, own.rows, len(counts)), passes)
 
 
 def _choose(
-    row: Index, starts: Index, rater: NDArray[np.int32], weight: Index, budget: float
+    row: Index, starts: Index, rater: NDArray[np.int32], cost: Index, budget: float
 ) -> NDArray[np.bool_]:
     """Which ratings to draw from: of every row the cheapest, then the next, within the budget."""
-    order = np.lexsort((rater, weight, row))
+    order = np.lexsort((rater, cost, row))
     rank = np.empty(len(row), np.int64)
     rank[order] = np.arange(len(row)) - starts[row[order]]
     turn = np.argsort(rank, kind="stable")
     first = np.zeros(len(row), np.bool_)
     first[np.unique(rater[turn], return_index=True)[1]] = True  # a rater is worked out once
     spent = np.empty(len(row))
-    spent[turn] = np.cumsum(np.where(first, weight[turn], 0))
+    spent[turn] = np.cumsum(np.where(first, cost[turn], 0))
     return (rank < LEAST) | ((rank < ENOUGH) & (spent <= budget))
 
 
@@ -131,7 +144,7 @@ def draw_rare(
     found = np.zeros((len(numbers), width), np.float32)
     expected = np.zeros_like(found)
     theirs = np.zeros((len(rare.raters.rows), width), np.float32)
-    for k in range(PASSES):
+    for k in range(rare.passes):
         for side in (0, 1):
             counter = StreamCounter(round_, stream_word(STREAM_UPDATE, 2 * k + side), key)
             sweep = HalfSweep(n_factors, tau, 0.0, counter)

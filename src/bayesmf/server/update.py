@@ -131,7 +131,8 @@ class _Update:
         data, new, draws = self.added.data, self.added.new, self.draws
         lists, turn = (data.by_user, data.by_item), 1 if self.users_kept else -1
         own = new[0 if self.users_kept else 1]
-        rare = find_rare(*lists[::turn], data.levels, own, len(self.filled))
+        width, n = draws.kept.shape[2], len(self.filled)
+        rare = find_rare(*lists[::turn], data.levels, own, width, n)
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
         rows, means = self._of("users" if self.users_kept else "items")
 
