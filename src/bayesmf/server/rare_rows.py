@@ -31,8 +31,9 @@ ENOUGH, LEAST = 64, 2
 # forgets where it began the sooner the more other ratings its raters have, so that passes times
 # ratings of a rater are what counts, between limits.
 PASSES, FEWEST_PASSES, MOST_PASSES = 50, 2, 10
-# What all draws together may take, in ratings read, for each rating that there is.
-EFFORT = 3.0
+# What all draws together may take, in ratings read: so many for each rating that there is, and a
+# tenth of a second in any case.
+EFFORT, LEAST_EFFORT = 3.0, 1e6
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def find_rare(
     row = np.repeat(np.arange(len(all_.rows)), np.diff(all_.starts))
     cost = weights[all_.other]
     passes = int(np.clip(PASSES / np.median(cost), FEWEST_PASSES, MOST_PASSES))
-    budget = EFFORT * len(kept) / (passes * n_draws)
+    budget = max(EFFORT * len(kept), LEAST_EFFORT) / (passes * n_draws)
     chosen = _choose(row, all_.starts, all_.other, cost + width, budget)
     # None is drawn from fewer ratings than it was drawn from before.
     before = (counts - new)[all_.rows]

@@ -1,0 +1,235 @@
+"""Ratings that are added to a fitted model."""
+
+import numpy as np
+import pytest
+
+from bayesmf import SGD, SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
+from problems import planted
+
+D = 3
+
+
+def _ratings(**kind):
+    return Ratings(*planted(**kind))
+
+
+@pytest.fixture(scope="module")
+def halves():
+    """Ratings to fit, ratings that come later (5%, with users and items of their own), and a test
+    set."""
+    train, test = _ratings(n_ratings=5000).split(0.2, random_state=0)
+    new = np.isin(train.user_rows, [3, 50, 119]) | np.isin(train.item_rows, [0, 17, 89])
+    new |= np.random.default_rng(0).random(len(train)) < 0.02
+    return train.take(~new).compact(), train.take(new).compact(), test, train
+
+
+@pytest.fixture(scope="module")
+def fitted(halves):
+    """A fitted model, as what `fit` found: `_model` makes a model of it."""
+    return BayesianMF(D, sampler=Gibbs(epochs=40, n_chains=2), random_state=0).fit(halves[0])
+
+
+def _model(fitted, **params):
+    model = BayesianMF(**(fitted.get_params(deep=False) | params))
+    model._found = fitted._found
+    return model
+
+
+def _rmse(model, ratings):
+    return float(np.sqrt(np.mean((model.predict(ratings) - ratings.rating) ** 2)))
+
+
+def _same(one, other):
+    a, b = one.posterior_.draws.arrays(), other.posterior_.draws.arrays()
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.filterwarnings("ignore::bayesmf.DataWarning")
+def test_it_predicts_as_a_fit_on_all_does(halves, fitted):
+    first, more, test, train = halves
+    model = _model(fitted).partial_fit(more)
+    refit = _model(fitted).fit(train)
+    new = test.take(first.item_ids.lookup(test.items) < 0)
+    assert len(new) > 10
+    before, after, best = (_rmse(m, test) for m in (fitted, model, refit))
+    assert after < 0.98 * before and after < 1.01 * best
+    assert _rmse(model, new) < 0.8 * _rmse(fitted, new)
+    assert _rmse(model, new) < 1.1 * _rmse(refit, new)
+    # Intervals hold as before.
+    low, high = model.predict_interval(test.users, test.items, level=0.8)
+    assert 0.75 < np.mean((low <= test.rating) & (test.rating <= high)) < 0.85
+
+
+def test_new_users_and_items_are_known_and_ratings_are_there(halves, fitted):
+    _, more, _, train = halves
+    model = _model(fitted).partial_fit(more)
+    assert list(model.user_ids_) == list(train.user_ids)
+    assert list(model.item_ids_) == list(train.item_ids)
+    report, was = model.report_, fitted.report_
+    assert (report["ratings"], report["users"], report["items"]) == (len(train), 120, 90)
+    assert report["updates"] == 1 and "updates" not in was and report["draws"] == was["draws"]
+    assert model.history_ is fitted.history_ and report["seconds"] == was["seconds"]
+    user, item, value = model.posterior_.ratings.triples()
+    p = model.posterior_
+    found = {(u, j): p.center + p.scale * r for u, j, r in zip(user, item, value, strict=True)}
+    told = zip(train.user_rows, train.item_rows, train.rating, strict=True)
+    assert all(abs(found.pop((u, j)) - r) < 1e-4 for u, j, r in told) and not found
+    draws = model.posterior_.draws
+    assert draws.items.shape == (len(draws), 90, D + 1) and np.isfinite(draws.items).all()
+    fresh = draws.missed == 0
+    assert 0 < fresh.sum() < len(draws) and set(draws.missed[~fresh]) == {len(more)}
+
+
+def test_a_rating_replaces_the_one_before(fitted):
+    """And moves what the user is predicted, at once."""
+    user, items = fitted.user_ids_[7], [fitted.item_ids_[j] for j in range(40)]
+    low, high = (_model(fitted).partial_fit(([user] * 40, items, [r] * 40)) for r in (1.0, 6.0))
+    assert low.report_["ratings"] == high.report_["ratings"]
+    rated = fitted.posterior_.seen.rated(np.full(40, 7), np.arange(40)).sum()
+    assert low.report_["ratings"] == fitted.report_["ratings"] + 40 - rated
+    others = [fitted.item_ids_[j] for j in range(40, 87)]
+    means = [model.predict([user] * 47, others).mean() for model in (low, fitted, high)]
+    assert means[0] < means[1] < means[2] and means[2] - means[0] > 2
+
+
+def test_range_and_values_widen(fitted):
+    model = _model(fitted).partial_fit(([1000, 1001], [5, 6], [-9.0, 17.0]))
+    assert (model.posterior_.low, model.posterior_.high) == (-9.0, 17.0)
+    assert model.posterior_.center == fitted.posterior_.center
+
+
+def test_the_same_bits_on_any_number_of_threads(halves, fitted):
+    more = halves[1]
+    one, two, again = (_model(fitted, n_workers=n).partial_fit(more) for n in (1, 2, 3))
+    assert _same(one, two) and _same(one, again)
+    assert not _same(one, fitted)
+    # The next update has random numbers of its own.
+    some = more.take([0, 1])
+    assert not np.array_equal(
+        one.partial_fit(some).posterior_.draws.items[-1],
+        two.partial_fit(some).partial_fit(some).posterior_.draws.items[-1],
+    )
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_leaves_the_model_as_it_was(error, halves, fitted, monkeypatch):
+    model = _model(fitted)
+    found, items = model._found, model.posterior_.draws.items.copy()
+    monkeypatch.setattr(
+        "bayesmf.server.update.draw_precisions", lambda *args, **more: (_ for _ in ()).throw(error)
+    )
+    with pytest.raises(error):
+        model.partial_fit(halves[1])
+    assert model._found is found and np.array_equal(model.posterior_.draws.items, items)
+
+
+def test_a_model_that_was_not_fitted_is_fitted(halves):
+    settings = {"sampler": Gibbs(epochs=4), "random_state": 0}
+    one = BayesianMF(D, **settings).partial_fit(halves[0])
+    assert _same(one, BayesianMF(D, **settings).fit(halves[0]))
+    pairs = np.array([[1, 2], [1, 3], [2, 2]])
+    assert BayesianMF(D, **settings).partial_fit(pairs, [1.0, 3.0, 2.0]).report_["ratings"] == 3
+
+
+@pytest.mark.filterwarnings("ignore::bayesmf.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"keep": "users"},
+        {"keep": "both"},
+        {"sampler": SGLD(epochs=30, n_chains=2)},
+        {"sampler": Gibbs(epochs=40, joint=1), "prior": "gamma", "tau": 3.0},
+        {"prior": "wishart"},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::bayesmf.DataWarning")
+def test_other_settings(settings, halves):
+    """Either side kept, other samplers and priors."""
+    first, more, test, _ = halves
+    given = {"sampler": Gibbs(epochs=40)} | settings
+    model = BayesianMF(D, random_state=0, **given).fit(first)
+    before = _rmse(model, test)
+    shapes = {k: v.shape[2:] for k, v in model.posterior_.draws.arrays().items()}
+    model.partial_fit(more)
+    assert {**shapes, "missed": ()} == {
+        k: v.shape[2:] for k, v in model.posterior_.draws.arrays().items()
+    }
+    assert _rmse(model, test) < 0.99 * before
+    if settings.get("tau"):
+        assert np.allclose(model.posterior_.noise(), 1 / 3)
+
+
+def test_many_updates_in_a_row(halves, fitted):
+    _, more, test, train = halves
+    model, order = _model(fitted), np.random.default_rng(0).permutation(len(more))
+    for part in np.array_split(order, 8):
+        model.partial_fit(more.take(part))
+    refit = _model(fitted).fit(train)
+    assert model.report_["ratings"] == len(train) and model.report_["updates"] == 8
+    assert _rmse(model, test) < 1.01 * _rmse(refit, test)
+
+
+def test_the_posterior_is_that_of_all_ratings():
+    """Nearly everything is new: means and spreads agree with those of a long run on all ratings."""
+    all_ = _ratings(n_users=25, n_items=20, n_ratings=200, d=1)
+    sampler = Gibbs(epochs=800, burn_in=50)
+    few = all_.take(np.arange(12))
+    model = BayesianMF(2, sampler=sampler, tau=4.0, prior="gamma", random_state=0).fit(few)
+    with pytest.warns(DataWarning, match="of the ratings are new"):
+        model.partial_fit(all_.take(np.arange(12, 200)))
+    assert (model.posterior_.draws.missed == 0).all()
+    standard = {"tau": 4.0, "prior": "gamma", "standardize": True, "random_state": 1}
+    long = BayesianMF(2, sampler=sampler, **standard).fit(all_)
+    # Units stay those of the first ratings; where they differ, so does the prior.
+    long._found = long._found._replace(posterior=_in_units(model.posterior_, all_, sampler))
+    user, item = (part.ravel() for part in np.meshgrid(np.arange(25), np.arange(20)))
+    rated = model.posterior_.seen.rated(user, item)
+    user, item = user[~rated], item[~rated]
+    (m1, s1), (m2, s2) = (m.posterior_.mean_std(user, item) for m in (model, long))
+    assert np.median(np.abs(m1 - m2) / s2) < 0.1
+    assert abs(np.median(s1 / s2) - 1) < 0.1
+
+
+def _in_units(posterior, ratings, sampler):
+    """A posterior of a fit on all ratings in the units that another has."""
+    from dataclasses import replace
+
+    from bayesmf.server.settings import FitSettings
+    from bayesmf.server.start import start_run
+
+    wanted = FitSettings(2, sampler, tau=4.0, prior="gamma", random_state=1, keep="items")
+    done = start_run(posterior.ratings, wanted, scale=posterior.scale)
+    return replace(posterior, draws=done.draws)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ((["ann"], [5], [3.0]), "the user id 'ann' is text"),
+        (([1000], [5], [np.nan]), "rating"),
+        (([1000], [5], [1e9]), "of another scale"),
+        (([], [], []), "no ratings|empty"),
+        ("nowhere.csv", "nowhere.csv"),
+        (7, "cannot be taken"),
+    ],
+    ids=str,
+)
+def test_bad_ratings_are_refused_in_a_sentence(more, sentence, fitted):
+    model = _model(fitted)
+    with pytest.raises(InputError, match=sentence):
+        model.partial_fit(more)
+    assert model._found is fitted._found
+
+
+def test_columns_are_named_as_in_fit(fitted):
+    table = {"who": [1000, 7000], "what": [5, 7001], "stars": [3.0, 4.0]}
+    columns = {"user": "who", "item": "what", "rating": "stars"}
+    model = _model(fitted).partial_fit(table, columns=columns)
+    assert model.item_ids_.index(7001) == 88 and model.user_ids_.index(7000) == 117
+
+
+def test_points_have_no_draws_to_go_on_from(halves):
+    model = BayesianMF(D, sampler=SGD(epochs=3), random_state=0).fit(halves[0])
+    with pytest.raises(InputError, match="SGD has no draws"):
+        model.partial_fit(halves[1])
