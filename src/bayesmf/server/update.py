@@ -1,14 +1,14 @@
 """New ratings for draws that there are: chains go on from where they ended.
 
-The side that is not kept needs nothing: its rows follow from their ratings, new ones too. On the
-kept side rows that are mostly new are drawn under every draw (rare_rows.py), and chains go on for
-as many sweeps as how much is new asks for (update_plan.py).
+The side that is not kept needs nothing: its rows follow from their ratings, new ones too. For the
+kept side chains go on for as many sweeps as how much is new asks for (update_plan.py), and draws
+that stay get rows for what is new from those that know it (carried_rows.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROWS, Draws, allocate
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.rare_rows import draw_rare, find_rare
+from bayesmf.server.carried_rows import Side, carry_over, find_carried
 from bayesmf.server.update_plan import UpdatePlan, make_plan
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
@@ -36,6 +36,8 @@ from bayesmf.worker.row_tasks import RowsResult
 Index = NDArray[np.int64]
 # The side of the arrays of rows.
 SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
+# Sweeps before states are draws, where there are rows that were not there before.
+NEW_ROWS_SETTLE = 1
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,9 @@ def update_draws(
     plan = make_plan(draws.chain, draws.missed, len(added), len(added.data))
     update = _Update(draws, added, settings, number, plan)
     with Pool(threads) as pool:
-        update.refresh(pool, done)
         for chain in plan.start:
             update.go_on(chain, pool, done)
+        update.refresh(pool, done)
     return update.draws
 
 
@@ -127,27 +129,31 @@ class _Update:
         return Draws.from_arrays(self.arrays)
 
     def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
-        """Under every draw that stays: rows that are mostly new, on the kept side."""
+        """Under every draw that stays: rows that are mostly new."""
         data, new, draws = self.added.data, self.added.new, self.draws
-        lists, turn = (data.by_user, data.by_item), 1 if self.users_kept else -1
-        own = new[0 if self.users_kept else 1]
-        width, n = draws.kept.shape[2], len(self.filled)
-        rare = find_rare(*lists[::turn], data.levels, own, width, n)
+        side, k = ("users", 0) if self.users_kept else ("items", 1)
+        counts = (data.user_counts(), data.item_counts())[k]
+        carried = find_carried(counts, new[k], draws.kept.shape[2])
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
-        rows, means = self._of("users" if self.users_kept else "items")
+        rows, means = self._of(side)
+        mu = (draws.user_mu, draws.item_mu)[k]
+
+        def of(t: int) -> Side:
+            return Side(rows[t], None if means is None else means[t], mu[t])
 
         def run(part: slice) -> None:
-            t = int(self.filled[part.start])
-            mine, theirs = draws.priors(t)[::turn]
-            tau, key = float(draws.tau[t]), self.keys[int(draws.chain[t])]
-            mean = None if means is None else means[t]
-            if rare is not None:
-                draw_rare(rare, rows[t], mean, (mine, theirs), tau, self.D, t, key)
+            t = int(stays[part.start])
+            if carried is not None:
+                own = fresh[draws.chain[fresh] == draws.chain[t]]
+                known = own if len(own) else fresh
+                source = int(known[t % len(known)])
+                carry_over(carried, of(source), of(t), t, self.keys[int(draws.chain[t])])
             for stripe in grown:
                 self._draw_users(stripe, t, draws)
             done(1)
 
-        pool.each(run, parts(len(self.filled), 1))
+        fresh, stays = (np.flatnonzero(m) for m in (self.plan.source < 0, self.plan.source >= 0))
+        pool.each(run, parts(len(stays), 1))
 
     def _of(self, side: str) -> tuple[Rows, Rows | None]:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
@@ -185,17 +191,28 @@ class _Update:
             for lists in (data.by_user, data.by_item)
         ]
         slots = self.plan.fresh(chain)
-        for k in range(self.plan.settling + len(slots)):
+        unknown = self._unknown(order[1])
+        settling = self.plan.settling + (NEW_ROWS_SETTLE if unknown.any() else 0)
+        for k in range(settling + len(slots)):
             state.means = Params(np.empty_like(users), np.empty_like(items), self.D)
             for n, side in enumerate(order):
+                first = k == 0 and n == 0
+                held = without(stripes[side], unknown) if first else stripes[side]
                 # Rows that are not there yet can be drawn whole alone.
-                joint = None if k == 0 and n == 0 else rule.joint
+                joint = None if first else rule.joint
                 relax = rule.overrelax if k >= SETTLE else 0.0
-                half_sweep(state, k, side, stripes[side], relax, joint, pool)
-            if k >= self.plan.settling:
-                self._store(int(slots[k - self.plan.settling]), state)
+                half_sweep(state, k, side, held, relax, joint, pool)
+            if k >= settling:
+                self._store(int(slots[k - settling]), state)
                 done(1)
             draw_precisions(state, self.settings, k, burning=False)
+
+    def _unknown(self, side: int) -> NDArray[np.bool_]:
+        """Rows of a side that there were not before."""
+        sizes = self.added.data.n_users, self.added.data.n_items
+        out = np.ones(sizes[side], np.bool_)
+        out[self.added.moved[side]] = False
+        return out
 
     def _store(self, slot: int, state: ChainState) -> None:
         assert state.means is not None
@@ -207,6 +224,19 @@ class _Update:
         arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
         arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
         arrays["tau"][slot] = now.tau
+
+
+def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[Stripe]:
+    """Stripes without the ratings that meet rows of the other side that are unknown yet."""
+    if not unknown.any():
+        return stripes
+    out = []
+    for stripe in stripes:
+        left = ~unknown[stripe.other]
+        sums = np.append(0, np.cumsum(left))
+        starts, other, value = sums[stripe.starts], stripe.other[left], stripe.value[left]
+        out.append(replace(stripe, starts=starts, other=other, value=value))
+    return out
 
 
 def half_sweep(

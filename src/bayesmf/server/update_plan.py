@@ -18,7 +18,7 @@ Index = NDArray[np.int64]
 # The share of all ratings that a draw may have missed.
 MOST_MISSED = 0.12
 # New draws that are worth the start of a chain: below that fewer chains go on, in turn.
-PER_CHAIN = 12
+PER_CHAIN = 16
 # Sweeps before states are draws, for each share of ratings that is new, and the most of them.
 SETTLE_SWEEPS, MOST_SETTLING = 40, 24
 # From this share on a fit from the beginning is advised.
