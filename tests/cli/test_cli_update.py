@@ -59,7 +59,10 @@ def test_columns_are_named(made):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("user,item,rating\nann,4,2\n", "the user id 'ann' is text"), ("user,item,rating\n", "empty")],
+    [
+        ("user,item,rating\nann,4,2\n", "the user id 'ann' is text"),
+        ("user,item,rating\n", "no ratings"),
+    ],
 )
 def test_bad_ratings_are_refused(text, sentence, made):
     (made / "bad.csv").write_text(text)
