@@ -42,8 +42,8 @@ def test_axes_are_found():
 def test_mean_and_covariance_are_those_of_a_row_given_the_other():
     """Truth and noise are Gaussian, so the conditional distribution is known: (y | x) has mean
     x B, B = turn / (1 + v), and covariance turn^T turn (1 + v - 1 / (1 + v)), v the variance of
-    the noise. 400 known rows leave an error of B of some 5%, hence the limits: the worst of 12 seeds
-    were .17, .14 and .13 where .25 is allowed.
+    the noise. 400 known rows leave an error of B of some 5%, hence the limits: of 12 seeds the
+    worst were .17, .14 and .13 where .25 is allowed.
     """
     one, two, mu, turn = _two_draws(0.7)
     found, means = _carried(one, two, mu)
