@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -99,26 +100,15 @@ class _Update:
         self.added, self.settings, self.plan = added, settings, plan
         self.D = settings.n_factors
         self.keys = {int(c): make_key(settings.seed, int(c), number) for c in set(plan.chain)}
-        # Where a chain goes on from stands in the way of its first new draw, if it does not stay.
-        source = plan.source.copy()
-        self.starts = {}
-        for chain, start in plan.start.items():
-            slot = next(iter(np.flatnonzero(source == start)), plan.fresh(chain)[0])
-            source[slot], self.starts[chain] = start, int(slot)
-        self.filled = np.flatnonzero(source >= 0)
-        kept = source[self.filled]
-        moved = {"users": added.moved[0], "items": added.moved[1]}
+        self.before = draws
         sizes = {"users": added.data.n_users, "items": added.data.n_items}
         self.arrays: dict[str, NDArray[Any]] = {}
         for name, old in draws.arrays().items():
             if name in ROWS:
-                side = SIDE[name]
-                out = allocate(len(source), (sizes[side], old.shape[2]))
-                for slot, t in zip(self.filled, kept, strict=True):
-                    _spread(out[slot], old[t], moved[side])
+                out = allocate(len(plan.source), (sizes[SIDE[name]], old.shape[2]))
+                self.arrays[name] = np.asarray(out)  # slices of a memory map cost more
             else:
-                out = np.array(old[np.maximum(source, 0)])
-            self.arrays[name] = out
+                self.arrays[name] = np.array(old[np.maximum(plan.source, 0)])
         self.arrays |= {"missed": plan.missed, "chain": plan.chain}
         self.users_kept = draws.items is None
         self.both = draws.users is not None and draws.items is not None
@@ -129,7 +119,7 @@ class _Update:
         return Draws.from_arrays(self.arrays)
 
     def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
-        """Under every draw that stays: rows that are mostly new."""
+        """Draws that stay, with rows for what is mostly new."""
         data, new, draws = self.added.data, self.added.new, self.draws
         side, k = ("users", 0) if self.users_kept else ("items", 1)
         counts = (data.user_counts(), data.item_counts())[k]
@@ -143,6 +133,10 @@ class _Update:
 
         def run(part: slice) -> None:
             t = int(stays[part.start])
+            for name in ROWS:
+                if name in self.arrays:
+                    old = getattr(self.before, name)[self.plan.source[t]]
+                    self._spread(self.arrays[name][t], old, SIDE[name])
             if carried is not None:
                 own = fresh[draws.chain[fresh] == draws.chain[t]]
                 known = own if len(own) else fresh
@@ -154,6 +148,18 @@ class _Update:
 
         fresh, stays = (np.flatnonzero(m) for m in (self.plan.source < 0, self.plan.source >= 0))
         pool.each(run, parts(len(stays), 1))
+
+    def _spread(self, out: Rows, rows: Rows, side: str) -> None:
+        """Rows where they are now; others are zero until they are drawn."""
+        moved, rows = self.added.moved[0 if side == "users" else 1], np.asarray(rows)
+        # In stretches without a new row between: they are few, and copied at once.
+        cuts = np.flatnonzero(np.diff(moved) > 1) + 1
+        end = 0
+        for first, last in pairwise((0, *cuts.tolist(), len(moved))):
+            at = int(moved[first])
+            out[end:at], end = 0.0, at + last - first
+            out[at:end] = rows[first:last]
+        out[end:] = 0.0
 
     def _of(self, side: str) -> tuple[Rows, Rows | None]:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
@@ -177,14 +183,15 @@ class _Update:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
         data, rule, draws = self.added.data, self.settings.sampler, self.draws
         assert isinstance(rule, Gibbs)
-        start = self.starts[chain]
+        before, start = self.before, self.plan.start[chain]
         width = draws.kept.shape[2]
         sizes = data.n_users, data.n_items
         users, items = (np.zeros((n, width), np.float32) for n in sizes)
         params = Params(users, items, self.D)
         order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
-        (users if self.users_kept else items)[:] = draws.kept[start]
-        now = Precisions(*draws.priors(start), float(draws.tau[start]))
+        kept, name = (users, "users") if self.users_kept else (items, "items")
+        self._spread(kept, before.kept[start], name)
+        now = Precisions(*before.priors(start), float(before.tau[start]))
         state = ChainState(chain, self.keys[chain], params, now)
         stripes = [
             make_stripes(lists, data.levels, rule.n_stripes)
@@ -278,12 +285,3 @@ def on_threads(
     except StopIteration as end:
         return list(end.value)
     raise AssertionError("a half-sweep is one phase")
-
-
-def _spread(out: Rows, rows: Rows, moved: Index) -> None:
-    """Rows where they are now; others are zero until they are drawn."""
-    if len(moved) == len(out):
-        out[:] = rows
-    else:
-        out[:] = 0.0
-        out[moved] = rows

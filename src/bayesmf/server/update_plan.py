@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Index = NDArray[np.int64]
 
 # The share of all ratings that a draw may have missed.
-MOST_MISSED = 0.12
+MOST_MISSED = 0.15
 # New draws that are worth the start of a chain: below that fewer chains go on, in turn.
 PER_CHAIN = 16
 # Sweeps before states are draws, for each share of ratings that is new, and the most of them.
