@@ -109,12 +109,7 @@ def _sampler(found: Found) -> Sampler | Auto:
             "a model fitted by SGD has no draws for chains to go on from: fit it again with all "
             "ratings, or use another sampler"
         )
-    ratings = found.posterior.ratings
-    if ratings.by_user.value is None or not len(ratings):
-        raise InputError(
-            "this model was saved without the ratings that it has learnt from, so that none can be "
-            "added to them: fit again, or use one that was saved with them"
-        )
+    found.posterior.need_ratings("partial_fit")
     rule: Sampler = sampler_from(found.report["sampler"])
     return rule if isinstance(rule, Gibbs) else Auto()
 

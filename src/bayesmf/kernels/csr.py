@@ -11,6 +11,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from bayesmf.kernels.jit import EXACT, njit
+from bayesmf.kernels.types import readonly
 
 MOST_LEVELS = 256
 """With no more distinct ratings than this, a rating is stored as a code of one byte."""
@@ -150,7 +151,8 @@ def merge_rows(old: RowLists, new: RowLists) -> RowLists:
     n = len(old) + len(new)
     starts = np.zeros(len(old.starts), np.int64)
     other, value = np.empty(n, np.int32), np.empty(n, old.value.dtype)
-    _merge(old.starts, old.other, old.value, new.starts, new.other, new.value, starts, other, value)
+    given = (old.starts, old.other, old.value, new.starts, new.other, new.value)
+    _merge(*map(readonly, given), starts, other, value)
     return RowLists(starts, other[: starts[-1]], value[: starts[-1]])
 
 
