@@ -22,7 +22,7 @@ Index = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 # Known rows that tell how two draws go together, for each column of a row.
-KNOWN_PER_COLUMN = 32
+KNOWN_PER_COLUMN = 12
 # Weight of the guess that draws have nothing in common, in rows of the prior's size.
 RIDGE = 1.0
 

@@ -212,7 +212,8 @@ class _Update:
             if k >= settling:
                 self._store(int(slots[k - settling]), state)
                 done(1)
-            draw_precisions(state, self.settings, k, burning=False)
+            if k + 1 < settling + len(slots):
+                draw_precisions(state, self.settings, k, burning=False)
 
     def _unknown(self, side: int) -> NDArray[np.bool_]:
         """Rows of a side that there were not before."""
