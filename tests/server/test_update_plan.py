@@ -33,7 +33,6 @@ def test_none_has_missed_more_than_is_stated(n_chains, share):
         assert np.array_equal(plan.chain, chain)
         for number, start in plan.start.items():
             assert start == np.flatnonzero(chain == number)[-1]
-        # What is not there any more has missed no less than what stays.
         missed, ran = plan.missed, ran | set(plan.start)
     assert ran == set(range(n_chains))
 
