@@ -202,10 +202,14 @@ def test_limits_come_down_within_burn_in():
     shape = data_shape(random_data(40, 30, 500))
     rule = RowClock(epochs=60, burn_in=20).resolve(shape)
     assert rule.limits(0).delta_max == 1.0
-    assert rule.limits(0).rho == 0.5
+    assert rule.limits(0).rho == 4.0
     for epoch in (10, 20, 59):
         assert rule.limits(epoch)[:2] == (rule.delta_max, rule.rho)
     assert rule.limits(20).warm == 0
+    # Where no burn-in is given: within the quarter of the run that will be burn-in.
+    growing = RowClock(epochs=40).resolve(shape)
+    assert growing.growing and growing.limits(10)[:2] == (rule.delta_max, rule.rho)
+    assert growing.limits(0)[:2] == rule.limits(0)[:2]
 
 
 # --- the exact posterior

@@ -45,7 +45,7 @@ def test_everything_is_written(report):
         for suffix in (".png", ".svg", ".csv"):
             assert (out / f"{name}{suffix}").stat().st_size > 300
     assert (out / "report.md").read_text().count("![") == 4
-    assert len(told["claims"]) == 6
+    assert len(told["claims"]) == 7
     assert {claim["verdict"] for claim in told["claims"]} <= {
         claims.HOLDS, claims.PART, claims.NOT
     }  # fmt: skip
@@ -231,6 +231,20 @@ def test_verdicts_follow_the_numbers():
     assert claims.accuracy("netflix", [quick, close]).verdict == claims.PART
     better = _record("DSGD", [(1.0, 0.80)])
     assert claims.accuracy("netflix", [quick, better]).verdict == claims.NOT
+
+
+def test_as_fast_as_dsgd_on_the_whole_way():
+    dsgd = _record("DSGD", [(1.0, 1.0), (2.0, 0.9), (3.0, 0.86), (4.0, 0.85)])
+    ahead = _record("DSGLD-C", [(0.9, 0.9), (2.0, 0.85), (4.0, 0.82)], workers=9)
+    late = _record("DSGLD-C", [(2.0, 0.96), (3.0, 0.87), (9.0, 0.82)], workers=9)
+    behind = _record("DSGLD-C", [(4.0, 0.96), (8.0, 0.9), (20.0, 0.84)], workers=9)
+    found = claims.as_fast_as_dsgd([dsgd, ahead])
+    assert found.verdict == claims.HOLDS and found.figures["all_dsgld_seconds"] == 2.0
+    assert claims.as_fast_as_dsgd([dsgd, late]).verdict == claims.PART
+    assert claims.as_fast_as_dsgd([dsgd, behind]).verdict == claims.NOT
+    never = claims.as_fast_as_dsgd([dsgd, _record("DSGLD-C", [(1.0, 0.9)], workers=9)])
+    assert never.verdict == claims.PART and "never" in never.because
+    assert claims.as_fast_as_dsgd([ahead]).verdict == claims.NOT
 
 
 def test_cost_is_judged_at_the_largest_dimension():

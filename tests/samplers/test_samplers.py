@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bayesmf import DSGD, DSGLD, SGD, SGLD, Auto, Gibbs, InputError, RowClock
-from bayesmf.samplers.base import DataShape, check_settings
+from bayesmf import DSGD, DSGLD, SGD, SGLD, SGNHT, Auto, Gibbs, InputError, RowClock
+from bayesmf.samplers.base import BATCHES, SMALLEST_BATCH, DataShape, check_settings
 from bayesmf.samplers.burn_in import FixedBurnIn, Stationary, Trace, UntilRMSE, burn_in_rule
 from bayesmf.samplers.registry import sampler_from, settings_dict
 from bayesmf.samplers.schedules import StepSize, Thinning
 
 SMALL = DataShape(80_000, 943, 1650, 200)
 LARGE = DataShape(100_000_000, 480_000, 18_000, 800)
+HUGE = LARGE._replace(n_ratings=10**9)
 
 
 def test_second_names():
@@ -25,17 +26,31 @@ def test_second_names():
 def test_defaults_are_filled_in(rule, shape):
     full = rule.resolve(shape)
     missing = [k for k, v in settings_dict(full).items() if v is None]
-    # The length of a Gibbs run follows from convergence.
-    assert missing in ([], ["step_size"], ["epochs", "burn_in", "joint"])
+    # The length of a Gibbs run follows from convergence; burn-in is a share of however long it is.
+    assert missing in (["step_size"], ["step_size", "burn_in"], ["epochs", "burn_in", "joint"])
+    assert full.growing == ("burn_in" in missing)
     assert full.resolve(shape) == full
     assert full.rounds(shape) >= 60
 
 
 def test_a_default_round_is_one_pass_over_a_block():
     rule = SGLD(grid=(2, 2)).resolve(SMALL)
-    assert rule.round_length == rule.n_batches(SMALL) == 8
+    assert rule.round_length == rule.n_batches(SMALL) == SMALL.n_ratings // 4 // SMALLEST_BATCH
+    assert SGLD(grid=(2, 2)).resolve(LARGE).n_batches(LARGE) == BATCHES // 2
+    assert RowClock().resolve(LARGE).n_batches(LARGE) >= 32
     assert rule.rounds_per_epoch(SMALL) == 2
-    assert SGLD().resolve(LARGE).batch_size == 1_000_000
+    assert SGLD().resolve(LARGE).batch_size == LARGE.n_ratings // BATCHES
+    assert SGLD().resolve(HUGE).batch_size == 1_000_000
+
+
+def test_a_chain_sets_out_without_noise_where_that_will_be_burn_in():
+    quiet = [SGLD(epochs=40).resolve(SMALL).noise_share(epoch) for epoch in range(40)]
+    assert quiet[:5] == [0, 0, 1 / 3, 2 / 3, 1] and set(quiet[4:]) == {1}
+    for epochs in (3, 8, 10, 15, 16, 100):
+        rule = SGLD(epochs=epochs).resolve(SMALL)
+        assert rule.noise_share(epochs // 4) == 1  # what stays has all of it
+    for loud in (SGLD(epochs=40, burn_in=10), SGLD(epochs=40, noise="paper"), SGNHT(epochs=40)):
+        assert loud.resolve(SMALL).noise_share(0) == 1
 
 
 def test_rounds_of_the_paper():

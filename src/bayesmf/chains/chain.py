@@ -52,17 +52,20 @@ def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainSt
     return ChainState(number, key, params, Precisions(start, start, tau))
 
 
-def draw_precisions(state: ChainState, settings: RunSettings, t: int, burning: bool) -> None:
+def draw_precisions(
+    state: ChainState, settings: RunSettings, t: int, burning: bool, quiet: bool = False
+) -> None:
     """Draw Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, after round t.
 
-    `state.sse` must be the squared errors of all ratings at this state.
+    `state.sse` must be the squared errors of all ratings at this state. While the chain is `quiet`
+    Lambda stays: rows without noise would make it ever larger.
     """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
     users, items, tau = now.users, now.items, now.tau
     if settings.tau is None:
         tau = draw_tau(state.sse, state.count, rng)
-    if settings.sampler.precisions_drawn(burning):
+    if settings.sampler.precisions_drawn(burning) and not quiet:
         if settings.sampler.rescales:
             factors = draw_scales(
                 state.params, settings.prior, generator(state.key, t, STREAM_SCALES)
@@ -124,12 +127,18 @@ class Chain:
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
             # Before precisions are drawn: conditional means are those given the precisions that
-            # the rows were drawn under, and all of it together is a draw (docs/sampler.md).
-            self.retain(t)
+            # the rows were drawn under, and all of it together is a draw (docs/sampler.md). Where
+            # there are no such means either will do, and at the start new precisions are better.
+            given = self.sampler.stores_means
+            if given:
+                self.retain(t)
             if every and (t + 1) % every == 0:
                 if self.settings.tau is None:
                     yield from rounds.exact_errors(self.state)
-                draw_precisions(self.state, self.settings, t, self.burning)
+                quiet = self.sampler.noise_share(t / self.length.per_epoch) == 0
+                draw_precisions(self.state, self.settings, t, self.burning, quiet)
+            if not given:
+                self.retain(t)
             self.t = t + 1
             if self.epochs_after(t) > self.epoch and self.since_epoch.count:
                 self.end_epoch(t, stage)
@@ -157,13 +166,14 @@ class Chain:
             self.select(decision.select)
         if decision.keep:
             self.keep()
+        if decision.average:
+            self.rmse = self.monitor.averaged_rmse(state)
 
     def keep(self) -> None:
-        """Store the state as a draw, and add it to the average that is followed."""
+        """Store the state as a draw."""
         state = self.state
         self.run.store.add(self.number, state.params, state.precisions, state.means)
         self.kept += 1
-        self.rmse = self.monitor.averaged_rmse(state)
 
     def select(self, draws: Sequence[int]) -> None:
         """Forget all draws but some."""
@@ -196,6 +206,7 @@ class Chain:
             tau = 1.0 / max(errors, 1e-12)
             self.state.precisions = replace(self.state.precisions, tau=tau)
         self.keep()
+        self.rmse = self.monitor.averaged_rmse(self.state)
 
     def last_errors(self) -> float | None:
         """Mean squared error of the last epoch, in the chain's units."""

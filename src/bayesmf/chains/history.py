@@ -39,7 +39,8 @@ class Event:
         Draws that it keeps so far.
     rmse : float or None
         RMSE on the validation set: of the average over the chain's draws once it keeps any, of its
-        current state before. None without a validation set.
+        current state before. Where no burn-in was given, the average is over the last three
+        quarters of the epochs so far. None without a validation set.
     rmse_all_chains : float or None
         RMSE of the average over the draws that all chains have so far. It alone depends on how
         fast the other chains were.

@@ -14,7 +14,7 @@ from bayesmf.chains.history import Event
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState
 
-# Of a run whose length follows from convergence, this share is burn-in whenever it ends.
+# Where no burn-in was asked for, this share of a run is burn-in whenever it ends.
 BURN_SHARE = 0.25
 # Sums of predictions that are held apart, so that the oldest can be left out later.
 SEGMENTS = 16
@@ -83,8 +83,8 @@ class Monitor:
     scale: float
     clock: RunClock
     aside: Callable[[], AbstractContextManager[None]]  # `Engine.aside`: the clock may stand still
-    growing: bool = False  # whether burn-in is a share of a run whose length is not known
-    not_kept: int = 0  # passes before the first kept draw of such a run
+    growing: bool = False  # whether burn-in is a share of however long the run has been
+    not_kept: float = 0.0  # draws that there could have been before the first of such a run
     means: dict[int, RunningMean] = field(default_factory=dict)
     ratings_read: int = 0
     failures: dict[int, str] = field(default_factory=dict)  # by the number of the callback

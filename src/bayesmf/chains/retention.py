@@ -1,12 +1,13 @@
 """Retention: which states of a chain are kept as draws.
 
-Either a run has a known length, and draws are spread evenly over what follows burn-in; or it may
-end any time, and its first quarter is burn-in whenever it does. A policy is asked before and after
-every round, and answers by a `Decision`, which the chain carries out; it sees no parameters.
+Either a burn-in was asked for, and draws are spread evenly over what follows it; or the average
+grows with the run: whenever that ends, its first quarter is burn-in. A policy is asked before and
+after every round, and answers by a `Decision`, which the chain carries out; it sees no parameters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -16,14 +17,12 @@ from numpy.typing import NDArray
 
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
 from bayesmf.chains.settings import RunSettings
-from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.burn_in import BurnIn, Trace
 from bayesmf.samplers.schedules import Thinning
 
 # Share of `max_seconds` after which burn-in ends in any case: most of the time is for draws.
 LONGEST_BURN_IN = 0.4
-# Sweeps of a growing run that are surely burn-in.
-FIRST_KEPT = 3
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Decision(NamedTuple):
     reserve: int | None = None  # make room for so many draws
     select: Sequence[int] | None = None  # forget all draws kept so far but these
     keep: bool = False  # the state as a draw
+    average: bool = False  # add its predictions to the average that is followed
 
 
 class Retention(Protocol):
@@ -83,10 +83,18 @@ def make_retention(
 ) -> Retention:
     """The policy of a run with room for so many draws of a chain."""
     sampler = settings.sampler
-    if sampler.adaptive:
-        return Growing(length, room, FIRST_KEPT * length.per_epoch * sampler.passes_for_a_sweep)
+    if sampler.growing:
+        # Where it is known when the run ends at the latest, so is how far apart draws must be.
+        late = (1.0 - BURN_SHARE) * length.n_rounds / length.per_draw
+        every = 1 if sampler.adaptive else max(1, math.ceil(late / room - 1e-9))
+        return Growing(length, room, first_kept(sampler, length) * length.per_epoch, every)
     limit = settings.max_seconds if sampler.keeps_draws else None
     return Fixed(sampler.burn_in_rule(shape), length, room, limit, clock)
+
+
+def first_kept(sampler: Sampler, length: RunLength) -> float:
+    """Passes of a growing run before its first draw: they will be burn-in when it ends."""
+    return min(sampler.not_kept, BURN_SHARE * length.epochs)
 
 
 class Fixed:
@@ -120,7 +128,7 @@ class Fixed:
         if self.burning or not thinning.keeps(k):
             return Decision()
         first = k * thinning.n_draws < thinning.n_rounds
-        return Decision(thinning.n_draws if first else None, keep=True)
+        return Decision(thinning.n_draws if first else None, keep=True, average=True)
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:
         return 0
@@ -137,35 +145,41 @@ class Fixed:
 
 
 class Growing:
-    """All states but the first few, as long as there is room; in the end the first quarter goes.
+    """States from early on, as long as there is room; in the end the first quarter goes.
 
-    When the room is full, every other draw is forgotten, and from then on half as many are kept.
+    When the room is full, draws go that are burn-in already; where there are none, every other draw
+    goes, and from then on half as many are kept. The average that is followed has them all.
     """
 
     needs_validation = False
 
-    def __init__(self, length: RunLength, room: int, first_kept: float) -> None:
+    def __init__(self, length: RunLength, room: int, first_kept: float, every: int = 1) -> None:
         self.burning = True
         self._length, self._room, self._first_kept = length, room, first_kept
-        self._every = 1
+        self._every = every
         self._at: list[int] = []  # rounds of the draws that are kept
+        self._reserved = False
 
     def before(self, t: int, trace: Trace) -> None:
-        self.burning = t < self._first_kept
+        self.burning = t + 1e-9 < self._first_kept
 
     def after(self, t: int) -> Decision:
         if self.burning or not _ends(t, self._length.per_draw):
             return Decision()
-        reserve, select = None if self._at else self._room, None
-        while len(self._at) >= self._room and self._due(t):
-            self._every *= 2
-            left = [k for k, u in enumerate(self._at) if self._due(u)]
-            select = left if select is None else [select[k] for k in left]
-            self._at = [self._at[k] for k in left]
-        keep = self._due(t)
+        kept: Sequence[int] = range(len(self._at))
+        while len(kept) >= self._room and self._due(t):
+            late = [k for k in kept if self._at[k] >= BURN_SHARE * (t + 1)]
+            if len(late) == len(kept):
+                self._every *= 2
+                late = [k for k in kept if self._due(self._at[k])]
+            kept = late
+        select = None if len(kept) == len(self._at) else kept
+        self._at = [self._at[k] for k in kept]
+        keep, first = self._due(t), not self._reserved
         if keep:
             self._at.append(t)
-        return Decision(reserve, select, keep)
+            self._reserved = True
+        return Decision(self._room if keep and first else None, select, keep, average=True)
 
     def _due(self, t: int) -> bool:
         """Whether a draw is kept after round t, at the rate of now."""
@@ -184,6 +198,7 @@ class Growing:
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
         self.burning, self._every = plain["burning"], plain["every"]
         self._at = arrays["at"].tolist()
+        self._reserved = bool(self._at)
 
 
 def _ends(t: int, rounds: float) -> bool:

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from bayesmf.paper.tables import DISTRIBUTED, Record, cost_rows, dimension_rows, pick
-from bayesmf.paper.trials import time_to
+from bayesmf.paper.trials import shown, time_to
 
 HOLDS, PART, NOT = "holds", "holds in part", "does not hold"
+AS_FAST = 1.1  # times as long is still as fast
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def judge(
     """A verdict on each claim for which there are trials."""
     out = []
     if convergence:
-        out += [accuracy(model, convergence), sooner_than_gibbs(convergence)]
+        out += [accuracy(model, convergence), as_fast_as_dsgd(convergence)]
+        out.append(sooner_than_gibbs(convergence))
     if dimension:
         out.append(better_with_dimension(dimension))
     if chains:
@@ -72,6 +74,33 @@ def accuracy(model: str, records: Sequence[Record]) -> Verdict:
         f"{name} ends at {best['final']:.4f}, DSGD at {dsgd['final']:.4f}: {gain:.2%} between them",
         {"dsgld_rmse": best["final"], "dsgd_rmse": dsgd["final"], "gain": gain},
     )  # fmt: skip
+
+
+def as_fast_as_dsgd(records: Sequence[Record]) -> Verdict:
+    """Errors on the way: when each is at a quarter, half and all of DSGD's fall."""
+    claim = "DSGLD reduces the prediction error as fast as DSGD"
+    best, dsgd = _best(records, DISTRIBUTED), pick(records, "DSGD")
+    curve = [] if dsgd is None else [rmse for _, rmse, _ in shown(dsgd["trace"])]
+    if best is None or dsgd is None or len(curve) < 2:
+        return Verdict("fast", claim, NOT, "a run is missing", {})
+    figures: dict[str, float] = {}
+    told, ratios = [], []
+    for name, share in (("quarter", 0.25), ("half", 0.5), ("all", 1.0)):
+        goal = curve[0] - share * (curve[0] - min(curve))
+        own, other = time_to(best["trace"], goal), time_to(dsgd["trace"], goal)
+        assert other is not None  # it is DSGD's own error
+        figures |= {f"{name}_rmse": goal, f"{name}_dsgd_seconds": other}
+        figures |= {} if own is None else {f"{name}_dsgld_seconds": own}
+        ratios.append(float("inf") if own is None else own / max(other, 1e-9))
+        told.append(f"{goal:.4f} after {_seconds(own)} and {_seconds(other)}")
+    verdict = HOLDS if max(ratios) <= AS_FAST else PART if min(ratios) <= AS_FAST else NOT
+    name = best["plan"]["algorithm"]
+    because = f"at a quarter, half and all of DSGD's fall, {name} and DSGD: {'; '.join(told)}"
+    return Verdict("fast", claim, verdict, because, figures)
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.3g} s"
 
 
 def sooner_than_gibbs(records: Sequence[Record]) -> Verdict:

@@ -54,7 +54,8 @@ def draw_convergence(
             for record in records:
                 _curve(axis, record, LOOKS[record["plan"]["algorithm"]], label(record))
             _floors(axis, floors)
-            axis.plot([], [], "o", color=GREY, markersize=6, label="mark: burn-in ends")
+            if any(any(record["trace"]["burning"]) for record in records):
+                axis.plot([], [], "o", color=GREY, markersize=6, label="mark: burn-in ends")
         axes[0].set_xscale("log")
         axes[0].set_ylabel("RMSE on held-out ratings")
         axes[0].set_title(f"{title}, D = {records[0]['plan']['n_factors']}")
@@ -157,7 +158,9 @@ def _zoom(axes: Sequence[Any], curves: Sequence[Curve], floors: Mapping[str, flo
     """From the lowest to where burn-in ends, and no empty time: the start would hide the rest."""
     curves = [curve for curve in curves if curve]
     ends = [curve[-1][1] for curve in curves]
-    marks = [next((rmse for _, rmse, burning in curve if not burning), None) for curve in curves]
+    # Of curves that have a burn-in; the others are averages from the first pass on.
+    burnt = [curve for curve in curves if any(burning for _, _, burning in curve)]
+    marks = [next((rmse for _, rmse, burning in curve if not burning), None) for curve in burnt]
     lowest, room = min([*ends, *floors.values()]), max(max(ends) - min(ends), 0.02 * min(ends))
     top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks if mark is not None)])
     axes[0].set_ylim(lowest - 0.1 * room, top)

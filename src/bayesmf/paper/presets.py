@@ -101,9 +101,7 @@ def make_plan(
     )  # fmt: skip
     if algorithm in ("Gibbs", "coordinate Gibbs"):
         joint = 1 if algorithm == "coordinate Gibbs" else None
-        rule: Any = Gibbs(
-            epochs=epochs, burn_in=epochs / 4, overrelax=0.0, n_stripes=48, joint=joint
-        )
+        rule: Any = Gibbs(epochs=epochs, overrelax=0.0, n_stripes=48, joint=joint)
         return replace(
             base, workers=GIBBS_CORES, prior="gamma" if joint else "wishart", shared_memory=True,
             sampler=settings_dict(rule),
@@ -121,9 +119,7 @@ def make_plan(
     if algorithm in ("SGD", "DSGD"):
         rule = SGD(grid=grid, **{"epochs": epochs, **found})
     else:
-        rule = SGLD(
-            grid=grid, n_chains=chains, **{"epochs": epochs, "burn_in": epochs / 10, **found}
-        )
+        rule = SGLD(grid=grid, n_chains=chains, **{"epochs": epochs, **found})
     return replace(base, sampler=settings_dict(rule))
 
 

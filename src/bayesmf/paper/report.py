@@ -150,8 +150,9 @@ def _convergence(records: Sequence[Record], settings: ExperimentSettings, datase
         "",
         "![RMSE against time](convergence.png)",
         "",
-        "One chain is shown while it burns in, the average over all draws of all chains from the "
-        f"mark on. Seconds are {settings.links.clock}; what it takes to tell the error is not "
+        "Samplers are shown by the average over the last three quarters of all chains' passes so "
+        "far, with users integrated out; where there is a fixed burn-in, by one chain up to the "
+        f"mark. Seconds are {settings.links.clock}; what it takes to tell the error is not "
         "counted. Points: [convergence.csv](convergence.csv).",
     ]
     if dataset.floors:

@@ -26,7 +26,7 @@ PACES = (1.0, 2.0, 4.0, 8.0)  # times the default step, which is on the safe sid
 CLOSER = (0.75, 1.25)  # times the best regularisation
 DECAYING = {"mini_batches": 48.0, "decay": 1.0, "kappa": 20.0}
 # (mini-batches of a pass, pace): the default step shrinks with the mini-batch.
-SAMPLERS = ((64.0, 6.0), (64.0, 12.0), (256.0, 6.0), (256.0, 12.0), (256.0, 24.0))
+SAMPLERS = ((64.0, 1.0), (64.0, 2.0), (256.0, 0.5), (256.0, 1.0), (256.0, 2.0))
 SEARCH_EPOCHS = 40.0  # of the samplers; SGD has as many as it will have
 Options = dict[str, float]
 Searched = dict[str, dict[str, Options]]  # by algorithm and number of factors
@@ -79,7 +79,7 @@ def _optimiser_grid() -> list[Options]:
 
 
 def _sampler_options() -> list[Options]:
-    return [{"mini_batches": n, "pace": p, "burn_in": SEARCH_EPOCHS / 4} for n, p in SAMPLERS]
+    return [{"mini_batches": n, "pace": p} for n, p in SAMPLERS]
 
 
 def _search_optimiser(best_of: Callable[[list[Options]], Best]) -> Options:

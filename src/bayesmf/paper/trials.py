@@ -34,7 +34,7 @@ from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run
 from bayesmf.storage.atomic import replacing
 
-FORMAT = 2  # of a stored trial; one of another format is made again
+FORMAT = 3  # of a stored trial; one of another format is made again
 COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.errors import InputError
+from bayesmf.samplers import start
 from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     EPOCHS,
@@ -27,9 +28,10 @@ from bayesmf.samplers.settings import (
 
 Array = NDArray[np.float64]
 
-# Mini-batches in a block: few enough that noise costs little, many enough to make progress.
-BATCHES = 8
-LARGEST_BATCH = 1_000_000  # ratings
+# Mini-batches of a pass: the more there are the farther a pass gets, but every one of them costs a
+# visit to its rows. A block has no fewer than FEWEST, and more only of at least SMALLEST_BATCH.
+BATCHES, FEWEST = 256, 8
+SMALLEST_BATCH, LARGEST_BATCH = 256, 1_000_000  # ratings
 
 SHUFFLE_GROUPS = Flag(
     "Draw the order of groups anew for each cycle.", help="draw the order of groups anew each cycle"
@@ -60,6 +62,7 @@ class Sampler(ABC):
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
+    not_kept: ClassVar[int] = 0  # epochs that are surely burn-in, where that grows with the run
 
     # Settings, or constants of the class.
     @property
@@ -87,6 +90,11 @@ class Sampler(ABC):
         """Whether the length of the run follows from convergence."""
         return False
 
+    @property
+    def growing(self) -> bool:
+        """Whether burn-in is the first quarter of the run, whenever that ends."""
+        return self.keeps_draws and getattr(self, "burn_in", None) is None
+
     def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> Sampler:
         """The rule for data of this size; `n_chains` where it was not said."""
         return self
@@ -110,6 +118,13 @@ class Sampler(ABC):
     def precisions_drawn(self, burning: bool) -> bool:
         """Whether precisions of the rows are drawn, during burn-in or after it."""
         return True
+
+    def noise_share(self, epoch: float) -> float:
+        """What noise's variance is multiplied by in an epoch: less than 1 while a chain sets out.
+
+        At 0 precisions of the rows are not drawn either.
+        """
+        return 1.0
 
     def for_compiling(self, n_ratings: int) -> Self:
         """A copy that does all it can do within one epoch, on so few ratings."""
@@ -136,8 +151,9 @@ class BatchRule(Sampler):
     batch_size: int | None = setting(
         None,
         Whole(
-            "Ratings in a mini-batch. The default is an eighth of a block, a quarter for rules "
-            'with a clock for each row; with `noise="paper"` the whole block.',
+            "Ratings in a mini-batch. By default a pass has 256 of them, 32 for `RowClock`, fewer "
+            "where they would be small; a block has 4 for rules with momentum, and 1 with "
+            '`noise="paper"`.',
             help="ratings in a mini-batch",
             metavar="m",
         ),
@@ -180,15 +196,19 @@ class BatchRule(Sampler):
                 f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
             )
         per_block = max(1, shape.n_ratings // len(grid))
-        size = rule.batch_size or min(-(-per_block // rule.default_batches()), LARGEST_BATCH)
-        rule = replace(rule, grid=grid, batch_size=min(size, per_block))
+        rule = replace(rule, grid=grid)
+        size = rule.batch_size or min(
+            -(-per_block // rule.default_batches(per_block)), LARGEST_BATCH
+        )
+        rule = replace(rule, batch_size=min(size, per_block))
         rule = replace(rule, minibatch=rule.minibatch or rule.default_minibatch())
         rule = replace(rule, round_length=rule.round_length or rule.n_batches(shape))
         return replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
 
-    def default_batches(self) -> int:
-        """Mini-batches that a block is dealt into by default."""
-        return BATCHES
+    def default_batches(self, per_block: int) -> int:
+        """Mini-batches that a block of so many ratings is dealt into by default."""
+        most = max(FEWEST, BATCHES // self.n_groups())
+        return int(np.clip(per_block // SMALLEST_BATCH, FEWEST, most))
 
     def default_minibatch(self) -> str:
         """How mini-batches are made by default."""
@@ -252,7 +272,8 @@ class GradientRule(BatchRule):
     kappa: float | None = setting(
         None,
         Positive(
-            "Rounds before the step begins to fall. The default is all of them.",
+            "Rounds before the step begins to fall. The default is all of them, for SGD those of "
+            "ten epochs.",
             help="rounds before the step begins to fall (all)",
             metavar="k",
         ),
@@ -297,6 +318,15 @@ class GradientRule(BatchRule):
         if self.step_size is not None:
             return self.step_size
         return self.pace * min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
+
+    def start_factor(self, epoch: float) -> float:
+        """What a step that is chosen without a `step_size` is multiplied by in an epoch.
+
+        While there is less noise than there will be, mini-batches may bring more.
+        """
+        if self.step_size is not None:
+            return 1.0
+        return start.FACTOR - (start.FACTOR - 1.0) * self.noise_share(epoch)
 
     def default_kappa(self, shape: DataShape) -> float:
         """Rounds before the step begins to fall by default."""

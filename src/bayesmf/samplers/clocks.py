@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from bayesmf.samplers import start
 from bayesmf.samplers.base import SHUFFLE_GROUPS, Array, BatchRule, DataShape, check_settings
 from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
@@ -22,10 +23,10 @@ from bayesmf.samplers.settings import (
 from bayesmf.samplers.survival import survival
 
 # A chain sets out with long steps and much gradient noise: it is far away and has to travel.
-START_DELTA, START_RHO = 1.0, 0.5
+START_DELTA, START_RHO = 1.0, 4.0
 EXACT = 32  # ratings of a row that is drawn exactly: n^2 D multiplications, where a step takes n D
 GROWING_BURN_IN = 24.0  # epochs that are surely burn-in where it grows with the run
-HALF_LIFE = 2.0  # epochs in which the excess over the settings halves, less where burn-in is short
+HALF_LIFE = 1.0  # epochs in which the excess over the settings halves, less where burn-in is short
 
 RHO = Positive(
     "The largest share of a row's variance that mini-batches may bring. It is taken away from the "
@@ -60,7 +61,7 @@ class ClockRule(BatchRule):
     burn_in: float | str | BurnIn | None = setting(None, BURN_IN)
     thin: float | None = setting(None, THIN)
     precision_every: int | None = setting(None, PRECISION_EVERY)
-    initial_precision: float = setting(2.0, INITIAL_PRECISION)
+    initial_precision: float = setting(start.INITIAL_PRECISION, INITIAL_PRECISION)
     delta_max: float = setting(
         0.5,
         Positive(
@@ -107,13 +108,9 @@ class ClockRule(BatchRule):
         )
         if self.epochs is None and self.burn_in is None:
             rule = replace(rule, epochs=None)
-        elif self.burn_in is None:
-            # Whole epochs: what noise brings is known for the end of a pass, and draws that are
-            # kept an epoch apart from then on all stand there.
-            rule = replace(rule, burn_in=float((rule.epochs or 0) // 5))
         return check_settings(rule)
 
-    def default_batches(self) -> int:
+    def default_batches(self, per_block: int) -> int:
         # A pass relaxes a row about as far however it is cut, but every cut costs a visit to all
         # rows, and a visit that sees few ratings meets the curvature of those few.
         return 4
@@ -123,6 +120,10 @@ class ClockRule(BatchRule):
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)
+
+    def noise_share(self, epoch: float) -> float:
+        # A thermostat would bring back what is missing.
+        return start.noise_share(epoch, self.epochs) if self.growing and not self.gain else 1.0
 
     def persistence(self, eta: Array) -> Array:
         """The share c of its momentum that a row retains through a visit with this step."""
@@ -136,9 +137,13 @@ class ClockRule(BatchRule):
         """What the update is told about gradient noise of variance one."""
         return self.heat(eta, visits)
 
+    def _growing_burn_in(self) -> float:
+        """Epochs that are burn-in at the end of a run whose burn-in grows with it."""
+        return GROWING_BURN_IN if self.epochs is None else min(GROWING_BURN_IN, self.epochs / 4)
+
     def limits(self, epoch: float) -> Limits:
         """What holds in an epoch: limits come down to the settings within burn-in."""
-        rule = burn_in_rule(GROWING_BURN_IN if self.burn_in is None else self.burn_in)
+        rule = burn_in_rule(self._growing_burn_in() if self.burn_in is None else self.burn_in)
         end = rule.epochs if isinstance(rule, FixedBurnIn) else (self.epochs or 100) / 6
         starts = max(START_DELTA / self.delta_max, 1.0), max(START_RHO / self.rho, 1.0)
         # The larger excess is gone half-way through burn-in.

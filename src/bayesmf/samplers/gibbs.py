@@ -66,6 +66,7 @@ class Gibbs(Sampler):
     kind_of_rounds = "gibbs"
     rescales = True
     precision_every = 1
+    not_kept = 3
 
     @property
     def adaptive(self) -> bool:
@@ -73,9 +74,7 @@ class Gibbs(Sampler):
 
     def resolve(self, shape: DataShape) -> Self:
         rule = replace(check_settings(self), thin=self.thin or 1.0)
-        if rule.burn_in is None and rule.epochs is not None:
-            rule = replace(rule, burn_in=rule.epochs / 4)
-        elif rule.burn_in is not None and rule.epochs is None:
+        if rule.burn_in is not None and rule.epochs is None:
             rule = replace(rule, epochs=float(LONGEST_RUN))
         return check_settings(rule)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from bayesmf.samplers.base import SMALLEST_BATCH
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.settings import documented
+
+BATCHES = 32  # of a pass
 
 
 @documented
@@ -30,3 +35,9 @@ class RowClock(ClockRule):
     >>> model.report_["draws"]
     20
     """
+
+    def default_batches(self, per_block: int) -> int:
+        # Without momentum a row gets farther in a pass that is cut into more visits.
+        fewest = super().default_batches(per_block)
+        most = max(fewest, BATCHES // self.n_groups())
+        return int(np.clip(per_block // SMALLEST_BATCH, fewest, most))

@@ -8,7 +8,9 @@ import numpy as np
 
 from bayesmf.samplers.base import Array, DataShape, GradientRule
 from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn
-from bayesmf.samplers.settings import Positive, documented, setting
+from bayesmf.samplers.settings import Positive, Unit, documented, setting
+
+STEADY = 10.0  # epochs before the step begins to fall
 
 
 @documented
@@ -33,11 +35,20 @@ class SGD(GradientRule):
     """
 
     regularization: float = setting(
-        8.0,
+        16.0,
         Positive(
             "The precisions of all columns, for ratings of variance one.",
             help="precision of all columns",
             metavar="R",
+        ),
+    )
+
+    decay: float = setting(
+        1.0,
+        Unit(
+            "How fast the step falls after that, from 0 to 1.",
+            help="how fast it falls, from 0 to 1",
+            metavar="y",
         ),
     )
 
@@ -53,6 +64,9 @@ class SGD(GradientRule):
 
     def default_epochs(self, shape: DataShape) -> float:
         return float(np.clip(3e7 / shape.n_ratings, 60, 300))
+
+    def default_kappa(self, shape: DataShape) -> float:
+        return max(1.0, STEADY * self.rounds_per_epoch(shape))
 
     def default_step(self, shape: DataShape, stiffest: float) -> float:
         return 0.7 / stiffest  # about a sixth of the largest stable step, 4 / stiffest

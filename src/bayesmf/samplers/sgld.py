@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from bayesmf.samplers import start
 from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
 from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
@@ -20,10 +21,14 @@ from bayesmf.samplers.settings import (
     setting,
 )
 
-# How far mini-batches may heat a busy row, as a share of its variance. Busier rows get more, but
-# their variance is small; were they exact, rare rows would take thousands of epochs to forget
-# where they began.
-HEAT = 0.5
+# How far mini-batches may heat a busy row, as a multiple of its variance, if they were drawn with
+# replacement and the other side's rows had length one in every column. They are dealt without,
+# which leaves less than a tenth of it (samplers/survival.py), and rows are shorter. Busier rows get
+# more, but their variance is small; were they exact, rare rows would take thousands of epochs to
+# forget where they began.
+HEAT = 6.0
+# The same where they are drawn with replacement.
+HEAT_DRAWN = 0.5
 
 
 @documented
@@ -70,14 +75,18 @@ class SGLD(GradientRule):
             choices=("start", "burn-in"),
         ),
     )
-    initial_precision: float = setting(2.0, INITIAL_PRECISION)
+    initial_precision: float = setting(start.INITIAL_PRECISION, INITIAL_PRECISION)
 
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None
+        burn_in = self.burn_in
+        # The paper has a burn-in of its own, and one after which precisions are drawn must end.
+        if burn_in is None and (self.noise == "paper" or self.precisions_from == "burn-in"):
+            burn_in = rule.epochs / 3
         rule = replace(
             rule,
-            burn_in=rule.epochs / 3 if self.burn_in is None else self.burn_in,
+            burn_in=burn_in,
             thin=rule.thin or 1.0,
             precision_every=rule.precision_every or max(1, round(rule.rounds_per_epoch(shape))),
         )
@@ -87,9 +96,9 @@ class SGLD(GradientRule):
         # The printed h is the probability of a visit when ratings are drawn with replacement.
         return "replacement" if self.noise == "paper" else "shuffled"
 
-    def default_batches(self) -> int:
+    def default_batches(self, per_block: int) -> int:
         # As printed, a row's temperature is its h: mini-batches of a block's size keep it near 1.
-        return 1 if self.noise == "paper" else BATCHES
+        return 1 if self.noise == "paper" else super().default_batches(per_block)
 
     def default_epochs(self, shape: DataShape) -> float:
         # Chains from different starts average out what one of them takes long to cross.
@@ -98,14 +107,20 @@ class SGLD(GradientRule):
     def default_step(self, shape: DataShape, stiffest: float) -> float:
         # The noise of the mini-batch's gradient is eps tau n / (4 q) of the injected noise. At
         # most half of the largest stable step, 4 / stiffest.
-        return min(4 * HEAT * self.inclusion(shape) / shape.busy, 2.0 / stiffest)
+        heat, q = HEAT_DRAWN, self.inclusion(shape)
+        if self.minibatch == "shuffled":
+            # Few mini-batches would make long steps of it.
+            heat = max(heat, HEAT * min(1.0, 2 / (q * BATCHES)))
+        return min(4 * heat * q / shape.busy, 2.0 / stiffest)
 
     def noise_variance(self, hbar: Array) -> Array:
         return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar
 
+    def noise_share(self, epoch: float) -> float:
+        return start.noise_share(epoch, self.epochs) if self.growing else 1.0
+
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
-        assert self.burn_in is not None
-        return burn_in_rule(self.burn_in)
+        return burn_in_rule(self.burn_in or 0)
 
     def precisions_drawn(self, burning: bool) -> bool:
         return self.precisions_from == "start" or not burning

@@ -6,9 +6,10 @@ from collections.abc import Callable, Generator, Sequence
 
 from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
+from bayesmf.chains.exact_pairs import followed
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, probe_pairs
-from bayesmf.chains.retention import FIRST_KEPT, RunLength
+from bayesmf.chains.retention import RunLength, first_kept
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.settings import RunSettings
@@ -85,20 +86,21 @@ def make_context(
 ) -> RunContext:
     """What all chains of a run share, before their first round."""
     sampler, shape = settings.sampler, data_shape(data)
+    length = run_length(settings, shape)
     monitor = Monitor(
-        validation,
+        followed(validation, data, settings),
         callbacks,
         settings.scale,
         RunClock(engine.seconds),
         engine.aside,
-        growing=sampler.adaptive,
-        not_kept=FIRST_KEPT * sampler.passes_for_a_sweep,
+        growing=sampler.growing,
+        not_kept=first_kept(sampler, length) / (sampler.thin or 1.0),
     )
     make_store = LastDraw if settings.last_draw_only else DrawStore
     return RunContext(
         settings,
         shape,
-        run_length(settings, shape),
+        length,
         make_rounds(data, sampler, settings.seed),
         make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,

@@ -33,10 +33,14 @@ class GradientBlock(HeldBlock):
 
 @dataclass(frozen=True)
 class GradientTask(BlockTask):
-    """A round of mini-batch updates with one step size for all rows; 0 holds a side."""
+    """A round of mini-batch updates with one step size for all rows; 0 holds a side.
+
+    `noise_share` is what the noise's variance is multiplied by: below 1 while a chain sets out.
+    """
 
     step_users: float
     step_items: float
+    noise_share: float
 
     def execute(self, held: GradientBlock) -> RoundResult:
         """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
@@ -44,11 +48,11 @@ class GradientTask(BlockTask):
         if not len(block):
             return RoundResult(self.users, self.items, 0.0, 0)
         users = _side(
-            self.users, block.user_rows, held.prior_weight_user, held.noise_user,
+            self.users, block.user_rows, held.prior_weight_user, self.noise(held.noise_user),
             prior.users, self.step_users, stream_word(STREAM_USERS, block.number),
         )  # fmt: skip
         items = _side(
-            self.items, block.item_rows, held.prior_weight_item, held.noise_item,
+            self.items, block.item_rows, held.prior_weight_item, self.noise(held.noise_item),
             prior.items, self.step_items, stream_word(STREAM_ITEMS, block.number),
         )  # fmt: skip
         columns = self.columns()
@@ -59,6 +63,11 @@ class GradientTask(BlockTask):
         )  # fmt: skip
         new = users.rows[:, :width], items.rows[:, :width]
         return RoundResult(*new, sse, count, all_finite(users.rows, items.rows))
+
+    def noise(self, variance: Weights) -> Weights:
+        """Variances of the rows' noise in this round, in units of the step."""
+        share = self.noise_share
+        return variance if share == 1.0 else variance * np.float32(share)
 
 
 def _side(

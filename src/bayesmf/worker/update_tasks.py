@@ -66,9 +66,11 @@ class UpdateTask(GradientTask):
         rated = batches.item[batches.segment_starts[lo] : batches.segment_starts[hi]]
         for touched, rows, likelihood, numbers, weight, noise, above, step, stream in (
             (np.unique(batches.segment_user[lo:hi]), users, gradients[0], block.user_rows,
-             held.prior_weight_user, held.noise_user, prior.users, self.step_users, STREAM_USERS),
+             held.prior_weight_user, self.noise(held.noise_user), prior.users, self.step_users,
+             STREAM_USERS),
             (np.unique(rated), items, gradients[1], block.item_rows,
-             held.prior_weight_item, held.noise_item, prior.items, self.step_items, STREAM_ITEMS),
+             held.prior_weight_item, self.noise(held.noise_item), prior.items, self.step_items,
+             STREAM_ITEMS),
         ):  # fmt: skip
             if step > 0:  # 0 holds a side
                 old = rows[touched].astype(np.float64)

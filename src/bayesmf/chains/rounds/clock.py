@@ -79,6 +79,9 @@ class ClockRounds(BlockRounds):
     def step(self, state: ChainState, t: int) -> float:
         return self._limits(state, t).delta_max
 
+    def _noise_share(self, t: int) -> np.float32:
+        return np.float32(self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape)))
+
     def _limits(self, state: ChainState, t: int) -> Limits:
         delta, rho, warm = self._rule.limits(t / self._rule.rounds_per_epoch(self._shape))
         return Limits(delta * state.pace, rho * state.pace, warm)
@@ -124,7 +127,7 @@ class ClockRounds(BlockRounds):
                 for rows in (params.users, params.items)
             )
             state.momenta = users, items
-        moments = self.moments(state)
+        moments, noise = self.moments(state), self._noise_share(t)
         # A chain sets out from small rows, which grow before their squares are looked at again. For
         # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
         least = self._limits(state, t).warm * np.sqrt(self._variance / params.n_factors)
@@ -133,7 +136,7 @@ class ClockRounds(BlockRounds):
                 u.take(rows, axis=0),
                 s.eta[rows],
                 s.persistence[rows],
-                s.share[rows],
+                1.0 - noise * (1.0 - s.share[rows]) if noise < 1.0 else s.share[rows],
                 square,
                 rule.gain,
             )

@@ -42,6 +42,7 @@ class GradientRounds(BlockRounds):
         assert rule.kappa is not None
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
         first = rule.first_step(self._shape, self._stiffest, now.tau, pull)
+        first *= rule.start_factor(t / rule.rounds_per_epoch(self._shape))
         return state.pace * StepSize(first, rule.kappa, rule.decay)(t)
 
     def _most_in_a_visit(self) -> float:
@@ -59,7 +60,8 @@ class GradientRounds(BlockRounds):
     def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> GradientTask:
         step = self.step(state, t)
         common = self.common(state, t, partition, first_batch)
-        return GradientTask(**common, step_users=step, step_items=step)
+        share = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
+        return GradientTask(**common, step_users=step, step_items=step, noise_share=share)
 
     def _repair(self, state: ChainState, t: int) -> None:
         if self._may_repair:
