@@ -14,10 +14,13 @@ from bayesmf.kernels.types import Rows
 from bayesmf.posterior.posterior import Index, Posterior
 from bayesmf.posterior.rows import NOTHING, Solved, lay_out
 from bayesmf.system.forks import once
+from bayesmf.system.threads import parts
 
 # Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
 # costs width^2 for an item and draw, and hardly differs between draws.
 BONUS_DRAWS = 4
+# Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
+STACK = 16
 
 
 class OwnRows(NamedTuple):
@@ -54,6 +57,15 @@ class Catalogue:
         same = means is rows
         rows = rows[:, items]
         return cls(posterior, items, rows, rows if same else means[:, items])
+
+    @once
+    def stacked(self) -> list[Rows]:
+        """`means` of some draws side by side, (items, draws x width): for longer products."""
+        n = self.means.shape[1]
+        return [
+            np.ascontiguousarray(self.means[part].transpose(1, 0, 2)).reshape(n, -1)
+            for part in parts(len(self.means), STACK)
+        ]
 
     @once
     def where(self) -> Index:

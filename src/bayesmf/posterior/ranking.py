@@ -23,7 +23,7 @@ from bayesmf.checks import one_of
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.predict import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.posterior.catalogue import Catalogue, own_rows
+from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
@@ -128,7 +128,7 @@ class Ranker:
         size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
         bulk = source.prepare(len(users))
         if not few:
-            _ = self.posterior.sides.everything  # once, before there are threads
+            _ = self.posterior.sides.everything, self.catalogue.stacked  # before there are threads
 
         def run(stretch: slice) -> None:
             scratch = ScoreScratch(size, len(self.all_items))
@@ -236,11 +236,13 @@ class Ranker:
     def _expected(self, users: Users, scratch: ScoreScratch) -> Scores:
         """Mean over draws, from conditional means where that is right."""
         scores, means, solved = scratch.scores(users.number), self.catalogue.means, users.solved
-        for t in range(self.n_draws):
-            found = scratch.found(users.number) if t else scores
-            X = self._unfolded(solved.locations[solved.place, t]) / np.float32(self.n_draws)
-            product(X, means[t], found)
-            if t:
+        some = parts(self.n_draws, STACK)
+        for part, Y in zip(some, self.catalogue.stacked, strict=True):
+            found = scores if part.start == 0 else scratch.found(users.number)
+            X = solved.locations[solved.place, part] / np.float32(self.n_draws)
+            X[:, :, self.n_factors :] = 1.0 / self.n_draws  # for the items' biases
+            product(X.reshape(len(X), -1), Y, found)
+            if part.start:
                 scores += found
         plain = means is self.catalogue.rows and solved.locations is solved.means
         if not plain:
