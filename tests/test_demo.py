@@ -23,7 +23,7 @@ SMALL = demo.Sizes(
     users=400, items=300, ratings=16_000, sgd_epochs=200, sgld_epochs=480, gibbs_epochs=100
 )
 KEYS = {
-    "seed", "sizes", "train", "test", "noise_floor", "fits", "recommendations", "unknown",
+    "seed", "sizes", "train", "test", "noise_floor", "fits", "recommendations", "unknown", "newcomer",
     "figures", "seconds",
 }  # fmt: skip
 
@@ -99,6 +99,13 @@ def test_less_is_known_about_a_rare_item(numbers):
     rare, popular = numbers["unknown"]["rare"], numbers["unknown"]["popular"]
     assert rare["ratings"] < popular["ratings"]
     assert rare["std"] > 1.2 * popular["std"] > 0
+
+
+def test_ratings_that_are_sent_make_somebody_known(numbers):
+    first, *_, last = numbers["newcomer"]
+    assert first["ratings"] == 0 < last["ratings"]
+    assert last["error"] < first["error"]
+    assert last["std"] < first["std"]
 
 
 def test_figure_files(shown, numbers):

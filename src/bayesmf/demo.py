@@ -99,6 +99,18 @@ class ItemSpread:
     std: float
 
 
+@dataclass(frozen=True)
+class Newcomer:
+    """What is known of somebody who has sent so many ratings, over all films.
+
+    `error` is the RMSE of expected ratings against the planted ones, `std` what is not known.
+    """
+
+    ratings: int
+    error: float
+    std: float
+
+
 def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None:
     """Fit synthetic ratings in three ways and compare, in under a minute.
 
@@ -139,6 +151,8 @@ def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
     certainty = _certainty(best, world.train)
     rare, popular = _extremes(best, certainty)
     story.tells_unknown(rare, popular)
+    newcomer = _newcomer(best, world, user)
+    story.tells_newcomer(user, newcomer)
     drawn = _draw(list(fits.values()), world.floor, certainty, out)
     seconds = time.monotonic() - begin
     story.ends(drawn, seconds)
@@ -152,6 +166,7 @@ def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
             "fits": {key: fit.as_dict() for key, fit in fits.items()},
             "recommendations": _recommendation_dict(world, user, recommended),
             "unknown": {"rare": asdict(rare), "popular": asdict(popular)},
+            "newcomer": [asdict(one) for one in newcomer],
             "figures": [str(path) for path in drawn],
             "seconds": seconds,
         }
@@ -256,6 +271,21 @@ def _extremes(model: BayesianMF, certainty: RowSpread) -> tuple[ItemSpread, Item
     return rare, popular
 
 
+def _newcomer(model: BayesianMF, world: World, user: str) -> list[Newcomer]:
+    """A user as if nobody knew whose the ratings are that come with the question."""
+    own = np.flatnonzero(world.train.users == user)
+    sent = list(zip(world.train.items[own], world.train.rating[own].tolist(), strict=True))
+    items = model.item_ids_.ids
+    planted = np.array([world.planted(user, item) for item in items])
+    found = []
+    for n in sorted({0, 3, min(10, len(sent)), len(sent)}):
+        mean, std = model.predict(None, items, ratings=dict(sent[:n]), return_std=True)
+        error = float(np.sqrt(np.mean((mean - planted) ** 2)))
+        unknown = max(0.0, float(np.mean(std**2)) - 1 / model.report_["tau"])
+        found.append(Newcomer(n, error, math.sqrt(unknown)))
+    return found
+
+
 def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> list[Path]:
     """Draw the figure; its files, none where matplotlib is missing."""
     drawn = []
@@ -358,6 +388,17 @@ class _Story:
         )
         for kind, one in (("popular", popular), ("rare", rare)):
             self.say(f"   {kind:<8} {one.item:<9} {one.ratings:4} ratings   +-{one.std:.2f}")
+
+    def tells_newcomer(self, user: str, found: list[Newcomer]) -> None:
+        self.say("")
+        self.explains("5. Somebody new: nothing is refitted, ratings come with the question", "")
+        self.explains(
+            f"(those of {user}, without saying whose they are; error against what was planted, and "
+            "what the model says it does not know, both over all films)"
+        )
+        self.say(f"   {'ratings sent':<20} {'error':>7} {'says':>7}")
+        for one in found:
+            self.say(f"   {one.ratings:<20} {one.error:7.2f} {one.std:7.2f}")
 
     def ends(self, drawn: list[Path], seconds: float) -> None:
         self.say("")
