@@ -138,6 +138,8 @@ def _read_ids(path: Path, known: IdMap, what: str) -> list[str]:
 
 
 def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespace) -> Answers:
+    import numpy as np
+
     ids, items = model.user_ids_, model.item_ids_
     sent = None if args.ratings is None else options.read_ratings(args.ratings, args)
     found = model.recommend_many(
@@ -158,8 +160,9 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
     names = [ids[row] if row >= 0 else user for user, row in zip(asked, rows, strict=True)]
     known = [row >= 0 for row in rows]
     if sent is not None:
-        own = sent.user_ids.lookup(asked).tolist()
-        known = [a or b >= 0 for a, b in zip(known, own, strict=True)]
+        counts = items.lookup(sent.item_ids)[sent.item_rows] >= 0
+        own = np.isin(sent.user_ids.lookup(asked), sent.user_rows[counts]).tolist()
+        known = [a or b for a, b in zip(known, own, strict=True)]
     return Answers([_plain(name) for name in names], known, found)
 
 
