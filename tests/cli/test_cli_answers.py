@@ -413,3 +413,10 @@ def test_items_that_nobody_knows_are_no_failure(data: Data, tmp_path: Path) -> N
 
 def test_usage_tells_that_users_may_be_left_out() -> None:
     assert "recommend MODEL [USER ...] [options]" in run("recommend", "-h").out
+
+
+def test_all_users_of_a_model_without_users_are_none(data: Data, tmp_path: Path) -> None:
+    BayesianMF.load(data.model).save(tmp_path / "items", users=False)
+    ran = run("recommend", tmp_path / "items", "--all")
+    assert ran.status == 2
+    assert "was saved without its users" in ran.err

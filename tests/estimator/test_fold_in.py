@@ -208,3 +208,12 @@ def test_items_may_be_a_set(model):
     for some in (set(best[:2]), dict.fromkeys(best[:2]).keys(), frozenset(best[:2])):
         assert [found.item for found in model.recommend(USER, n=2, exclude=some)] == best[2:]
         assert [found.item for found in model.recommend(USER, items=some)] == best[:2]
+
+
+@pytest.mark.parametrize("sent", [{}, {10_000: 5.0}])
+def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.recommend(ratings=sent)
+    assert any("no rating was sent that can be used" in str(one.message) for one in told)
+    assert not any("user 0" in str(one.message) for one in told)

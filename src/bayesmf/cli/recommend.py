@@ -110,6 +110,11 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     model = BayesianMF.load(args.model)
+    if args.all and not len(model.user_ids_):
+        raise InputError(
+            f"{args.model} was saved without its users: send the ratings of those to recommend to "
+            "(--ratings FILE)"
+        )
     listed = [] if args.users is None else _read_ids(args.users, model.user_ids_, "user")
     answers = _answers(model, [*args.user, *listed] if named else None, args)
     if args.out is not None:
