@@ -391,3 +391,32 @@ def test_for_whom_is_said_in_one_way(data: Data, tmp_path: Path) -> None:
         ran = run("recommend", data.model, *args)
         assert ran.status == 2
         assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_who_sends_only_unknown_items_is_unknown(data: Data, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text("user,item,rating\nann,Heat (1995),4\n")
+    ran = run("recommend", data.model, "--ratings", new, "--json")
+    assert [one["known"] for one in ran.json["recommendations"]] == [False]
+    ran = run("recommend", data.model, "--ratings", new)
+    assert "user ann (unknown: from the prior)" in ran.out
+
+
+def test_items_that_nobody_knows_are_no_failure(data: Data, tmp_path: Path) -> None:
+    only = tmp_path / "items.txt"
+    only.write_text("999999\n999998\n")
+    for who in (["1"], ["--all", "--out", tmp_path / "best.csv"]):
+        ran = run("recommend", data.model, *who, "--items", only)
+        assert ran.status == 0
+        assert "were not learnt from" in ran.err
+
+
+def test_usage_tells_that_users_may_be_left_out() -> None:
+    assert "recommend MODEL [USER ...] [options]" in run("recommend", "-h").out
+
+
+def test_all_users_of_a_model_without_users_are_none(data: Data, tmp_path: Path) -> None:
+    BayesianMF.load(data.model).save(tmp_path / "items", users=False)
+    ran = run("recommend", tmp_path / "items", "--all")
+    assert ran.status == 2
+    assert "was saved without its users" in ran.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, Synthetic
+from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Synthetic
 
 RATINGS = Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
 USER = int(RATINGS.users[0])
@@ -114,3 +114,15 @@ def test_tables_and_texts(model):
     assert model.similar_items(item()).to_pandas().columns.tolist() == ["id", "similarity", "std"]
     assert "Neighbours(" in repr(model.similar_items(item()))
     assert (np.diff(np.abs(found.shares)) <= 1e-12).all()
+
+
+def test_who_is_not_known_has_nothing_to_explain(model):
+    for user, sent in (("nobody", None), (None, {}), ("nobody", [("other", item(), 5.0)])):
+        with pytest.warns(DataWarning, match="no rating of"):
+            assert len(model.explain(user, item(), ratings=sent)) == 0
+
+
+def test_an_unknown_item_of_a_column_with_another_index_is_named(model):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="item 10000 was not learnt from"):
+        model.rows(items=pandas.Series([item(), 10_000], index=[5, 6]))

@@ -155,6 +155,10 @@ def test_unknown_items_and_odd_scales_are_told(model):
             "a rating must be a finite number, not 'five'",
         ),
         (lambda m: m.recommend(ratings={1: float("nan")}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: [5, 4]}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={"item": [1], "rating": [5]}), "send ratings as"),
+        (lambda m: m.recommend(ratings={1: 1e300}), "of another scale"),
+        (lambda m: m.recommend_many(ratings=[("a", 1, 1e30)]), "of another scale"),
         (lambda m: m.recommend(ratings=[("a", 1, 5.0), ("b", 2, 3.0)]), "for recommend_many"),
         (lambda m: m.recommend_many(ratings={1: 5}), "need to say whose they are"),
         (lambda m: m.predict([1, 2], [1, 2], ratings={1: 5}), "need to say whose they are"),
@@ -179,3 +183,37 @@ def test_nothing_sent_is_the_prior(model):
         items = unrated(USER)
         nobody = model.predict("nobody", items, return_std=True)
         assert np.array_equal(model.predict(None, items, ratings={}, return_std=True), nobody)
+
+
+def test_a_table_may_be_columns(model):
+    columns = {"user": ["ann", "ann"], "item": [1, 2], "rating": [5.0, 1.0]}
+    by_rows = [("ann", 1, 5.0), ("ann", 2, 1.0)]
+    assert np.array_equal(
+        model.predict("ann", [3, 4], ratings=columns), model.predict("ann", [3, 4], ratings=by_rows)
+    )
+
+
+@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
+@pytest.mark.parametrize("users", [1, 10])
+def test_nothing_to_choose_from_is_no_recommendation(model, policy, users):
+    asked = RATINGS.user_ids.ids[:users]
+    assert model.recommend(USER, items=[], policy=policy) == []
+    assert model.recommend_many(asked, items=[], policy=policy).items.shape == (users, 0)
+    every = model.item_ids_.ids
+    assert model.recommend_many(asked, exclude=every, policy=policy).items.shape == (users, 0)
+
+
+def test_items_may_be_a_set(model):
+    best = [found.item for found in model.recommend(USER, n=4)]
+    for some in (set(best[:2]), dict.fromkeys(best[:2]).keys(), frozenset(best[:2])):
+        assert [found.item for found in model.recommend(USER, n=2, exclude=some)] == best[2:]
+        assert [found.item for found in model.recommend(USER, items=some)] == best[:2]
+
+
+@pytest.mark.parametrize("sent", [{}, {10_000: 5.0}])
+def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.recommend(ratings=sent)
+    assert any("no rating was sent that can be used" in str(one.message) for one in told)
+    assert not any("user 0" in str(one.message) for one in told)

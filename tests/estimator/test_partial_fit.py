@@ -229,3 +229,10 @@ def test_points_have_no_draws_to_go_on_from(halves):
     model = BayesianMF(D, sampler=SGD(epochs=3), random_state=0).fit(halves[0])
     with pytest.raises(InputError, match="SGD has no draws"):
         model.partial_fit(halves[1])
+
+
+def test_ratings_beyond_those_learnt_from_are_told_of(fitted, halves):
+    model, first = _model(fitted), halves[0]
+    far = float(first.rating.max()) + 50
+    with pytest.warns(DataWarning, match="are they on the same scale"):
+        model.partial_fit([(first.users[0], first.items[0], far)])

@@ -45,7 +45,8 @@ def _in_usage(action: argparse.Action) -> str:
     name = str(action.metavar)
     if action.option_strings:
         return f"{action.option_strings[-1]} {name}"
-    return {"*": f"[{name} ...]", "+": f"{name} ..."}.get(str(action.nargs), name)
+    nargs = getattr(action, "save_nargs", action.nargs)  # put aside while arguments are parsed
+    return {"*": f"[{name} ...]", "+": f"{name} ..."}.get(str(nargs), name)
 
 
 class Parser(argparse.ArgumentParser):

@@ -110,6 +110,11 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     model = BayesianMF.load(args.model)
+    if args.all and not len(model.user_ids_):
+        raise InputError(
+            f"{args.model} was saved without its users: send the ratings of those to recommend to "
+            "(--ratings FILE)"
+        )
     listed = [] if args.users is None else _read_ids(args.users, model.user_ids_, "user")
     answers = _answers(model, [*args.user, *listed] if named else None, args)
     if args.out is not None:
@@ -138,6 +143,8 @@ def _read_ids(path: Path, known: IdMap, what: str) -> list[str]:
 
 
 def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespace) -> Answers:
+    import numpy as np
+
     ids, items = model.user_ids_, model.item_ids_
     sent = None if args.ratings is None else options.read_ratings(args.ratings, args)
     found = model.recommend_many(
@@ -158,8 +165,9 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
     names = [ids[row] if row >= 0 else user for user, row in zip(asked, rows, strict=True)]
     known = [row >= 0 for row in rows]
     if sent is not None:
-        own = sent.user_ids.lookup(asked).tolist()
-        known = [a or b >= 0 for a, b in zip(known, own, strict=True)]
+        counts = items.lookup(sent.item_ids)[sent.item_rows] >= 0
+        own = np.isin(sent.user_ids.lookup(asked), sent.user_rows[counts]).tolist()
+        known = [a or b for a, b in zip(known, own, strict=True)]
     return Answers([_plain(name) for name in names], known, found)
 
 

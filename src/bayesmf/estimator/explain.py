@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import whole
 from bayesmf.data.tabular import Columns, Tabular
-from bayesmf.errors import InputError
+from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.fold_in import with_senders
 from bayesmf.estimator.questions import is_single
@@ -191,6 +191,13 @@ class Explaining(Fitted):
         if ratings is not None:
             fitted = with_senders(fitted, user, ratings)
         row = fitted.user_ids.index(0 if user is None else user)
+        if row < 0:
+            who = "the new user" if user is None else f"user {user!r}"
+            warn(
+                f"no rating of {who} is known: the prediction is what people in general think of "
+                "the item, and nothing else explains it",
+                DataWarning,
+            )
         posterior = fitted.posterior
         if draw is not None:
             posterior = posterior.with_draws(np.array([_draw(draw, len(posterior.draws))]))
@@ -373,7 +380,7 @@ def _known(ids: IdMap, id: Any, what: str) -> int:
 def _all_known(ids: IdMap, values: Any, what: str) -> Index:
     rows = ids.lookup(values)
     if len(rows) and rows.min() < 0:
-        bad = values[int(np.argmin(rows))]
+        bad = list(values)[int(np.argmin(rows))]
         raise InputError(f"{what} {bad!r} was not learnt from: give one of the model's {what}s")
     return rows
 

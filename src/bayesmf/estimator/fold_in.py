@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,14 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.fold_in import NewRatings, fold_in
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.server.prepare import as_packed
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
+
+# In standard deviations of the ratings: what lies farther out is of another scale.
+FARTHEST = 1e4
 
 
 class Sent(NamedTuple):
@@ -39,7 +43,7 @@ def sent_ratings(found: Found, ratings: Any) -> Sent:
     A mapping of items to ratings, or pairs of item and rating, are those of one user; everything
     else is read as `fit` reads it.
     """
-    if isinstance(ratings, Mapping):
+    if isinstance(ratings, Mapping) and not _is_table(ratings):
         ratings = list(ratings.items())
     if isinstance(ratings, list) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
         users, items, rating = None, [item for item, _ in ratings], _numbers(ratings)
@@ -48,12 +52,19 @@ def sent_ratings(found: Found, ratings: Any) -> Sent:
     else:
         table = sent_table(ratings)
         rows = found.item_ids.lookup(table.item_ids)[table.item_rows]
-        users, rating = table.users, np.asarray(table.rating, np.float32)
+        users, rating = table.users, np.asarray(table.rating, np.float64)
         known_items = table.items
+    check_scale(found.posterior, rating)
     _tell(found, known_items, rows, rating)
     known = rows >= 0
     users = users if users is None or known.all() else np.asarray(users)[known]
-    return Sent(users, rows[known], rating[known])
+    return Sent(users, rows[known], rating[known].astype(np.float32))
+
+
+def _is_table(ratings: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is one of three columns or more, not of items to ratings."""
+    columns = [isinstance(v, Sized) and not isinstance(v, str) for v in ratings.values()]
+    return len(columns) > 2 and all(columns)
 
 
 def sent_table(ratings: Any) -> Ratings:
@@ -70,24 +81,52 @@ def sent_table(ratings: Any) -> Ratings:
     return Ratings.from_data(ratings)
 
 
-def _numbers(pairs: list[Any]) -> NDArray[np.float32]:
+def _numbers(pairs: list[Any]) -> NDArray[np.float64]:
     try:
         rating = np.array([value for _, value in pairs], np.float64)
     except (TypeError, ValueError):
         rating = np.array([np.nan])
-    if not np.isfinite(rating).all() or any(isinstance(value, str) for _, value in pairs):
+    if (
+        rating.ndim != 1
+        or not np.isfinite(rating).all()
+        or any(isinstance(value, str) for _, value in pairs)
+    ):
         bad = next((v for _, v in pairs if not _is_number(v)), None)
         raise InputError(
             f"a rating must be a finite number, not {bad!r}: send ratings as {{item: rating}}"
         )
-    return rating.astype(np.float32)
+    return rating
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
 
 
-def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float32]) -> None:
+def check_scale(posterior: Posterior, rating: NDArray[Any]) -> None:
+    """Refuse ratings that no arithmetic in a model's units can take."""
+    far = np.abs(rating - np.float64(posterior.center)) / posterior.scale >= FARTHEST
+    if far.any():
+        raise InputError(
+            f"the rating {rating[far][0]:g} is of another scale than those that the model was "
+            f"fitted on, {posterior.low:g} to {posterior.high:g}: check it, or fit again"
+        )
+
+
+def outside(posterior: Posterior, rating: NDArray[Any], what: str) -> str:
+    """Sentence on ratings beyond those that were learnt from; empty where there are none."""
+    # Bounds are of single precision.
+    rating = rating.astype(np.float32)
+    out = (rating < posterior.low) | (rating > posterior.high)
+    if not out.any():
+        return ""
+    return (
+        f"{int(out.sum()):,} of the {len(rating):,} {what}, such as {rating[out][0]:g}, lie "
+        f"outside {posterior.low:g} to {posterior.high:g}, the range that was learnt from: are "
+        "they on the same scale?"
+    )
+
+
+def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float64]) -> None:
     """Warn of ratings that cannot be used, and of those that look wrong."""
     unknown = rows < 0
     if unknown.any():
@@ -99,15 +138,8 @@ def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float32]) ->
             "partial_fit (bayesmf update) learns new items",
             DataWarning,
         )
-    posterior = found.posterior
-    outside = (rating < posterior.low) | (rating > posterior.high)
-    if outside.any():
-        warn(
-            f"{int(outside.sum()):,} of the {len(rows):,} ratings sent, such as "
-            f"{rating[outside][0]:g}, lie outside {posterior.low:g} to {posterior.high:g}, the "
-            "range that was learnt from: are they on the same scale?",
-            DataWarning,
-        )
+    if told := outside(found.posterior, rating, "ratings sent"):
+        warn(told, DataWarning)
 
 
 def with_senders(found: Found, users: Any, ratings: Any) -> Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -181,7 +181,7 @@ def candidates(ids: IdMap, items: Any, exclude: Any) -> Index | None:
 
 def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
     """Row numbers of items; warns of those that are not known."""
-    values = [items] if is_single(items) else items
+    values = list(items) if isinstance(items, Set) else [items] if is_single(items) else items
     rows = ids.lookup(values) if len(values) else np.empty(0, np.int64)
     if (rows < 0).any():
         told = _examples((("item", ids, _array(values)[rows < 0]),))

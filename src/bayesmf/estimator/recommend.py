@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import whole, yes_or_no
-from bayesmf.errors import InputError
+from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.fold_in import sent_table, with_senders
 from bayesmf.estimator.questions import candidates, is_single, warn_of_unknown_users
@@ -97,9 +97,15 @@ class Recommending(Fitted):
         if isinstance(user, list | tuple) or getattr(user, "ndim", 0) > 0:
             raise InputError("recommend is for one user: pass several to recommend_many")
         fitted = self._asked_of(user, ratings)
-        user = 0 if user is None else user
-        row = np.array([fitted.user_ids.index(user)])
-        warn_of_unknown_users([user], row, fitted.user_ids)
+        row = np.array([fitted.user_ids.index(0 if user is None else user)])
+        if user is not None:
+            warn_of_unknown_users([user], row, fitted.user_ids)
+        elif row[0] < 0:
+            warn(
+                "no rating was sent that can be used: what people in general rate highest is "
+                "recommended",
+                DataWarning,
+            )
         choice = candidates(fitted.item_ids, items, exclude)
         question = Question(n, policy, exclude_seen, level, choice)
         with self._counting("recommending", 1, "users") as done:

@@ -12,6 +12,7 @@ from bayesmf.data.adding import add_ratings
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
+from bayesmf.estimator.fold_in import check_scale, outside
 from bayesmf.ids.merge import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
@@ -23,9 +24,6 @@ from bayesmf.server.settings import FitSettings
 from bayesmf.server.update import Addition, update_draws
 from bayesmf.server.update_plan import MUCH_NEW
 from bayesmf.system.progress import counting
-
-# In standard deviations of the ratings: what lies farther out is of another scale.
-FARTHEST = 1e4
 
 
 def learn_more(
@@ -98,8 +96,8 @@ def learn_more(
         "updates": number,
         "update_seconds": time.monotonic() - begin,
     }
-    told = _told(len(added), len(added.data))
-    return Found(made, ids[0].ids, ids[1].ids, found.history, now), told
+    told = [outside(posterior, more.rating, "ratings"), _much(len(added), len(added.data))]
+    return Found(made, ids[0].ids, ids[1].ids, found.history, now), [x for x in told if x]
 
 
 def _sampler(found: Found) -> Sampler | Auto:
@@ -116,13 +114,8 @@ def _sampler(found: Found) -> Sampler | Auto:
 
 def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: MergedIds) -> Addition:
     """The new ratings in the chain's units, among all ratings."""
+    check_scale(posterior, more.rating)
     value = ((more.rating - posterior.center) / posterior.scale).astype(np.float32)
-    far = int(np.argmax(np.abs(value)))
-    if not abs(value[far]) < FARTHEST:
-        raise InputError(
-            f"the rating {more.rating[far]:g} is of another scale than those that the model was "
-            f"fitted on, {posterior.low:g} to {posterior.high:g}: check it, or fit again"
-        )
     user, item = users.new[more.user_rows], items.new[more.item_rows]
     sizes = len(users.ids), len(items.ids)
     data = add_ratings(
@@ -133,11 +126,10 @@ def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: Merg
     return Addition(data, (users.old, items.old), new)
 
 
-def _told(n_new: int, n_ratings: int) -> list[str]:
+def _much(n_new: int, n_ratings: int) -> str:
     if n_new < MUCH_NEW * n_ratings:
-        return []
-    share = f"{100 * n_new / n_ratings:.0f}%"
-    return [
-        f"{share} of the ratings are new: all draws were made anew, but a fit with all ratings from"
-        " the beginning is better now"
-    ]
+        return ""
+    return (
+        f"{100 * n_new / n_ratings:.0f}% of the ratings are new: all draws were made anew, but a "
+        "fit with all ratings from the beginning is better now"
+    )
