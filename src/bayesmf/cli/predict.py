@@ -29,8 +29,9 @@ def parser() -> options.Parser:
     out = options.command(
         "predict",
         "Predict ratings: the expected rating, and standard deviation and interval of a new one, "
-        "for each pair of user and item in a file. Ids that the model was not fitted on are "
-        "predicted from the prior; the column `known` is false for their pairs.",
+        "for each pair of user and item in a file. Ids that the model was not fitted on, and "
+        "that send no ratings, are predicted from the prior; the column `known` is false for their "
+        "pairs. --columns names columns of both files.",
         "model pairs.csv --level 0.8 --out predicted.csv",
         "model pairs.csv --ratings new-users.csv",
     )

@@ -72,7 +72,7 @@ def parser() -> options.Parser:
         "--policy",
         choices=("mean", "ucb", "lcb", "thompson"),
         default="mean",
-        help="rank by expected rating (mean), with a bonus (ucb) or a malus (lcb) for uncertainty, "
+        help="rank by expected rating (mean), plus what is not known (ucb) or less it (lcb), "
         "or by a random draw",
     )
     out.add_argument(
@@ -128,6 +128,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _read_ids(path: Path, known: IdMap, what: str) -> list[str]:
     """One id a line; a header is left out, a table refused."""
+    if not path.exists():
+        raise InputError(f"There is no file {path}: give a file with one {what} a line")
     with reading(path), open_regular(path) as file:
         lines = file.read().decode("utf-8-sig").splitlines()
     ids = [line.strip() for line in lines if line.strip()]

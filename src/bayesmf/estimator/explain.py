@@ -18,7 +18,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import similar
 from bayesmf.posterior.explain import explain
 from bayesmf.posterior.posterior import Floats, Index
-from bayesmf.wording import short
+from bayesmf.wording import short, shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +71,7 @@ class Explanation(Tabular):
 
     def _sum(self, most: int = 3) -> str:
         """The prediction as a sum of its largest parts."""
-        parts = [short(self.rest)]
+        parts = [f"{short(self.rest)} for people in general"]
         for item, rating, share, std in self._rows(most):
             parts.append(f"{share:+.2f} +/- {std:.2f} for {item!r} rated {rating:g}")
         left = len(self) - most
@@ -378,10 +378,15 @@ def _known(ids: IdMap, id: Any, what: str) -> int:
 
 
 def _all_known(ids: IdMap, values: Any, what: str) -> Index:
+    if not len(ids):
+        raise InputError(
+            f"the model holds no {what}s: it was saved without them; send ratings instead"
+        )
     rows = ids.lookup(values)
     if len(rows) and rows.min() < 0:
         bad = list(values)[int(np.argmin(rows))]
-        raise InputError(f"{what} {bad!r} was not learnt from: give one of the model's {what}s")
+        bad = shown(bad.item() if isinstance(bad, np.generic) else bad)
+        raise InputError(f"{what} {bad} was not learnt from: give one of the model's {what}s")
     return rows
 
 

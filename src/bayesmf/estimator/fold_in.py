@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import ItemsView, Mapping, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
 
-# In standard deviations of the ratings: what lies farther out is of another scale.
-FARTHEST = 1e4
+# What lies farther out is of another scale: in widths of the range of ratings, such as percentages
+# of a five-star model, and in standard deviations.
+MOST_WIDTHS, FARTHEST = 3.0, 1e4
 
 
 class Sent(NamedTuple):
@@ -43,10 +44,9 @@ def sent_ratings(found: Found, ratings: Any) -> Sent:
     A mapping of items to ratings, or pairs of item and rating, are those of one user; everything
     else is read as `fit` reads it.
     """
-    if isinstance(ratings, Mapping) and not _is_table(ratings):
-        ratings = list(ratings.items())
-    if isinstance(ratings, list) and all(isinstance(p, tuple) and len(p) == 2 for p in ratings):
-        users, items, rating = None, [item for item, _ in ratings], _numbers(ratings)
+    pairs = _pairs_of_one(ratings)
+    if pairs is not None:
+        users, items, rating = None, [item for item, _ in pairs], _numbers(pairs)
         rows = found.item_ids.lookup(items) if items else np.empty(0, np.int64)
         known_items: Any = np.array(items, object)
     else:
@@ -59,6 +59,29 @@ def sent_ratings(found: Found, ratings: Any) -> Sent:
     known = rows >= 0
     users = users if users is None or known.all() else np.asarray(users)[known]
     return Sent(users, rows[known], rating[known].astype(np.float32))
+
+
+def _pairs_of_one(ratings: Any) -> list[tuple[Any, Any]] | None:
+    """Items and ratings of one user: a mapping, a series, two columns, or pairs; None for others."""
+    if isinstance(ratings, Mapping):
+        return None if _is_table(ratings) else list(ratings.items())
+    columns = getattr(ratings, "columns", None)
+    if columns is not None and len(columns) == 2:  # of pandas or polars
+        first, second = (ratings[name] for name in columns)
+        return list(zip(_listed(first), _listed(second), strict=True))
+    if hasattr(ratings, "index") and hasattr(ratings, "to_dict") and columns is None:
+        return list(zip(_listed(ratings.index), _listed(ratings), strict=True))
+    if isinstance(ratings, np.ndarray) and ratings.ndim == 2 and ratings.shape[1] == 2:
+        return list(zip(ratings[:, 0].tolist(), ratings[:, 1].tolist(), strict=True))
+    if isinstance(ratings, ItemsView | list | tuple):
+        given = list(ratings)
+        if all(isinstance(p, tuple | list) and len(p) == 2 for p in given):
+            return [(item, rating) for item, rating in given]
+    return None
+
+
+def _listed(column: Any) -> list[Any]:
+    return list(column.to_list() if hasattr(column, "to_list") else column)
 
 
 def _is_table(ratings: Mapping[Any, Any]) -> bool:
@@ -103,8 +126,10 @@ def _is_number(value: Any) -> bool:
 
 
 def check_scale(posterior: Posterior, rating: NDArray[Any]) -> None:
-    """Refuse ratings that no arithmetic in a model's units can take."""
-    far = np.abs(rating - np.float64(posterior.center)) / posterior.scale >= FARTHEST
+    """Refuse ratings that cannot be meant on the scale of those that were learnt from."""
+    width = posterior.high - posterior.low
+    beyond = np.maximum(posterior.low - rating, rating - posterior.high)
+    far = beyond > min(FARTHEST * posterior.scale, MOST_WIDTHS * width)
     if far.any():
         raise InputError(
             f"the rating {rating[far][0]:g} is of another scale than those that the model was "
@@ -132,9 +157,11 @@ def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float64]) ->
     if unknown.any():
         n, examples, hint = unknown_examples(found.item_ids, np.asarray(items)[unknown])
         listed = printable(", ".join(examples)) + (", ..." if n > len(examples) else "")
+        count = int(unknown.sum())
+        be, left = ("is", "is") if count == 1 else ("are", "are")
         warn(
-            f"{int(unknown.sum()):,} of the {len(rows):,} ratings sent are of items that were not "
-            f"learnt from ({'; '.join([listed, *([hint] if hint else [])])}) and are left out: "
+            f"{count:,} of the {len(rows):,} ratings sent {be} of items that were not "
+            f"learnt from ({'; '.join([listed, *([hint] if hint else [])])}) and {left} left out: "
             "partial_fit (bayesmf update) learns new items",
             DataWarning,
         )

@@ -130,6 +130,6 @@ def _much(n_new: int, n_ratings: int) -> str:
     if n_new < MUCH_NEW * n_ratings:
         return ""
     return (
-        f"{100 * n_new / n_ratings:.0f}% of the ratings are new: all draws were made anew, but a "
+        f"{100 * n_new / n_ratings:.0f}% of the ratings are new or replaced: all draws were made anew, but a "
         "fit with all ratings from the beginning is better now"
     )

@@ -60,7 +60,7 @@ def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
         if number is None or str(number) != text or not -(2**63) <= number < 2**63:
             raise InputError(
                 f"the {side} id {shown(text)} is text, and all {side} ids that the model knows are"
-                " whole numbers: give ids as they were given to fit"
+                " whole numbers: give ids as they were given to fit, those of new rows as well"
             )
         numbers.append(number)
     return np.array(numbers, np.int64)
