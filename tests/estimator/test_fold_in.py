@@ -155,6 +155,10 @@ def test_unknown_items_and_odd_scales_are_told(model):
             "a rating must be a finite number, not 'five'",
         ),
         (lambda m: m.recommend(ratings={1: float("nan")}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: 1e39}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: 10**400}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: [4.0, 3.0]}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: 1e30}), "is of another scale"),
         (lambda m: m.recommend(ratings=[("a", 1, 5.0), ("b", 2, 3.0)]), "for recommend_many"),
         (lambda m: m.recommend_many(ratings={1: 5}), "need to say whose they are"),
         (lambda m: m.predict([1, 2], [1, 2], ratings={1: 5}), "need to say whose they are"),
@@ -179,3 +183,18 @@ def test_nothing_sent_is_the_prior(model):
         items = unrated(USER)
         nobody = model.predict("nobody", items, return_std=True)
         assert np.array_equal(model.predict(None, items, ratings={}, return_std=True), nobody)
+
+
+@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
+@pytest.mark.parametrize("users", [[USER], None])
+def test_no_candidate_is_left(model, policy, users):
+    every = RATINGS.item_ids.ids.tolist()
+    for which in ({"items": []}, {"exclude": every}, {"items": every[:2], "exclude": every[:2]}):
+        assert model.recommend(USER, policy=policy, **which) == []
+        assert len(model.recommend_many(users, policy=policy, **which)) == 0
+
+
+def test_only_who_has_sent_ratings_is_answered(model):
+    """Part of a table still knows the ids of the whole."""
+    some = RATINGS.take(RATINGS.users == USER)
+    assert model.recommend_many(ratings=some, n=2).users.tolist() == [USER]

@@ -229,3 +229,11 @@ def test_points_have_no_draws_to_go_on_from(halves):
     model = BayesianMF(D, sampler=SGD(epochs=3), random_state=0).fit(halves[0])
     with pytest.raises(InputError, match="SGD has no draws"):
         model.partial_fit(halves[1])
+
+
+def test_nothing_to_add_and_other_scales(halves, fitted):
+    with pytest.raises(InputError, match="no ratings to add"):
+        _model(fitted).partial_fit(halves[0].take([]))
+    far = float(halves[0].rating.max()) + 20
+    with pytest.warns(DataWarning, match="ratings added, such as .* lie outside"):
+        _model(fitted).partial_fit(([1], [2], [far]))

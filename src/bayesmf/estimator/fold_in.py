@@ -16,10 +16,14 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.fold_in import NewRatings, fold_in
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.server.prepare import as_packed
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
+LARGEST = float(np.finfo(np.float32).max)
+# In standard deviations of the ratings: what lies farther out is of another scale.
+FARTHEST = 1e4
 
 
 class Sent(NamedTuple):
@@ -71,20 +75,22 @@ def sent_table(ratings: Any) -> Ratings:
 
 
 def _numbers(pairs: list[Any]) -> NDArray[np.float32]:
-    try:
-        rating = np.array([value for _, value in pairs], np.float64)
-    except (TypeError, ValueError):
-        rating = np.array([np.nan])
-    if not np.isfinite(rating).all() or any(isinstance(value, str) for _, value in pairs):
-        bad = next((v for _, v in pairs if not _is_number(v)), None)
-        raise InputError(
-            f"a rating must be a finite number, not {bad!r}: send ratings as {{item: rating}}"
-        )
-    return rating.astype(np.float32)
+    for _, value in pairs:
+        if not _is_number(value):
+            raise InputError(
+                f"a rating must be a finite number, not {value!r:.40}: send ratings as "
+                "{item: rating}"
+            )
+    return np.array([float(value) for _, value in pairs], np.float32)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+    """Whether it is one number, and none that single precision has no room for."""
+    try:
+        one = not isinstance(value, str) and np.ndim(value) == 0
+        return one and abs(float(value)) <= LARGEST
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float32]) -> None:
@@ -99,15 +105,31 @@ def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float32]) ->
             "partial_fit (bayesmf update) learns new items",
             DataWarning,
         )
-    posterior = found.posterior
-    outside = (rating < posterior.low) | (rating > posterior.high)
-    if outside.any():
-        warn(
-            f"{int(outside.sum()):,} of the {len(rows):,} ratings sent, such as "
-            f"{rating[outside][0]:g}, lie outside {posterior.low:g} to {posterior.high:g}, the "
-            "range that was learnt from: are they on the same scale?",
-            DataWarning,
+    refuse_far(found.posterior, rating)
+    if told := outside_range(found.posterior, rating, "sent"):
+        warn(told, DataWarning)
+
+
+def refuse_far(posterior: Posterior, rating: NDArray[np.float32]) -> None:
+    """Refuse ratings that can only be of another scale."""
+    far = ~(np.abs(rating.astype(np.float64) - posterior.center) < FARTHEST * posterior.scale)
+    if far.any():
+        raise InputError(
+            f"the rating {rating[far][0]:g} is of another scale than those that the model was "
+            f"fitted on, {posterior.low:g} to {posterior.high:g}: check it, or fit again"
         )
+
+
+def outside_range(posterior: Posterior, rating: NDArray[np.float32], what: str) -> str:
+    """Sentence on ratings outside the range that was learnt from; empty where there are none."""
+    outside = (rating < posterior.low) | (rating > posterior.high)
+    if not outside.any():
+        return ""
+    return (
+        f"{int(outside.sum()):,} of the {len(rating):,} ratings {what}, such as "
+        f"{rating[outside][0]:g}, lie outside {posterior.low:g} to {posterior.high:g}, the "
+        "range that was learnt from: are they on the same scale?"
+    )
 
 
 def with_senders(found: Found, users: Any, ratings: Any) -> Found:

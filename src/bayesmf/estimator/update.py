@@ -12,6 +12,7 @@ from bayesmf.data.adding import add_ratings
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
+from bayesmf.estimator.fold_in import outside_range, refuse_far
 from bayesmf.ids.merge import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
@@ -23,9 +24,6 @@ from bayesmf.server.settings import FitSettings
 from bayesmf.server.update import Addition, update_draws
 from bayesmf.server.update_plan import MUCH_NEW
 from bayesmf.system.progress import counting
-
-# In standard deviations of the ratings: what lies farther out is of another scale.
-FARTHEST = 1e4
 
 
 def learn_more(
@@ -61,12 +59,15 @@ def learn_more(
     if isinstance(more, PackedRatings):
         raise InputError("packed ratings are for fit: add ratings from a file or a table")
     sampler = _sampler(found)
+    if not len(more):
+        raise InputError("there are no ratings to add: give at least one")
     more = more.compact()
     ids = (
         merge_ids(found.user_ids, more.user_ids, "user"),
         merge_ids(found.item_ids, more.item_ids, "item"),
     )
     posterior, report = found.posterior, found.report
+    refuse_far(posterior, more.rating)
     added = _addition(posterior, more, *ids)
     low, high = more.range()
     number = report.get("updates", 0) + 1
@@ -99,6 +100,8 @@ def learn_more(
         "update_seconds": time.monotonic() - begin,
     }
     told = _told(len(added), len(added.data))
+    if outside := outside_range(posterior, more.rating, "added"):
+        told.append(outside)
     return Found(made, ids[0].ids, ids[1].ids, found.history, now), told
 
 
@@ -117,12 +120,6 @@ def _sampler(found: Found) -> Sampler | Auto:
 def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: MergedIds) -> Addition:
     """The new ratings in the chain's units, among all ratings."""
     value = ((more.rating - posterior.center) / posterior.scale).astype(np.float32)
-    far = int(np.argmax(np.abs(value)))
-    if not abs(value[far]) < FARTHEST:
-        raise InputError(
-            f"the rating {more.rating[far]:g} is of another scale than those that the model was "
-            f"fitted on, {posterior.low:g} to {posterior.high:g}: check it, or fit again"
-        )
     user, item = users.new[more.user_rows], items.new[more.item_rows]
     sizes = len(users.ids), len(items.ids)
     data = add_ratings(
