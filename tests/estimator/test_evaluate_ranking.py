@@ -194,3 +194,8 @@ def test_liked_items_stand_by_user_strangers_last(small):
     starts, items = liked.of(slice(1, 3))
     assert starts.tolist() == [0, 1, 3]
     assert np.array_equal(small.item_ids_.ids[items], [10, 7, 8])
+
+
+def test_nothing_to_score(model, split):
+    with pytest.raises(InputError, match="no ratings to score"):
+        model.evaluate_ranking(split[1].take([]))

@@ -159,6 +159,10 @@ def test_unknown_items_and_odd_scales_are_told(model):
         (lambda m: m.recommend(ratings={"item": [1], "rating": [5]}), "send ratings as"),
         (lambda m: m.recommend(ratings={1: 1e300}), "of another scale"),
         (lambda m: m.recommend_many(ratings=[("a", 1, 1e30)]), "of another scale"),
+        (lambda m: m.recommend(ratings={1: 1e39}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: 10**400}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: [4.0, 3.0]}), "a rating must be a finite number"),
+        (lambda m: m.recommend(ratings={1: 1e30}), "is of another scale"),
         (lambda m: m.recommend(ratings=[("a", 1, 5.0), ("b", 2, 3.0)]), "for recommend_many"),
         (lambda m: m.recommend_many(ratings={1: 5}), "need to say whose they are"),
         (lambda m: m.predict([1, 2], [1, 2], ratings={1: 5}), "need to say whose they are"),
@@ -217,3 +221,18 @@ def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
         model.recommend(ratings=sent)
     assert any("no rating was sent that can be used" in str(one.message) for one in told)
     assert not any("user 0" in str(one.message) for one in told)
+
+
+@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
+@pytest.mark.parametrize("users", [[USER], None])
+def test_no_candidate_is_left(model, policy, users):
+    every = RATINGS.item_ids.ids.tolist()
+    for which in ({"items": []}, {"exclude": every}, {"items": every[:2], "exclude": every[:2]}):
+        assert model.recommend(USER, policy=policy, **which) == []
+        assert len(model.recommend_many(users, policy=policy, **which)) == 0
+
+
+def test_only_who_has_sent_ratings_is_answered(model):
+    """Part of a table still knows the ids of the whole."""
+    some = RATINGS.take(RATINGS.users == USER)
+    assert model.recommend_many(ratings=some, n=2).users.tolist() == [USER]

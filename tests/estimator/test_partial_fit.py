@@ -236,3 +236,11 @@ def test_ratings_beyond_those_learnt_from_are_told_of(fitted, halves):
     far = float(first.rating.max()) + 50
     with pytest.warns(DataWarning, match="are they on the same scale"):
         model.partial_fit([(first.users[0], first.items[0], far)])
+
+
+def test_nothing_to_add_and_other_scales(halves, fitted):
+    with pytest.raises(InputError, match="no ratings to add"):
+        _model(fitted).partial_fit(halves[0].take([]))
+    far = float(halves[0].rating.max()) + 20
+    with pytest.warns(DataWarning, match="ratings added, such as .* lie outside"):
+        _model(fitted).partial_fit(([1], [2], [far]))

@@ -254,6 +254,8 @@ def test_folders_of_earlier_versions_answer(both, tmp_path, means):
         InputError, match=r"explain needs the ratings .* earlier version.*: fit again"
     ):
         posterior.need_ratings("explain")
+    with pytest.raises(InputError, match=r"rows\(users=\.\.\.\) needs the ratings"):
+        loaded.rows(users=users)
     model.posterior_.need_ratings("explain")
     loaded.save(tmp_path / "again")
     again = BayesianMF.load(tmp_path / "again")

@@ -239,3 +239,18 @@ def test_all_rows_are_means_and_draws_of_the_exact_rows(keep, monkeypatch):
     assert abs(white.mean()) * n**0.5 < 4.06
     assert abs((white**2).mean() - 1) * (n / 2) ** 0.5 < 4.06
     assert np.array_equal(all_rows(posterior.sides.source, draw=True)[1], drawn)
+
+
+def test_a_cache_that_there_is_no_memory_for_stays_empty(monkeypatch):
+    cache = RowCache(4, 2, 3, 1 << 20)
+    empty = np.empty
+
+    def scarce(shape, dtype):
+        if 0 not in shape:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr("bayesmf.posterior.rows.np.empty", scarce)
+    rows = np.arange(4)
+    cache.add(rows, np.ones((4, 2, 3), np.float32), np.ones((4, 2, 6), np.float32))
+    assert cache.room == 0 and (cache.places(rows) == -1).all()

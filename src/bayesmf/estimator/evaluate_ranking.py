@@ -135,6 +135,8 @@ class Liked:
     def from_held_out(cls, held: HeldOut, relevant: float) -> Self:
         """Find them, or say in a sentence why there are none."""
         rating, who = held.ratings.rating, held.ratings.user_rows
+        if not len(rating):
+            raise InputError("there are no ratings to score: give at least one")
         high = rating >= np.float32(relevant)  # ratings are of single precision, too
         if not high.any():
             raise InputError(

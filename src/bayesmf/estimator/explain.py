@@ -354,6 +354,8 @@ def _user_vectors(fitted: Found, users: Any, ratings: Any, draw: int) -> NDArray
         fitted = with_senders(fitted, users, ratings)
     values = [0] if users is None else [users] if is_single(users) else users
     rows = _all_known(fitted.user_ids, values, "user")
+    if len(rows):
+        fitted.posterior.need_ratings("rows(users=...)")
     which = np.array([_draw(draw, len(fitted.posterior.draws))])
     posterior = fitted.posterior.with_users.with_draws(which)
     solved, D = posterior.sides.source.solve(rows, factors=False), posterior.n_factors

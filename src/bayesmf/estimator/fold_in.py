@@ -21,7 +21,7 @@ from bayesmf.server.prepare import as_packed
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
-
+LARGEST = float(np.finfo(np.float32).max)
 # What lies farther out is of another scale: in widths of the range of ratings, such as percentages
 # of a five-star model, and in standard deviations.
 MOST_WIDTHS, FARTHEST = 3.0, 1e4
@@ -62,7 +62,7 @@ def sent_ratings(found: Found, ratings: Any) -> Sent:
 
 
 def _pairs_of_one(ratings: Any) -> list[tuple[Any, Any]] | None:
-    """Items and ratings of one user: a mapping, a series, two columns, or pairs; None for others."""
+    """Items and ratings of one user: a mapping, a series, two columns, pairs; None for others."""
     if isinstance(ratings, Mapping):
         return None if _is_table(ratings) else list(ratings.items())
     columns = getattr(ratings, "columns", None)
@@ -105,24 +105,22 @@ def sent_table(ratings: Any) -> Ratings:
 
 
 def _numbers(pairs: list[Any]) -> NDArray[np.float64]:
-    try:
-        rating = np.array([value for _, value in pairs], np.float64)
-    except (TypeError, ValueError):
-        rating = np.array([np.nan])
-    if (
-        rating.ndim != 1
-        or not np.isfinite(rating).all()
-        or any(isinstance(value, str) for _, value in pairs)
-    ):
-        bad = next((v for _, v in pairs if not _is_number(v)), None)
-        raise InputError(
-            f"a rating must be a finite number, not {bad!r}: send ratings as {{item: rating}}"
-        )
-    return rating
+    for _, value in pairs:
+        if not _is_number(value):
+            raise InputError(
+                f"a rating must be a finite number, not {value!r:.40}: send ratings as "
+                "{item: rating}"
+            )
+    return np.array([float(value) for _, value in pairs], np.float64)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+    """Whether it is one number, and none that single precision has no room for."""
+    try:
+        one = not isinstance(value, str) and np.ndim(value) == 0
+        return one and abs(float(value)) <= LARGEST
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def check_scale(posterior: Posterior, rating: NDArray[Any]) -> None:

@@ -197,7 +197,7 @@ class Recommending(Fitted):
         fitted = self._fitted()
         if ratings is not None:
             sent = sent_table(ratings)
-            users = sent.user_ids.ids if users is None else _as_many(users)
+            users = sent.compact().user_ids.ids if users is None else _as_many(users)
             fitted = with_senders(fitted, users, sent)
         elif users is None:
             users = fitted.user_ids.ids

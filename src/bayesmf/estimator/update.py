@@ -59,12 +59,15 @@ def learn_more(
     if isinstance(more, PackedRatings):
         raise InputError("packed ratings are for fit: add ratings from a file or a table")
     sampler = _sampler(found)
+    if not len(more):
+        raise InputError("there are no ratings to add: give at least one")
     more = more.compact()
     ids = (
         merge_ids(found.user_ids, more.user_ids, "user"),
         merge_ids(found.item_ids, more.item_ids, "item"),
     )
     posterior, report = found.posterior, found.report
+    check_scale(posterior, more.rating)
     added = _addition(posterior, more, *ids)
     low, high = more.range()
     number = report.get("updates", 0) + 1
@@ -130,6 +133,6 @@ def _much(n_new: int, n_ratings: int) -> str:
     if n_new < MUCH_NEW * n_ratings:
         return ""
     return (
-        f"{100 * n_new / n_ratings:.0f}% of the ratings are new or replaced: all draws were made anew, but a "
-        "fit with all ratings from the beginning is better now"
+        f"{100 * n_new / n_ratings:.0f}% of the ratings are new or replaced: all draws were made "
+        "anew, but a fit with all ratings from the beginning is better now"
     )

@@ -119,13 +119,18 @@ class RowCache:
         found = self._arrays.get("all")
         if found is None:
             _, n_draws, width, _ = self._sizes
-            made = (
-                np.empty((self.room, n_draws, width), np.float32),
-                np.empty((self.room, n_draws, triangle(width)), np.float32),
-            )
+            try:
+                made = self._taken(n_draws, width)
+            except MemoryError:  # rows are worked out each time then
+                self.room = 0
+                made = self._taken(n_draws, width)
             # Of two threads that come first, both get the same: rows of the other would be lost.
             found = self._arrays.setdefault("all", made)
         return found
+
+    def _taken(self, n_draws: int, width: int) -> tuple[Rows, Rows]:
+        means = np.empty((self.room, n_draws, width), np.float32)
+        return means, np.empty((self.room, n_draws, triangle(width)), np.float32)
 
     def places(self, rows: Index) -> Index:
         """Where rows are, -1 for those that are not here."""
@@ -136,10 +141,10 @@ class RowCache:
         for k, row in enumerate(rows):
             if row < 0 or self._place[row] >= 0:
                 continue
-            place = next(self._next)
-            if place >= self.room:
+            place, (own, triangles) = next(self._next), self.arrays
+            if place >= len(own):
                 return
-            self.arrays[0][place], self.arrays[1][place] = means[k], factors[k]
+            own[place], triangles[place] = means[k], factors[k]
             self._place[row] = place  # last: from now on others read it
 
 
