@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
+from bayesmf.kernels.best_items import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
-from bayesmf.kernels.predict import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
