@@ -154,6 +154,21 @@ class KeptDraws:
         """
         return replace(self, draws=self.draws.select(which))
 
+    def with_ratings(self, ratings: TrainingData) -> Self:
+        """The same draws of items for other users: those of `ratings`, integrated out.
+
+        What was laid out of the items is shared.
+        """
+        made = replace(
+            self, draws=replace(self.draws, users=None, user_means=None), ratings=ratings
+        )
+        shared, source = self.sides, made._source()
+        if isinstance(shared.source, ExactRows) and "everything" in shared.source.__dict__:
+            assert isinstance(source, ExactRows)
+            source = replace(source, own=shared.source.everything)
+        made.__dict__["sides"] = shared.with_source(source)
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what was worked out from them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
