@@ -61,6 +61,16 @@ def test_what_is_sent_counts_beside_what_is_known(model):
     assert not np.array_equal(model.predict(USER, items, ratings=other), model.predict(USER, items))
 
 
+def test_of_two_ratings_sent_for_an_item_the_last_counts(model):
+    one, other, *items = unrated(USER)
+    sent = [(one, 1), (other, 2), (one, 5), (other, 4), (other, 3)]
+    for user in (None, USER):
+        assert np.array_equal(
+            model.predict(user, items, ratings=sent),
+            model.predict(user, items, ratings={other: 3, one: 5}),
+        )
+
+
 def test_the_model_stays_as_it_is(model):
     items = unrated(USER)
     before, ids = model.predict(USER, items, return_std=True), len(model.user_ids_)
