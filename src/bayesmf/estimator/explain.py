@@ -33,8 +33,8 @@ class Explanation(Tabular):
     prediction : float
         The expected rating, not clipped to the range of ratings.
     rest : float
-        What the prediction would be made of without any rating: the item's own bias, and what
-        people in general think of it. `rest + shares.sum()` is the prediction.
+        What no rating adds: the item's own bias, and what people in general think of it, as far as
+        the user's ratings leave that open. `rest + shares.sum()` is the prediction.
     items : ndarray
         Ids of the items that the user has rated, the largest share first.
     ratings : ndarray of float64
