@@ -146,6 +146,15 @@ def test_candidates_and_exclusions(model):
         model.recommend(USER, items=[items[0], 10**9])
 
 
+@pytest.mark.parametrize("policy", ["mean", "ucb", "thompson"])
+def test_of_no_candidates_none_is_recommended(model, policy):
+    everything = model.item_ids_.ids.tolist()
+    for chosen in ({"items": []}, {"exclude": everything}):
+        assert len(model.recommend(USER, 3, policy=policy, **chosen)) == 0
+        many = model.recommend_many(n=3, policy=policy, level=0.9, **chosen)
+        assert len(many) == 0 and len(many.users) == len(model.user_ids_)
+
+
 def test_unknown_items_and_odd_scales_are_told(model):
     item = RATINGS.item_ids.ids[0]
     with pytest.warns(DataWarning, match="1 of the 2 ratings sent are of items"):
@@ -174,6 +183,7 @@ def test_unknown_items_and_odd_scales_are_told(model):
         (lambda m: m.explain(USER, 1, draw=10**6), "draw must be a whole number"),
         (lambda m: m.similar_items("x"), "item 'x' was not learnt from"),
         (lambda m: m.similar_users([1, 2]), "give the id of one user"),
+        (lambda m: m.rows(users=np.array([USER, 10**6])), "user 1000000 was not learnt from"),
         (lambda m: m.rows(), "give one of them"),
         (lambda m: m.rows(items=[1], users=[1]), "give one of them"),
     ],

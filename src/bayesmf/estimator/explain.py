@@ -18,7 +18,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import similar
 from bayesmf.posterior.explain import explain
 from bayesmf.posterior.posterior import Floats, Index
-from bayesmf.wording import short
+from bayesmf.wording import short, shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,8 +131,8 @@ class Neighbours(Tabular):
 
     def __repr__(self) -> str:
         few = zip(self.ids[:3].tolist(), self.similarity[:3].tolist(), strict=True)
-        shown = ", ".join(f"{id!r} {value:.2f}" for id, value in few)
-        return f"Neighbours({shown}{', ...' if len(self) > 3 else ''})"
+        best = ", ".join(f"{id!r} {value:.2f}" for id, value in few)
+        return f"Neighbours({best}{', ...' if len(self) > 3 else ''})"
 
     def _columns(self) -> Columns:
         return {"id": self.ids, "similarity": self.similarity, "std": self.std}
@@ -366,15 +366,17 @@ def _draw(draw: Any, n: int) -> int:
 def _known(ids: IdMap, id: Any, what: str) -> int:
     """The row number of one id that must be known."""
     if not is_single(id) or id is None:
-        raise InputError(f"give the id of one {what}, not {id!r}")
+        raise InputError(f"give the id of one {what}, not {shown(id)}")
     return int(_all_known(ids, [id], what)[0])
 
 
 def _all_known(ids: IdMap, values: Any, what: str) -> Index:
     rows = ids.lookup(values)
     if len(rows) and rows.min() < 0:
-        bad = values[int(np.argmin(rows))]
-        raise InputError(f"{what} {bad!r} was not learnt from: give one of the model's {what}s")
+        bad = np.asarray(values, object)[int(np.argmin(rows))]
+        raise InputError(
+            f"{what} {shown(bad)} was not learnt from: give one of the model's {what}s"
+        )
     return rows
 
 

@@ -87,6 +87,8 @@ def rank_users(
     shape = len(users), min(question.n, known)
     items = np.full(shape, -1, np.int64)
     numbers = [np.full(shape, np.nan) for _ in range(2 if question.level is None else 4)]
+    if not known:  # of no items none is the best
+        return items, numbers
     with Pool(threads) as pool:
         ranker = Ranker(posterior, question, pool)
         for part in parts(len(users), TOGETHER):
