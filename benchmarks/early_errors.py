@@ -150,15 +150,14 @@ def curve(rows: list[Row], name: str, column: str = "rmse") -> np.ndarray:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Mean and standard deviation over seeds after some passes."""
-    last = max(row["pass"] for row in rows)
-    passes = [p for p in SHOWN if p < last] + [last]
-    lines = ["| passes | " + " | ".join(map(str, passes)) + " |", "|---|" + "--:|" * len(passes)]
-    for name in present(rows):
-        found = curve(rows, name)
+    """Mean and standard deviation over seeds of every system, a line for each of some passes."""
+    last, names = max(row["pass"] for row in rows), present(rows)
+    curves = [curve(rows, name) for name in names]
+    lines = ["| passes | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
+    for p in [p for p in SHOWN if p < last] + [last]:
         cells = [f"{found[:, p - 1].mean():.4f} ± {found[:, p - 1].std(ddof=1):.4f}"
-                 if len(found) > 1 else f"{found[0, p - 1]:.4f}" for p in passes]  # fmt: skip
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+                 if len(found) > 1 else f"{found[0, p - 1]:.4f}" for found in curves]  # fmt: skip
+        lines.append(f"| {p} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -181,7 +180,7 @@ def verdicts(rows: list[Row]) -> Iterator[str]:
         late = "" if len(above) and above[-1] >= FROM else f"; from pass {FROM} on at or below"
         gain = 100 * (1 - own[:, -1] / other[:, -1])
         times = curve(rows, name, "seconds"), curve(rows, against, "seconds")
-        first = min(t[:, 0].max() for t in times[:1])
+        first = times[0][:, 0].max()
         behind = sum(
             float(rmse) > best_by(other[s], times[1][s], at)
             for s in range(len(own))

@@ -23,8 +23,8 @@ SMALL = demo.Sizes(
     users=400, items=300, ratings=16_000, sgd_epochs=200, sgld_epochs=480, gibbs_epochs=100
 )
 KEYS = {
-    "seed", "sizes", "train", "test", "noise_floor", "fits", "recommendations", "unknown", "newcomer",
-    "figures", "seconds",
+    "seed", "sizes", "train", "test", "noise_floor", "fits", "recommendations", "unknown",
+    "newcomer", "figures", "seconds",
 }  # fmt: skip
 
 

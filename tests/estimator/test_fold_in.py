@@ -61,6 +61,16 @@ def test_what_is_sent_counts_beside_what_is_known(model):
     assert not np.array_equal(model.predict(USER, items, ratings=other), model.predict(USER, items))
 
 
+def test_of_two_ratings_sent_for_an_item_the_last_counts(model):
+    one, other, *items = unrated(USER)
+    sent = [(one, 1), (other, 2), (one, 5), (other, 4), (other, 3)]
+    for user in (None, USER):
+        assert np.array_equal(
+            model.predict(user, items, ratings=sent),
+            model.predict(user, items, ratings={other: 3, one: 5}),
+        )
+
+
 def test_the_model_stays_as_it_is(model):
     items = unrated(USER)
     before, ids = model.predict(USER, items, return_std=True), len(model.user_ids_)
@@ -136,6 +146,15 @@ def test_candidates_and_exclusions(model):
         model.recommend(USER, items=[items[0], 10**9])
 
 
+@pytest.mark.parametrize("policy", ["mean", "ucb", "thompson"])
+def test_of_no_candidates_none_is_recommended(model, policy):
+    everything = model.item_ids_.ids.tolist()
+    for chosen in ({"items": []}, {"exclude": everything}):
+        assert len(model.recommend(USER, 3, policy=policy, **chosen)) == 0
+        many = model.recommend_many(n=3, policy=policy, level=0.9, **chosen)
+        assert len(many) == 0 and len(many.users) == len(model.user_ids_)
+
+
 def test_unknown_items_and_odd_scales_are_told(model):
     item = RATINGS.item_ids.ids[0]
     with pytest.warns(DataWarning, match="1 of the 2 ratings sent are of items"):
@@ -172,6 +191,7 @@ def test_unknown_items_and_odd_scales_are_told(model):
         (lambda m: m.explain(USER, 1, draw=10**6), "draw must be a whole number"),
         (lambda m: m.similar_items("x"), "item 'x' was not learnt from"),
         (lambda m: m.similar_users([1, 2]), "give the id of one user"),
+        (lambda m: m.rows(users=np.array([USER, 10**6])), "user 1000000 was not learnt from"),
         (lambda m: m.rows(), "give one of them"),
         (lambda m: m.rows(items=[1], users=[1]), "give one of them"),
     ],

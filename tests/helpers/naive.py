@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.catalogue import BONUS_DRAWS
 
 
@@ -193,6 +194,6 @@ class Exact:
             return mean
         pairs = [self.component(user, item, t) for t in range(len(self.draws))]
         mu, var = (np.array(part) for part in zip(*pairs, strict=True))
-        some = np.linspace(0, len(mu) - 1, min(len(mu), BONUS_DRAWS)).round().astype(int)
+        some = spread_evenly(self.draws.chain, BONUS_DRAWS)
         spread = np.sqrt(mu.var() + var[some].mean())
         return mean + spread * (1 if policy == "ucb" else -1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
-from bayesmf.kernels.predict import select_top
+from bayesmf.kernels.best_items import select_top
 from bayesmf.posterior import ranking, rows
 from bayesmf.posterior.posterior import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users

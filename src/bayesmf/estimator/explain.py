@@ -33,8 +33,8 @@ class Explanation(Tabular):
     prediction : float
         The expected rating, not clipped to the range of ratings.
     rest : float
-        What the prediction would be made of without any rating: the item's own bias, and what
-        people in general think of it. `rest + shares.sum()` is the prediction.
+        What no rating adds: the item's own bias, and what people in general think of it, as far as
+        the user's ratings leave that open. `rest + shares.sum()` is the prediction.
     items : ndarray
         Ids of the items that the user has rated, the largest share first.
     ratings : ndarray of float64
@@ -131,8 +131,8 @@ class Neighbours(Tabular):
 
     def __repr__(self) -> str:
         few = zip(self.ids[:3].tolist(), self.similarity[:3].tolist(), strict=True)
-        shown = ", ".join(f"{id!r} {value:.2f}" for id, value in few)
-        return f"Neighbours({shown}{', ...' if len(self) > 3 else ''})"
+        best = ", ".join(f"{id!r} {value:.2f}" for id, value in few)
+        return f"Neighbours({best}{', ...' if len(self) > 3 else ''})"
 
     def _columns(self) -> Columns:
         return {"id": self.ids, "similarity": self.similarity, "std": self.std}
@@ -375,7 +375,7 @@ def _draw(draw: Any, n: int) -> int:
 def _known(ids: IdMap, id: Any, what: str) -> int:
     """The row number of one id that must be known."""
     if not is_single(id) or id is None:
-        raise InputError(f"give the id of one {what}, not {id!r}")
+        raise InputError(f"give the id of one {what}, not {shown(id)}")
     return int(_all_known(ids, [id], what)[0])
 
 

@@ -117,7 +117,6 @@ def _sampler(found: Found) -> Sampler | Auto:
 
 def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: MergedIds) -> Addition:
     """The new ratings in the chain's units, among all ratings."""
-    check_scale(posterior, more.rating)
     value = ((more.rating - posterior.center) / posterior.scale).astype(np.float32)
     user, item = users.new[more.user_rows], items.new[more.item_rows]
     sizes = len(users.ids), len(items.ids)

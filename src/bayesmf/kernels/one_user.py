@@ -17,7 +17,7 @@ _U = np.uint64
 
 @njit(inline="always")
 def laid_dot(X, x, Y, y, width, full, last):
-    """x . y, where a row of X was laid out by `lay_out` and one of Y was not.
+    """x . y, where a row of X was laid out by `lay_out_user` and one of Y was not.
 
     The last eight columns of y are read at once, so nothing beyond a row is.
     """

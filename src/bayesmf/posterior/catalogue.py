@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from bayesmf.kernels.pairs import pair_components
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.posterior import Index, Posterior
 from bayesmf.posterior.rows import NOTHING, Solved, lay_out
 from bayesmf.system.forks import once
 from bayesmf.system.threads import parts
 
-# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
-# costs width^2 for an item and draw, and hardly differs between draws.
+# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row, but
+# one of each chain. It costs width^2 for an item and draw, and hardly differs between draws.
 BONUS_DRAWS = 4
 # Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
 STACK = 16
@@ -94,8 +95,7 @@ class Catalogue:
     @once
     def some_draws(self) -> Index:
         """Draws by which a bonus knows users' rows, spread evenly."""
-        n = len(self.posterior.draws)
-        return np.unique(np.linspace(0, n - 1, min(n, BONUS_DRAWS)).round().astype(np.int64))
+        return spread_evenly(self.posterior.draws.chain, BONUS_DRAWS)
 
     @once
     def _given(self) -> Given:

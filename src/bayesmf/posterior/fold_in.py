@@ -6,17 +6,15 @@ its users are those of the question, each with what is known of it and what is n
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.data.adding import add_ratings
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.csr import MOST_LEVELS, RowLists, sort_rows
 from bayesmf.posterior.kept import known_ratings
 from bayesmf.posterior.posterior import Index, Posterior
-from bayesmf.posterior.rows import ExactRows
 
 
 class NewRatings(NamedTuple):
@@ -38,46 +36,20 @@ def fold_in(posterior: Posterior, rows: Index, new: NewRatings) -> Posterior:
     base: Posterior = posterior.with_items
     known = known_ratings(base, rows, "adding ratings to those of a known user")
     value = ((new.rating - np.float32(base.center)) / np.float32(base.scale)).astype(np.float32)
-    data = merged(known, base.ratings, new, value, len(rows))
-    draws = replace(base.draws, users=None, user_means=None)
-    made = replace(base, draws=draws, ratings=data)
-    source = made._source()
-    shared = base.sides
-    if isinstance(shared.source, ExactRows) and "everything" in shared.source.__dict__:
-        assert isinstance(source, ExactRows)
-        source = replace(source, own=shared.source.everything)
-    made.__dict__["sides"] = shared.with_source(source)
-    return made
-
-
-def merged(
-    known: RowLists,
-    base: TrainingData,
-    new: NewRatings,
-    value: NDArray[np.float32],
-    n_users: int,
-) -> TrainingData:
-    """Known ratings of users and new ones, which replace those of the same item."""
-    user = np.concatenate([np.repeat(np.arange(n_users), known.counts()), new.user])
-    item = np.concatenate([known.other.astype(np.int64), new.item])
-    cell = user * base.n_items + item
-    # The last of equals: np.unique finds the first, so of the list turned round.
-    last = len(cell) - 1 - np.unique(cell[::-1], return_index=True)[1]
-    codes, levels = _joined(known.value, base.levels, value)
-    lists = sort_rows(
-        user[last].astype(np.int32), item[last].astype(np.int32), codes[last], n_users, base.n_items
+    last = last_of_equals(new.user * base.n_items + new.item)
+    sizes = len(rows), base.n_items
+    data = add_ratings(
+        TrainingData(known, base.n_items, base.ratings.levels),
+        (np.arange(sizes[0]), np.arange(sizes[1])),
+        sizes,
+        new.user[last].astype(np.int32),
+        new.item[last].astype(np.int32),
+        value[last],
     )
-    return TrainingData(lists, base.n_items, levels)
+    return base.with_ratings(data)
 
 
-def _joined(
-    code: NDArray[Any], levels: NDArray[np.float32], value: NDArray[np.float32]
-) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Known codes and new ratings as codes of more levels, or as numbers where these are many."""
-    if code.dtype != np.uint8:
-        return np.concatenate([code, value]), levels
-    every = np.unique(np.concatenate([levels, value]))
-    if len(every) > MOST_LEVELS:
-        return np.concatenate([levels[code], value]), np.zeros(1, np.float32)
-    turned = np.searchsorted(every, levels).astype(np.uint8)
-    return np.concatenate([turned[code], np.searchsorted(every, value).astype(np.uint8)]), every
+def last_of_equals(cell: Index) -> Index:
+    """Positions of the last of all equal numbers, in ascending order of the numbers."""
+    # np.unique finds the first, so of the list turned round.
+    return len(cell) - 1 - np.unique(cell[::-1], return_index=True)[1]

@@ -154,6 +154,39 @@ class KeptDraws:
         """
         return replace(self, draws=self.draws.select(which))
 
+    def with_ratings(self, ratings: TrainingData) -> Self:
+        """Answer for other users, by the same draws of items.
+
+        Users are integrated out; what was laid out of the items is shared.
+
+        Parameters
+        ----------
+        ratings : TrainingData
+            Ratings of these users, in the chain's units, of the same items.
+
+        Returns
+        -------
+        Posterior
+            The same for these users alone.
+
+        Examples
+        --------
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> model.posterior_.with_ratings(model.posterior_.ratings).n_users
+        3
+        """
+        made = replace(
+            self, draws=replace(self.draws, users=None, user_means=None), ratings=ratings
+        )
+        shared, source = self.sides, made._source()
+        if isinstance(shared.source, ExactRows) and "everything" in shared.source.__dict__:
+            assert isinstance(source, ExactRows)
+            source = replace(source, own=shared.source.everything)
+        made.__dict__["sides"] = shared.with_source(source)
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without what was worked out from them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -60,13 +60,13 @@ class UserScores:
             return self._sums(
                 thompson_row(own, pick)[None], self.catalogue.rows[pick.draw][None], items
             )
-        expected = self._expected(user, own, items)
+        expected = self.expected(user, own, items)
         if self.policy == "mean":
             return expected
         variance = self._variance(own, items) + self.catalogue.own_variance(own, items)
         return expected + np.sqrt(variance) * (1.0 if self.policy == "ucb" else -1.0)
 
-    def _expected(self, user: int, own: OwnRows, items: Index) -> Floats:
+    def expected(self, user: int, own: OwnRows, items: Index) -> Floats:
         """Mean over draws, from conditional means where that is right."""
         rows, means = self.catalogue.rows, self.catalogue.means
         if user < 0:

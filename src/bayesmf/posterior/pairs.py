@@ -20,7 +20,7 @@ from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spread
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.rows import RowSource, Solved, lay_out, rows_at_once
+from bayesmf.posterior.rows import RowSource, Solved, full_matrices, lay_out, rows_at_once
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool
 
@@ -91,9 +91,9 @@ class Sides:
         means = lay_out(self.kept_means, self.n_factors) if self.has_means else None
         return Tables(self.source.given(), means)
 
-    def tables(self, slot: Index, most: float = SHARE) -> tuple[Tables, Index]:
+    def tables(self, slot: Index) -> tuple[Tables, Index]:
         """Kept rows that pairs ask for, and where each pair finds its own; all if they are many."""
-        if "everything" in self.__dict__ or len(slot) > most * self.kept.shape[1]:
+        if "everything" in self.__dict__ or len(slot) > SHARE * self.kept.shape[1]:
             return self.everything, slot
         which = np.unique(slot)
         which = which[which >= 0]
@@ -197,9 +197,7 @@ def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
     """Covariance matrices of precisions, which are given as matrices or as their diagonals."""
     if Lambda.ndim == 3:
         return np.asarray(np.linalg.inv(Lambda), np.float64)
-    out = np.zeros((*Lambda.shape, Lambda.shape[1]))
-    out[:, np.arange(Lambda.shape[1]), np.arange(Lambda.shape[1])] = 1.0 / Lambda
-    return out
+    return full_matrices(1.0 / Lambda)
 
 
 def pairs_where(block: Block, chosen: NDArray[np.bool_]) -> Block:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
+from bayesmf.kernels.best_items import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
-from bayesmf.kernels.predict import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
@@ -257,13 +257,13 @@ class Ranker:
         bias = solved.locations[solved.place][:, :, D:].sum((1, 2), dtype=np.float64) / self.n_draws
         for k in np.flatnonzero(users.number < 0).tolist():
             own = own_rows(solved, k)
-            scores[k] = self.alone._expected(-1, own, self.all_items) - bias[k]
+            scores[k] = self.alone.expected(-1, own, self.all_items) - bias[k]
         if self.question.exclude_seen:
             return
         rated = [self.catalogue.seen(int(user)) for user in users.number]
         if self.posterior.users_kept:
             for k in np.flatnonzero(users.number >= 0).tolist():
-                found = self.alone._expected(int(users.number[k]), own_rows(solved, k), rated[k])
+                found = self.alone.expected(int(users.number[k]), own_rows(solved, k), rated[k])
                 scores[k, rated[k]] = found - bias[k]
             return
         starts = np.concatenate([[0], np.cumsum([len(one) for one in rated])])

@@ -217,7 +217,11 @@ class ExactRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows of a side whose draws were kept beside those of the other side."""
+    """Rows of a side whose draws were kept beside those of the other side.
+
+    They cost nothing: none are remembered, and only those without ratings have factors. `prior` is
+    (mu, Lambda) by draw, Lambda as matrices or as their diagonals.
+    """
 
     rows: Rows
     means: Rows

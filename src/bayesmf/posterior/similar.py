@@ -16,10 +16,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from bayesmf.kernels.types import Rows
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.pairs import covariances
 from bayesmf.posterior.posterior import Floats, Index, Posterior
 
-# Most draws that users are compared by: the rows of all users have to be worked out for each.
+# Most draws that users are compared by, but one of each chain: the rows of all users have to be
+# worked out for each.
 USER_DRAWS = 16
 
 
@@ -35,8 +37,7 @@ def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
     draws = posterior.draws
     if draws.users is not None:
         return _correlations(draws.users, draws.item_Lambda, user, posterior.n_factors)
-    some = np.unique(np.linspace(0, len(draws) - 1, min(len(draws), USER_DRAWS)).round())
-    few = posterior.with_draws(some.astype(np.int64))
+    few = posterior.with_draws(spread_evenly(draws.chain, USER_DRAWS))
     rows = few.expected_rows
     return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)
 

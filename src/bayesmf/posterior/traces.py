@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from bayesmf.posterior.posterior import Index, Posterior
-from bayesmf.system.threads import Pool
 
 
 def traces(posterior: Posterior, user: Index, item: Index) -> dict[str, Any]:
@@ -18,12 +17,13 @@ def traces(posterior: Posterior, user: Index, item: Index) -> dict[str, Any]:
     ("lambda_U", "lambda_V") and biases ("lambda_a", "lambda_b").
     """
     draws = posterior.draws
-    with Pool() as pool:
-        mu = posterior._mixtures(user, item, pool)[0]
+    mu = np.empty((len(draws), len(user)))
+    for chunk in posterior.chunks(user, item):
+        mu[:, chunk.lo : chunk.hi] = chunk.mu
     by_chain = [np.flatnonzero(draws.chain == c) for c in np.unique(draws.chain)]
     shortest = min(len(rows) for rows in by_chain)
     rows = np.array([r[:shortest] for r in by_chain])
-    quantities = {"prediction": mu.astype(np.float64), "tau": draws.tau / posterior.scale**2}
+    quantities = {"prediction": mu, "tau": draws.tau / posterior.scale**2}
     for side in ("user", "item"):
         Lambda = getattr(draws, f"{side}_Lambda")
         D = posterior.n_factors

@@ -33,6 +33,11 @@ Array = NDArray[np.float64]
 BATCHES, FEWEST = 256, 8
 SMALLEST_BATCH, LARGEST_BATCH = 256, 1_000_000  # ratings
 
+DECAY = Unit(
+    "How fast the step falls after that, from 0 to 1.",
+    help="how fast it falls, from 0 to 1",
+    metavar="y",
+)
 SHUFFLE_GROUPS = Flag(
     "Draw the order of groups anew for each cycle.", help="draw the order of groups anew each cycle"
 )
@@ -278,14 +283,7 @@ class GradientRule(BatchRule):
             metavar="k",
         ),
     )
-    decay: float = setting(
-        0.51,
-        Unit(
-            "How fast the step falls after that, from 0 to 1.",
-            help="how fast it falls, from 0 to 1",
-            metavar="y",
-        ),
-    )
+    decay: float = setting(0.51, DECAY)
     pace: float = setting(
         1.0,
         Positive(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesmf.samplers.base import Array, DataShape, GradientRule
+from bayesmf.samplers.base import DECAY, Array, DataShape, GradientRule
 from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn
-from bayesmf.samplers.settings import Positive, Unit, documented, setting
+from bayesmf.samplers.settings import Positive, documented, setting
 
 STEADY = 10.0  # epochs before the step begins to fall
 
@@ -43,14 +43,7 @@ class SGD(GradientRule):
         ),
     )
 
-    decay: float = setting(
-        1.0,
-        Unit(
-            "How fast the step falls after that, from 0 to 1.",
-            help="how fast it falls, from 0 to 1",
-            metavar="y",
-        ),
-    )
+    decay: float = setting(1.0, DECAY)
 
     n_chains = 1
     thin = None
