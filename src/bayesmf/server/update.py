@@ -2,7 +2,8 @@
 
 The side that is not kept needs nothing: its rows follow from their ratings, new ones too. For the
 kept side chains go on for as many sweeps as how much is new asks for (update_plan.py), and draws
-that stay get rows for what is new from those that know it (carried_rows.py).
+that stay get rows for what is new from those that know it (carried_rows.py); where these have few
+ratings they are drawn again under each draw.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ Index = NDArray[np.int64]
 SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
 # Sweeps before states are draws, where there are rows that were not there before.
 NEW_ROWS_SETTLE = 1
+# What drawing rows of few ratings anew may cost, under all draws that stay: half-sweeps.
+LOCAL_COST = 6
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ class _Update:
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
         rows, means = self._of(side)
         mu = (draws.user_mu, draws.item_mu)[k]
+        local = None if carried is None else self._find_local(carried.rows, k)
 
         def of(t: int) -> Side:
             return Side(rows[t], None if means is None else means[t], mu[t])
@@ -142,6 +146,8 @@ class _Update:
                 known = own if len(own) else fresh
                 source = int(known[t % len(known)])
                 carry_over(carried, of(source), of(t), t, self.keys[int(draws.chain[t])])
+            if local is not None:
+                self._draw_locally(local, k, t, draws)
             for stripe in grown:
                 self._draw_users(stripe, t, draws)
             done(1)
@@ -164,20 +170,63 @@ class _Update:
     def _of(self, side: str) -> tuple[Rows, Rows | None]:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
 
-    def _draw_users(self, stripe: Stripe, t: int, draws: Draws) -> None:
-        """Rows of users with new ratings, where users are kept beside items."""
-        rows, means = self._of("users")
-        counter = StreamCounter(
-            t, stream_word(STREAM_UPDATE, 1 << 8), self.keys[int(draws.chain[t])]
+    def _find_local(self, carried: Index, kept: int) -> tuple[Stripe, Stripe] | None:
+        """Rows of few ratings among those carried over, and the rows that they meet.
+
+        What a row of few ratings is differs most between draws, and a few new draws cannot tell
+        how much; but to draw it under each takes no more than the ratings of those who rated it.
+        """
+        data = self.added.data
+        lists = (data.by_user, data.by_item)[kept], (data.by_item, data.by_user)[kept]
+        chosen, met = (np.zeros(len(one.starts) - 1, np.bool_) for one in lists)
+        stays = int((self.plan.source >= 0).sum())
+        counts, left = lists[1].counts(), LOCAL_COST * len(data) / max(1, stays)
+        starts = lists[0].starts
+        for row in carried[np.argsort(lists[0].counts()[carried], kind="stable")].tolist():
+            them = lists[0].other[starts[row] : starts[row + 1]]
+            left -= int(counts[them[~met[them]]].sum())
+            if left < 0:
+                break
+            chosen[row], met[them] = True, True
+        if not chosen.any():
+            return None
+        (own,), (others,) = (
+            some_stripes(one, data.levels, some, 1)
+            for one, some in zip(lists, (chosen, met), strict=True)
         )
-        sweep = HalfSweep(self.D, float(draws.tau[t]), 0.0, counter)
-        found = np.zeros((len(stripe.rows), rows.shape[2]), np.float32)
-        expected = np.zeros_like(found)
-        given = regressors(self.arrays["items"][t], self.D)
-        draw_rows(found, expected, stripe, given, draws.priors(t)[0], sweep, None)
+        # Numbers of the rows that are met are those among them.
+        return replace(own, other=np.searchsorted(others.rows, own.other).astype(np.int32)), others
+
+    def _draw_locally(self, local: tuple[Stripe, Stripe], kept: int, t: int, draws: Draws) -> None:
+        """Rows under one draw: first those that they meet given all of the draw, then they."""
+        stripe, met = local
+        rows, means = self._of(ROWS[kept])
+        other, _ = self._drawn(met, rows[t], 1 - kept, t, 2, draws)
+        found, expected = self._drawn(stripe, other, kept, t, 3, draws)
         rows[t][stripe.rows] = found
         if means is not None:
             means[t][stripe.rows] = expected
+
+    def _draw_users(self, stripe: Stripe, t: int, draws: Draws) -> None:
+        """Rows of users with new ratings, where users are kept beside items."""
+        rows, means = self._of("users")
+        found, expected = self._drawn(stripe, self.arrays["items"][t], 0, t, 1, draws)
+        rows[t][stripe.rows] = found
+        if means is not None:
+            means[t][stripe.rows] = expected
+
+    def _drawn(
+        self, stripe: Stripe, other: Rows, side: int, t: int, stream: int, draws: Draws
+    ) -> tuple[Rows, Rows]:
+        """Rows of a side given those of the other under draw t, and their conditional means."""
+        word = stream_word(STREAM_UPDATE, stream << 8)
+        counter = StreamCounter(t, word, self.keys[int(draws.chain[t])])
+        sweep = HalfSweep(self.D, float(draws.tau[t]), 0.0, counter)
+        found = np.zeros((len(stripe.rows), other.shape[1]), np.float32)
+        expected = np.zeros_like(found)
+        given = regressors(other, self.D)
+        draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
+        return found, expected
 
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
