@@ -158,8 +158,8 @@ def test_noise_off_is_sgd(data):
     shape = data_shape(arrays)
     rows = []
     for rule in (
-        SGD(epochs=3, regularization=2.0, step_size=1e-3, kappa=5),
-        Silent(epochs=3, initial_precision=2.0, step_size=1e-3, kappa=5, burn_in=2.5),
+        SGD(epochs=3, regularization=2.0, step_size=1e-3, kappa=5, decay=0.5),
+        Silent(epochs=3, initial_precision=2.0, step_size=1e-3, kappa=5, decay=0.5, burn_in=2.5),
     ):
         settings = RunSettings(rule.resolve(shape), GammaPrior(), 3, 1.0, 0, 1)
         rows.append(run(arrays, settings, Serial()).draws.users[-1])

@@ -24,8 +24,9 @@ from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
 
-# Bytes of means and factors that a model remembers of rows it has worked out in bulk.
-CACHE_BYTES = 1 << 30
+# Bytes of means and factors that a model remembers of rows it has worked out in bulk; none where
+# these are fewer than that share of all rows.
+CACHE_BYTES, LEAST_CACHED = 1 << 30, 0.25
 # Rows in one question from which on what is worked out is remembered.
 BULK = 256
 # Rows in one question for which the other side is not laid out as a whole.
@@ -107,6 +108,8 @@ class RowCache:
         self._sizes = n_rows, n_draws, width, budget
         per_row = 4 * n_draws * (width + triangle(width))
         self.room = min(n_rows, budget // per_row)
+        if self.room < LEAST_CACHED * n_rows:  # too few to make a difference
+            self.room = 0
         self._next, self._place = count(), np.full(n_rows, -1, np.int64)
         self._arrays: dict[str, tuple[Rows, Rows]] = {}
 
