@@ -119,7 +119,15 @@ def test_sgld_and_gibbs_agree_on_the_precisions(data):
     found = []
     for sampler in (
         Gibbs(epochs=300, n_chains=4),
-        SGLD(epochs=1500, n_chains=4, batch_size=10**6, step_size=2e-3, decay=0.0),
+        SGLD(
+            epochs=1500,
+            n_chains=4,
+            batch_size=10**6,
+            step_size=2e-3,
+            decay=0.0,
+            burn_in=500,
+            initial_precision=2.0,
+        ),
     ):
         model = BayesianMF(3, sampler=sampler, prior="gamma", random_state=0).fit(data[0])
         draws = model.posterior_.draws

@@ -105,7 +105,11 @@ def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
     assert (np.diff(found.similarity) <= 0).all()
     wanted = []
     for t in range(len(draws)):
-        rows = model.rows(users=model.user_ids_.ids, draw=t) if keep == "items" else draws.users[t]
+        rows = (
+            model.rows(users=model.user_ids_.ids, draw=t)
+            if keep == "items"
+            else draws.user_means[t]
+        )
         rows, Lambda = rows[:, :D].astype(float), draws.item_Lambda[t]
         full = Lambda if Lambda.ndim == 2 else np.diag(Lambda)
         products = rows @ np.linalg.inv(full)[:D, :D] @ rows.T

@@ -36,7 +36,8 @@ def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
     """The same for users, by what is expected of their rows."""
     draws = posterior.draws
     if draws.users is not None:
-        return _correlations(draws.users, draws.item_Lambda, user, posterior.n_factors)
+        rows = draws.users if draws.user_means is None else draws.user_means
+        return _correlations(rows, draws.item_Lambda, user, posterior.n_factors)
     few = posterior.with_draws(spread_evenly(draws.chain, USER_DRAWS))
     rows = few.expected_rows
     return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)
