@@ -56,7 +56,7 @@ def make_posterior(
     starts = np.searchsorted(cells, n_items * np.arange(n_users + 1))
     codes = rng.integers(0, 5, len(cells)).astype(np.uint8)
     lists = RowLists(starts, (cells % n_items).astype(np.int32), codes)
-    data = TrainingData(lists, n_items, np.linspace(-2, 1.4, 5).astype(np.float32))
+    data = TrainingData(lists, n_items, np.linspace(-2, 1.3, 5).astype(np.float32))
     mu, Lambda = np.zeros((n_draws, D + 1)), np.full((n_draws, D + 1), 5.0)
     both = keep == "both"
     draws = Draws(

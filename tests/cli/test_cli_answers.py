@@ -248,7 +248,7 @@ def test_recommend_when_nothing_is_left(tmp_path: Path) -> None:
         (("1", "-n", "0"), "-n: '0'"),
         (("1", "--policy", "best"), "--policy: invalid choice"),
         (("1", "--level", "90"), "--level: '90'"),
-        (("--users", "nowhere"), "nowhere cannot be read"),
+        (("--users", "nowhere"), "There is no file nowhere"),
         (("1", "--out", "best.txt"), "must end in .csv or .parquet"),
     ],
 )

@@ -157,7 +157,7 @@ def test_of_no_candidates_none_is_recommended(model, policy):
 
 def test_unknown_items_and_odd_scales_are_told(model):
     item = RATINGS.item_ids.ids[0]
-    with pytest.warns(DataWarning, match="1 of the 2 ratings sent are of items"):
+    with pytest.warns(DataWarning, match="1 of the 2 ratings sent is of items"):
         found = model.predict(None, [item], ratings={item: 4, 10**9: 5})
     assert found == model.predict(None, [item], ratings={item: 4})
     with pytest.warns(DataWarning, match="lie outside 1 to 5"):
@@ -176,7 +176,7 @@ def test_unknown_items_and_odd_scales_are_told(model):
         (lambda m: m.recommend(ratings={1: float("nan")}), "a rating must be a finite number"),
         (lambda m: m.recommend(ratings={1: [5, 4]}), "a rating must be a finite number"),
         (lambda m: m.recommend(ratings={"item": [1], "rating": [5]}), "send ratings as"),
-        (lambda m: m.recommend(ratings={1: 1e300}), "of another scale"),
+        (lambda m: m.recommend(ratings={1: 1e300}), "must be a finite number"),
         (lambda m: m.recommend_many(ratings=[("a", 1, 1e30)]), "of another scale"),
         (lambda m: m.recommend(ratings={1: 1e39}), "a rating must be a finite number"),
         (lambda m: m.recommend(ratings={1: 10**400}), "a rating must be a finite number"),

@@ -47,11 +47,9 @@ class Known:
         for i in range(self.data.n_users):
             user, item, value = self.data.triples()
             mine = user == i
-            ratings = zip(item[mine], value[mine].astype(float), strict=True)
-            mean, precision = naive.row_posterior(
-                self.items.astype(float), list(ratings), self.prior.mu,
-                np.diag(self.prior.Lambda), TAU, self.d, self.d + 1,
-            )  # fmt: skip
+            X, target = naive.regression(self.items[item[mine]], value[mine], self.d)
+            prior = self.prior.mu, np.diag(self.prior.Lambda)
+            mean, precision = naive.row_posterior(X, target, *prior, TAU)
             means.append(mean)
             covariances.append(np.linalg.inv(precision))
         return np.array(means), np.array(covariances)
@@ -137,7 +135,12 @@ class Joint:
     def draws(self, sampler, seed=0):
         """Predictions of the unseen pairs, (draws, pairs), and the chain of each draw."""
         model = BayesianMF(
-            self.D, sampler=sampler, random_state=seed, max_draws=100_000, engine="serial"
+            self.D,
+            sampler=sampler,
+            keep="both",
+            random_state=seed,
+            max_draws=100_000,
+            engine="serial",
         ).fit(self.train)
         draws = model.posterior_.draws
         users, items = (

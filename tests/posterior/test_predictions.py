@@ -152,7 +152,7 @@ def test_no_pairs_at_all():
 # -- the cache ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [0, 1, 10, 69, 70, 1000])
+@pytest.mark.parametrize("room", [0, 1, 17, 18, 69, 70, 1000])
 def test_the_cache_never_exceeds_its_budget(room):
     posterior = random_posterior(70, 30, 4, keep="items")
     width = 6
@@ -167,7 +167,8 @@ def test_the_cache_never_exceeds_its_budget(room):
         assert sum(array.nbytes for array in source.cache.arrays) <= budget
         assert places.max() < source.cache.room
     found = places[places >= 0]
-    assert len(found) == len(set(found)) == min(room, 70)
+    # None where these would be less than a quarter of all.
+    assert len(found) == len(set(found)) == (min(room, 70) if room >= 18 else 0)
 
 
 def test_threads_that_come_first_together_share_the_cache(monkeypatch):

@@ -114,7 +114,9 @@ class SGLD(GradientRule):
         if self.minibatch == "shuffled":
             # Few mini-batches would make long steps of it.
             heat = max(heat, HEAT * min(1.0, 2 / (q * BATCHES)))
-        return min(4 * heat * q / shape.busy, 2.0 / stiffest)
+        # Longer steps of the start included.
+        most = 2.0 / start.FACTOR if self.growing else 2.0
+        return min(4 * heat * q / shape.busy, most / stiffest)
 
     def start_factor(self, epoch: float) -> float:
         # Steps come down over the quarter of a run that is dropped.
