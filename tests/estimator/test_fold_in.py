@@ -168,7 +168,7 @@ def test_unknown_items_and_odd_scales_are_told(model):
     ("ask", "words"),
     [
         (lambda m: m.recommend(), "say for whom"),
-        (lambda m: m.predict(None, [1]), "users is None"),
+        (lambda m: m.predict(None, [1]), "say for whom"),
         (
             lambda m: m.recommend(ratings={1: "five"}),
             "a rating must be a finite number, not 'five'",

@@ -1,6 +1,7 @@
 """Scores of ranked lists on items that turned out to be liked: NDCG, recall, precision and others.
 
-The definitions are those of trec_eval, with gains of one or nothing:
+The definitions are those of trec_eval, with gains of one or nothing, over items that the model
+knows (liked ones that it does not know are left out):
 
 - precision: hits among the first k, over k, even where a list is shorter;
 - recall: hits among the first k, over the user's relevant items;

@@ -56,7 +56,7 @@ class RankScoring(Recommending):
             How many items a list has.
         relevant : float
             The least rating that counts as liked.
-        policy : {"mean", "ucb", "thompson"}
+        policy : {"mean", "ucb", "lcb", "thompson"}
             What to rank by, as for `recommend`.
         random_state : int, optional
             Seed of "thompson"; new draws each time by default.

@@ -12,7 +12,7 @@ from bayesmf.checks import whole
 from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Fitted, Found
-from bayesmf.estimator.fold_in import with_senders
+from bayesmf.estimator.fold_in import asked_of, with_senders
 from bayesmf.estimator.questions import is_single
 from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior import similar
@@ -185,11 +185,7 @@ class Explaining(Fitted):
         >>> model.explain(item=9, ratings={7: 5}).items.tolist()
         [7]
         """
-        fitted = self._fitted()
-        if user is None and ratings is None:
-            raise InputError("say for whom: give the id of a user, or ratings={item: rating}")
-        if ratings is not None:
-            fitted = with_senders(fitted, user, ratings)
+        fitted = asked_of(self._fitted(), user, ratings)
         row = fitted.user_ids.index(0 if user is None else user)
         if row < 0:
             who = "the new user" if user is None else f"user {user!r}"

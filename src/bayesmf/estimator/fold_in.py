@@ -167,6 +167,17 @@ def _tell(found: Found, items: Any, rows: Index, rating: NDArray[np.float64]) ->
         warn(told, DataWarning)
 
 
+def asked_of(found: Found, users: Any, ratings: Any) -> Found:
+    """The model as it is or, where ratings are sent, for the users who are asked for."""
+    if ratings is not None:
+        return with_senders(found, users, ratings)
+    if users is None:
+        raise InputError(
+            "say for whom: give the id of a user, or ratings={item: rating} of a new one"
+        )
+    return found
+
+
 def with_senders(found: Found, users: Any, ratings: Any) -> Found:
     """The model for users who have sent ratings: they are all it knows of people.
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
-from bayesmf.errors import InputError
-from bayesmf.estimator.fitted import Fitted, Found
-from bayesmf.estimator.fold_in import with_senders
+from bayesmf.estimator.fitted import Fitted
+from bayesmf.estimator.fold_in import asked_of
 from bayesmf.estimator.questions import Asked
 from bayesmf.estimator.results import Predictions
 from bayesmf.posterior.posterior import Posterior, check_level
@@ -32,23 +31,15 @@ class Predicting(Fitted):
         found = self._fitted()
         if items is None and isinstance(users, Ratings):
             refuse_columns(columns, "ratings")
-            found = self._with(found, users.users, ratings)
+            found = asked_of(found, users.users, ratings)
             return Asked.from_ratings(users, found.user_ids, found.item_ids), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:
             refuse_columns(columns, "users and items that are given apart")
-        found = self._with(found, users, ratings)
+        found = asked_of(found, users, ratings)
         users = 0 if users is None else users
         return Asked.from_ids(users, items, found.user_ids, found.item_ids), found.posterior
-
-    def _with(self, found: Found, users: Any, ratings: Any) -> Found:
-        """The model as it is, or for users who have sent ratings."""
-        if ratings is not None:
-            return with_senders(found, users, ratings)
-        if users is None:
-            raise InputError("users is None: that is for someone who sends ratings (ratings=)")
-        return found
 
     @overload
     def predict(

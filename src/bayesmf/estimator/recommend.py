@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Fitted, Found
-from bayesmf.estimator.fold_in import sent_table, with_senders
+from bayesmf.estimator.fold_in import asked_of, sent_table, with_senders
 from bayesmf.estimator.questions import candidates, is_single, warn_of_unknown_users
 from bayesmf.estimator.results import Recommendation, RecommendationList, Recommendations
 from bayesmf.posterior.posterior import check_level
@@ -96,7 +96,7 @@ class Recommending(Fitted):
         check_level(level)
         if isinstance(user, list | tuple) or getattr(user, "ndim", 0) > 0:
             raise InputError("recommend is for one user: pass several to recommend_many")
-        fitted = self._asked_of(user, ratings)
+        fitted = asked_of(self._fitted(), user, ratings)
         row = np.array([fitted.user_ids.index(0 if user is None else user)])
         if user is not None:
             warn_of_unknown_users([user], row, fitted.user_ids)
@@ -114,16 +114,6 @@ class Recommending(Fitted):
         return RecommendationList(
             Recommendation(fitted.item_ids[j], *numbers) for j, *numbers in told if j >= 0
         )
-
-    def _asked_of(self, users: Any, ratings: Any) -> Found:
-        """The model, for users who have sent ratings if there are any."""
-        if ratings is not None:
-            return with_senders(self._fitted(), users, ratings)
-        if users is None:
-            raise InputError(
-                "say for whom: give the id of a user, or ratings={item: rating} of a new one"
-            )
-        return self._fitted()
 
     def recommend_many(
         self,

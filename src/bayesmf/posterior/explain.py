@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bayesmf.errors import InputError
 from bayesmf.posterior.kept import known_ratings
 from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.posterior.rows import natural_priors
@@ -51,7 +52,10 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
     # In double precision, from the ratings on: shares are to add up. Not @, which has threads.
     shift, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
     A = Lambda + np.einsum("tkd,tke->tde", tau[:, :, None] * x_k, x_k)
-    covariance = np.asarray(np.linalg.inv(A), np.float64)
+    try:
+        covariance = np.asarray(np.linalg.inv(A), np.float64)
+    except np.linalg.LinAlgError:  # rows that no fit would have left
+        raise InputError("the model's rows cannot be computed with: fit again") from None
     reach = np.einsum("tde,te->td", covariance, x_j)
     weights = tau * np.einsum("tkd,td->tk", x_k, reach)
     mean = np.einsum("tde,te->td", covariance, shift + np.einsum("tk,tkd->td", tau * left, x_k))
