@@ -253,6 +253,33 @@ def test_ctrl_c_where_python_can_only_ignore_it(tmp_path: Path) -> None:
     assert found.text == "bayesmf: interrupted"
 
 
+def test_ctrl_c_inside_the_compiler_ends_at_once(tmp_path: Path) -> None:
+    """Also where its clock does not run: loading code, looking at arguments.
+
+    An exception there would meet C code that goes on; here it would meet the `except`.
+    """
+    code = (
+        "import signal, sys, types, bayesmf.cli as cli, bayesmf.cli.synth as synth\n"
+        "from bayesmf.system.progress import Line\n"
+        "inside = types.ModuleType('numba.core.inside')\n"
+        "inside.call = lambda: signal.raise_signal(signal.SIGINT)\n"
+        "exec('def load():\\n call()', inside.__dict__)\n"
+        "def run(args):\n"
+        "    try:\n"
+        "        with Line(after=0) as line:\n"
+        "            line.say('working')\n"
+        "            line.draw()\n"
+        "            inside.load()\n"
+        "    except BaseException:\n"
+        "        print('an exception went through')\n"
+        "synth.run = run\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    found = session([sys.executable, "-c", code, "synth", "--out", tmp_path / "x.csv"], 60).check()
+    assert found.status == 130
+    assert found.text == "bayesmf: interrupted"
+
+
 # -- what is not ours -----------------------------------------------------------------------------
 
 

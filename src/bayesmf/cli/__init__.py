@@ -21,6 +21,7 @@ from bayesmf.cli.options import DEBUG, Parser
 from bayesmf.cli.output import note, print_traceback, told_as_notes
 from bayesmf.errors import BayesMFError, InputError, Interrupted
 from bayesmf.system.foreign import polars_errors, separate_stderr
+from bayesmf.system.progress import hush
 from bayesmf.system.signals import LAST, leaving, never_lost
 
 COMMANDS = {
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def leave(error: BaseException) -> NoReturn:
         status = INTERRUPTED
+        hush()
         try:
             status = _ended_by(error, args)
         finally:
@@ -91,8 +93,8 @@ def _leave(status: int) -> NoReturn:
 
 def _ended_by(error: BaseException, args: list[str]) -> int:
     """Print in a sentence what went wrong; return the exit status."""
-    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
-        error = error.__cause__  # raised where numba looks at arguments, and goes on
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__  # raised where C code went on in spite of it
     if isinstance(error, BayesMFError):
         return _fail(str(error), 2 if isinstance(error, InputError) else 1)
     if isinstance(error, BrokenPipeError):

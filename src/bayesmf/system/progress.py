@@ -194,6 +194,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh_locks)
 
 
+def hush() -> None:
+    """Draw no line any more, open ones neither: the program is about to end."""
+    for line in _OPEN:
+        line._ended.set()
+
+
 @contextmanager
 def set_aside() -> Iterator[None]:
     """Print something else on stderr meanwhile: no line is in the way, or drawn across it."""

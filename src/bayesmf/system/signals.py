@@ -1,9 +1,9 @@
 """SIGINT and SIGTERM: a wish to end, which a run follows as soon as it safely can.
 
-No exception may be raised while a function is compiled: it would come up inside a callback from
-the compiler, where Python can only ignore it, or be wrapped in another, or leave the compiler in a
-state that crashes at the end. So then a program ends at once (`leaving`), and a library waits
-(`deferred`).
+No exception may be raised while a function is compiled, loaded from the cache or about to be called
+by numba: it would come up inside a callback from the compiler, where Python can only ignore it, or
+be wrapped in another, or meet C code that goes on as if there were none and crashes. So then a
+program ends at once (`leaving`), and a library waits (`deferred`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from bayesmf.errors import Interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # After a signal that was lost: by then Python is out of where it can only be ignored.
 AGAIN_AFTER = 0.05
+# Packages through whose C code no exception of ours may go.
+COMPILERS = ("numba", "llvmlite")
 
 # What a signal means: an exception to raise, or None where it is noted.
 Meaning = Callable[[int], BaseException | None]
@@ -92,7 +94,7 @@ def deferred() -> Iterator[None]:
     come: list[int] = []
 
     def note(signum: int) -> BaseException | None:
-        if not _compiling():
+        if not _clock_runs():
             return KeyboardInterrupt()
         come.append(signum)
         return None
@@ -144,10 +146,21 @@ def _send_to_main(signum: int) -> None:
         signal.raise_signal(signum)
 
 
-def _compiling() -> bool:
+def _clock_runs() -> bool:
     module = sys.modules.get("bayesmf.kernels.jit")
     clock = getattr(module, "CLOCK", None)  # not yet, while it is being imported
     return clock is not None and clock.busy
+
+
+def _in_compiler(frame: FrameType | None) -> bool:
+    """Whether something is compiled now, or this thread is anywhere inside the compiler."""
+    if _clock_runs():
+        return True
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in COMPILERS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
@@ -162,7 +175,7 @@ def _handled_by(means: Meaning, signals: Sequence[signal.Signals] = SIGNALS) -> 
         error = means(signum)
         if error is None:
             return
-        if _LEAVE and _compiling():
+        if _LEAVE and _in_compiler(frame):
             _LEAVE[-1](error)
         raise error
 
