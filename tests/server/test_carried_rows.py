@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from bayesmf.kernels.keys import make_key
-from bayesmf.server.carried_rows import Carried, Side, carry_over, find_carried
+from bayesmf.model.params import RowPrior
+from bayesmf.server.carried_rows import (
+    Carried,
+    Side,
+    Source,
+    carry_over,
+    find_carried,
+    row_posteriors,
+)
+from bayesmf.system.threads import Pool
 
 N, NEW, WIDTH = 400, 3000, 4
 
@@ -20,12 +29,18 @@ def _two_draws(noise, seed=0):
     return one.astype(np.float32), two.astype(np.float32), mu, turn
 
 
-def _carried(one, two, mu, t=0):
+def _factors(root, n=NEW):
+    """Factors of precisions I / root^2, as `solve_rows` lays them out: diagonals are inverted."""
+    return np.tile((root * np.eye(WIDTH))[np.tril_indices(WIDTH)].astype(np.float32), (n, 1))
+
+
+def _carried(one, two, mu, t=0, root=0.0):
     out = two.copy()
     out[N:] = np.nan
     means = out.copy()
     which = Carried(np.arange(N, N + NEW), np.arange(N))
-    carry_over(which, Side(one, one, mu[0]), Side(out, means, mu[1]), t, make_key(1))
+    source = Source(Side(one, one, mu[0]), one[N:], _factors(root))
+    carry_over(which, source, Side(out, means, mu[1]), t, make_key(1))
     assert np.array_equal(out[:N], two[:N]) and np.array_equal(means[:N], two[:N])
     return out[N:], means[N:]
 
@@ -58,11 +73,50 @@ def test_mean_and_covariance_are_those_of_a_row_given_the_other():
     assert np.allclose(np.cov(found.T), np.cov(two[N:].T), atol=0.25 * size.max() ** 2)
 
 
+def test_what_ratings_leave_open_is_drawn_again():
+    """The covariance that is left of a row comes on top, in the axes of the draw that gets it.
+
+    3000 rows leave an error of variances of 2.6%; of 12 seeds the worst was .10 of the size.
+    """
+    one, two, mu, turn = _two_draws(0.3)
+    (found, means), (plain, same) = (_carried(one, two, mu, root=root) for root in (2.0, 0.0))
+    assert np.array_equal(means, same)
+    size = np.sqrt(np.diag(turn.T @ turn))
+    more = np.cov((found - means).T) - np.cov((plain - means).T)
+    exact = turn.T @ turn * (2.0 / (1 + 0.09)) ** 2
+    assert np.all(np.abs(more - exact) < 0.25 * 4 * np.outer(size, size))
+
+
+def test_row_posteriors_are_those_of_dense_algebra():
+    rng, D = np.random.default_rng(0), WIDTH - 1
+    other = rng.normal(size=(30, WIDTH)).astype(np.float32)
+    starts = np.array([0, 5, 5, 25])
+    partners = rng.integers(30, size=25).astype(np.int32)
+    value = rng.normal(size=25).astype(np.float32)
+    prior, tau = RowPrior(rng.normal(size=WIDTH), np.diag(rng.uniform(1, 2, WIDTH))), 2.0
+    rows, levels = np.array([2, 0, 1]), np.empty(0, np.float32)
+    with Pool(2) as pool:
+        means, factors = row_posteriors(
+            rows, (starts, partners, value, levels), other, prior, tau, D, pool
+        )
+    for k, row in enumerate(rows):
+        at = slice(starts[row], starts[row + 1])
+        x = np.hstack([other[partners[at], :D], np.ones((at.stop - at.start, 1))])
+        A = prior.Lambda + tau * x.T @ x
+        b = prior.Lambda @ prior.mu + tau * x.T @ (value[at] - other[partners[at], D])
+        L = np.zeros((WIDTH, WIDTH))
+        L[np.tril_indices(WIDTH)] = factors[k]
+        np.fill_diagonal(L, 1 / np.diag(L))
+        assert np.allclose(L @ L.T, A, rtol=1e-4, atol=1e-4)
+        assert np.allclose(means[k], np.linalg.solve(A, b), rtol=1e-4, atol=1e-4)
+
+
 def test_nothing_known_is_the_prior():
     one, two, mu, _ = _two_draws(0.3)
     which = Carried(np.arange(N), np.array([], np.int64))
     out = two.copy()
-    carry_over(which, Side(one, None, mu[0]), Side(out, None, mu[1]), 0, make_key(1))
+    source = Source(Side(one, None, mu[0]), one[:N], _factors(0.0, N))
+    carry_over(which, source, Side(out, None, mu[1]), 0, make_key(1))
     assert np.all(np.abs(out[:N].mean(0) - mu[1]) < 0.25) and np.isfinite(out).all()
 
 
@@ -73,11 +127,11 @@ def test_draws_have_random_numbers_of_their_own():
 
 
 def test_which_rows_are_carried():
-    counts = np.array([10, 3, 500, 4, 6, 1, 40])
-    new = np.array([0, 3, 9, 2, 2, 1, 1])
+    counts = np.array([10, 3, 500, 4, 20, 1, 40])
+    new = np.array([0, 3, 75, 2, 4, 1, 1])
     found = find_carried(counts, new, 3)
-    assert found.rows.tolist() == [1, 3, 5]  # all new, or half of it
-    assert found.known.tolist() == [0, 2, 4, 6]
+    assert found.rows.tolist() == [1, 3, 4, 5]  # all new, or more of it than a draw may miss
+    assert found.known.tolist() == [0, 2, 6]
     assert find_carried(counts, 0 * new, 3) is None
     many = find_carried(np.arange(1, 1001), np.eye(1, 1000, dtype=int)[0], 3)
     assert many.rows.tolist() == [0] and many.known.tolist() == list(range(964, 1000))
@@ -87,5 +141,6 @@ def test_which_rows_are_carried():
 def test_few_known_rows_will_do(n_known):
     one, two, mu, _ = _two_draws(0.3)
     out, which = two.copy(), Carried(np.arange(N, N + 50), np.arange(n_known))
-    carry_over(which, Side(one, one, mu[0]), Side(out, out.copy(), mu[1]), 0, make_key(1))
+    source = Source(Side(one, one, mu[0]), one[N : N + 50], _factors(0.0, 50))
+    carry_over(which, source, Side(out, out.copy(), mu[1]), 0, make_key(1))
     assert np.isfinite(out).all() and np.abs(out[N : N + 50]).max() < 30

@@ -244,8 +244,9 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         New users and items may be among them, and a rating of a user and an item that had one
         replaces it. What users have rated counts at once, as in a fit. Items learn as chains go on
         from their newest draws: new draws take the place of those that have missed most, so that
-        none has missed more than 15% of all ratings. How many sweeps that takes follows from
-        how much is new. The model stays as it was if anything fails.
+        none has missed more than 15% of all ratings; items of whose ratings more than 15% are new
+        learn under the other draws, too. How many sweeps it takes follows from how much is new.
+        The model stays as it was if anything fails.
 
         Parameters
         ----------

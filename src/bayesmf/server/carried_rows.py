@@ -1,22 +1,29 @@
-"""Rows that are new, under draws that were made before: carried over from draws that know them.
+"""Rows that are new, or mostly so, under draws that stay: carried over from draws that know them.
 
 A draw that stays has no row for a new item, and to work one out from the rows of all who rated it,
 under each of hundreds of draws, would take longer than the fit did. But two draws of a posterior
 differ by their axes and by chance alone, and known items have rows under both. So the rows of the
-best known items under one draw are regressed on those under another, and a new item's row under the
-one is what that says of its row under the other, with the spread that known items have around it.
+best known items under one draw are regressed on those under another, and what is expected of an
+item under the one is found from what is under the other, with the spread that known items have
+around it. What the item's own ratings leave open comes on top: it is drawn for each draw again.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_UPDATE, generator
 from bayesmf.kernels.linalg import cholesky, second_moments, solve_upper
-from bayesmf.kernels.types import Rows
+from bayesmf.kernels.pairs import draw_from_factors
+from bayesmf.kernels.row_posterior import Given, make_row_scratch, solve_rows
+from bayesmf.kernels.types import Rows, readonly
+from bayesmf.model.params import RowPrior
+from bayesmf.server.update_plan import MOST_MISSED
+from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -24,7 +31,9 @@ Array = NDArray[np.float64]
 # Known rows that tell how two draws go together, for each column of a row.
 KNOWN_PER_COLUMN = 12
 # Weight of the guess that draws have nothing in common, in rows of the prior's size.
-RIDGE = 1.0
+RIDGE = 0.1
+# Rows of one task.
+PART = 64
 
 
 class Carried(NamedTuple):
@@ -35,7 +44,9 @@ class Carried(NamedTuple):
 
 
 def find_carried(counts: Index, new: Index, width: int) -> Carried | None:
-    """Rows of which half of the ratings or more are new, if any, and the best known others.
+    """Rows of whose ratings too many are new for old draws of them, and the best known others.
+
+    No draw may have missed more than MOST_MISSED of all ratings, nor of those of a row.
 
     Parameters
     ----------
@@ -44,7 +55,7 @@ def find_carried(counts: Index, new: Index, width: int) -> Carried | None:
     width
         Columns of a row.
     """
-    mostly = 2 * new >= counts
+    mostly = new > MOST_MISSED * counts
     if not mostly.any():
         return None
     others = np.flatnonzero(~mostly)
@@ -60,8 +71,46 @@ class Side(NamedTuple):
     mu: Array
 
 
-def carry_over(which: Carried, source: Side, out: Side, t: int, key: NDArray[np.uint32]) -> None:
-    """Set the rows under a draw, and their conditional means, from those under another draw.
+class Source(NamedTuple):
+    """A draw that knows the rows to carry over: what they are given its rows of the other side.
+
+    `means` and `factors` are those of `solve_rows`, one of each for a row.
+    """
+
+    side: Side
+    means: Rows
+    factors: Rows
+
+
+def row_posteriors(
+    rows: Index,
+    ratings: tuple[Index, NDArray[np.int32], NDArray[Any], NDArray[np.float32]],
+    other: Rows,
+    prior: RowPrior,
+    tau: float,
+    n_factors: int,
+    pool: Pool,
+) -> tuple[Rows, Rows]:
+    """Means and factors of rows given the other side; `ratings` as `solve_rows` takes them."""
+    given, width = regressors(other, n_factors), other.shape[1]
+    means = np.empty((len(rows), 1, width), np.float32)
+    factors = np.empty((len(rows), 1, width * (width + 1) // 2), np.float32)
+    starts, partners, value, levels = ratings
+    held = readonly(starts), readonly(partners), readonly(value), levels
+
+    def run(part: slice) -> None:
+        solve_rows(
+            means[part], factors[part], np.arange(part.stop - part.start), readonly(rows[part]),
+            held, Given(given.features[None], given.bias[None]), prior.natural(), np.array([tau]),
+            n_factors, make_row_scratch(width, n_factors),
+        )  # fmt: skip
+
+    pool.each(run, parts(len(rows), PART))
+    return means[:, 0], factors[:, 0]
+
+
+def carry_over(which: Carried, source: Source, out: Side, t: int, key: NDArray[np.uint32]) -> None:
+    """Set the rows under a draw, and their conditional means, from what another draw knows of them.
 
     Parameters
     ----------
@@ -74,15 +123,22 @@ def carry_over(which: Carried, source: Side, out: Side, t: int, key: NDArray[np.
     t, key
         Number of the draw and key of its chain, for the random numbers.
     """
-    way, spread = _way(source.rows, out.rows, which.known, source.mu, out.mu)
-    noise = generator(key, t, STREAM_UPDATE).standard_normal((len(which.rows), len(out.mu)))
+    side = source.side
+    by_means = side.means is not None and out.means is not None
+    x, y = (side.means, out.means) if by_means else (side.rows, out.rows)
+    assert x is not None and y is not None
+    way, spread = _way(x, y, which.known, side.mu, out.mu)
+    n, width = source.means.shape
+    z = generator(key, t, STREAM_UPDATE).standard_normal((2, n, width))
+    # A row of the source is one of many that its ratings allow: each draw gets another.
+    own = np.empty((n, 1, width), np.float32)
+    draw_from_factors(np.zeros_like(own), source.factors[:, None], z[0][:, None], own)
     # Not @, which would wake the threads of BLAS.
-    carried = np.einsum("nd,de->ne", source.rows[which.rows] - source.mu, way)
-    out.rows[which.rows] = out.mu + carried + np.einsum("nd,ed->ne", noise, spread)
-    if out.means is not None and source.means is not None:
-        way, _ = _way(source.means, out.means, which.known, source.mu, out.mu)
-        carried = np.einsum("nd,de->ne", source.means[which.rows] - source.mu, way)
-        out.means[which.rows] = out.mu + carried
+    expected = out.mu + np.einsum("nd,de->ne", source.means - side.mu, way)
+    drawn = np.einsum("nd,de->ne", own[:, 0], way) + np.einsum("nd,ed->ne", z[1], spread)
+    out.rows[which.rows] = expected + drawn
+    if out.means is not None:
+        out.means[which.rows] = expected
 
 
 def _way(x: Rows, y: Rows, known: Index, mu_x: Array, mu_y: Array) -> tuple[Array, Array]:
@@ -98,7 +154,7 @@ def _way(x: Rows, y: Rows, known: Index, mu_x: Array, mu_y: Array) -> tuple[Arra
     half = _solve_lower(L, xy)
     # What is left of y's squares, and of a row of the prior's size where nothing is known.
     rest = yy - np.einsum("de,df->ef", half, half) + RIDGE * np.eye(width)
-    return solve_upper(L, half), cholesky(rest / (len(known) + 1.0))
+    return solve_upper(L, half), cholesky(rest / (len(known) + RIDGE))
 
 
 def _solve_lower(L: Array, B: Array) -> Array:

@@ -1,9 +1,9 @@
 """New ratings for draws that there are: chains go on from where they ended.
 
 The side that is not kept needs nothing: its rows follow from their ratings, new ones too. For the
-kept side chains go on for as many sweeps as how much is new asks for (update_plan.py), and draws
-that stay get rows for what is new from those that know it (carried_rows.py); where these have few
-ratings they are drawn again under each draw.
+kept side chains go on for as many sweeps as how much is new asks for (update_plan.py). Rows with
+many new ratings come to draws that stay from those that know them (carried_rows.py); where these
+have few ratings they are drawn again under each draw.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROWS, Draws, allocate
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.carried_rows import Side, carry_over, find_carried
+from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
 from bayesmf.server.update_plan import UpdatePlan, make_plan
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
@@ -40,8 +40,11 @@ Index = NDArray[np.int64]
 SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
 # Sweeps before states are draws, where there are rows that were not there before.
 NEW_ROWS_SETTLE = 1
-# What drawing rows of few ratings anew may cost, under all draws that stay: half-sweeps.
-LOCAL_COST = 6
+# What drawing rows of few ratings anew may cost, under all draws that stay: half-sweeps, or as many
+# ratings as take a tenth of a second, whichever is more; and how often they are, if that allows it.
+LOCAL_COST, LEAST_LOCAL, LOCAL_STEPS = 1.5, 1_500_000, 3
+# Most new draws that rows are carried over from, of all chains: each holds a matrix for a row.
+SOURCES = 8
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,14 @@ def update_draws(
     return update.draws
 
 
+class Local(NamedTuple):
+    """Rows that are drawn anew under each draw that stays, those that they meet, and how often."""
+
+    own: Stripe
+    met: Stripe
+    steps: int
+
+
 class _Update:
     """New arrays of draws, filled step by step."""
 
@@ -114,6 +125,10 @@ class _Update:
                 self.arrays[name] = np.array(old[np.maximum(plan.source, 0)])
         self.arrays |= {"missed": plan.missed, "chain": plan.chain}
         self.users_kept = draws.items is None
+        self.kept = 0 if self.users_kept else 1
+        counts = (added.data.user_counts(), added.data.item_counts())[self.kept]
+        self.carried = find_carried(counts, added.new[self.kept], draws.kept.shape[2])
+        self.sources: dict[int, list[Source]] = {}
         self.both = draws.users is not None and draws.items is not None
 
     @property
@@ -124,16 +139,9 @@ class _Update:
     def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
         """Draws that stay, with rows for what is mostly new."""
         data, new, draws = self.added.data, self.added.new, self.draws
-        side, k = ("users", 0) if self.users_kept else ("items", 1)
-        counts = (data.user_counts(), data.item_counts())[k]
-        carried = find_carried(counts, new[k], draws.kept.shape[2])
+        k, carried = self.kept, self.carried
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
-        rows, means = self._of(side)
-        mu = (draws.user_mu, draws.item_mu)[k]
         local = None if carried is None else self._find_local(carried.rows, k)
-
-        def of(t: int) -> Side:
-            return Side(rows[t], None if means is None else means[t], mu[t])
 
         def run(part: slice) -> None:
             t = int(stays[part.start])
@@ -142,17 +150,18 @@ class _Update:
                     old = getattr(self.before, name)[self.plan.source[t]]
                     self._spread(self.arrays[name][t], old, SIDE[name])
             if carried is not None:
-                own = fresh[draws.chain[fresh] == draws.chain[t]]
-                known = own if len(own) else fresh
-                source = int(known[t % len(known)])
-                carry_over(carried, of(source), of(t), t, self.keys[int(draws.chain[t])])
+                chain = int(draws.chain[t])
+                known = self.sources.get(chain) or everything
+                source = known[t % len(known)]
+                carry_over(carried, source, self._side(t), t, self.keys[chain])
             if local is not None:
                 self._draw_locally(local, k, t, draws)
             for stripe in grown:
                 self._draw_users(stripe, t, draws)
             done(1)
 
-        fresh, stays = (np.flatnonzero(m) for m in (self.plan.source < 0, self.plan.source >= 0))
+        stays = np.flatnonzero(self.plan.source >= 0)
+        everything = [source for some in self.sources.values() for source in some]
         pool.each(run, parts(len(stays), 1))
 
     def _spread(self, out: Rows, rows: Rows, side: str) -> None:
@@ -167,10 +176,26 @@ class _Update:
             out[at:end] = rows[first:last]
         out[end:] = 0.0
 
+    def _side(self, t: int) -> Side:
+        """The kept side under draw t."""
+        rows, means = self._of(ROWS[self.kept])
+        mu = self.arrays["user_mu" if self.users_kept else "item_mu"]
+        return Side(rows[t], None if means is None else means[t], mu[t])
+
+    def _know(self, slot: int, state: ChainState, pool: Pool) -> Source:
+        """What the new draw in a slot knows of the rows that are carried over."""
+        assert self.carried is not None
+        data, now, params = self.added.data, state.precisions, state.params
+        lists = (data.by_user, data.by_item)[self.kept]
+        other, prior = ((params.items, now.users), (params.users, now.items))[self.kept]
+        ratings = lists.starts, lists.other, lists.value, data.levels
+        found = row_posteriors(self.carried.rows, ratings, other, prior, now.tau, self.D, pool)
+        return Source(self._side(slot), *found)
+
     def _of(self, side: str) -> tuple[Rows, Rows | None]:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
 
-    def _find_local(self, carried: Index, kept: int) -> tuple[Stripe, Stripe] | None:
+    def _find_local(self, carried: Index, kept: int) -> Local | None:
         """Rows of few ratings among those carried over, and the rows that they meet.
 
         What a row of few ratings is differs most between draws, and a few new draws cannot tell
@@ -180,14 +205,14 @@ class _Update:
         lists = (data.by_user, data.by_item)[kept], (data.by_item, data.by_user)[kept]
         chosen, met = (np.zeros(len(one.starts) - 1, np.bool_) for one in lists)
         stays = int((self.plan.source >= 0).sum())
-        counts, left = lists[1].counts(), LOCAL_COST * len(data) / max(1, stays)
-        starts = lists[0].starts
+        counts, room = lists[1].counts(), max(LOCAL_COST * len(data), LEAST_LOCAL) / max(1, stays)
+        starts, used = lists[0].starts, 0
         for row in carried[np.argsort(lists[0].counts()[carried], kind="stable")].tolist():
             them = lists[0].other[starts[row] : starts[row + 1]]
-            left -= int(counts[them[~met[them]]].sum())
-            if left < 0:
+            more = int(counts[them[~met[them]]].sum())
+            if used + more > room:
                 break
-            chosen[row], met[them] = True, True
+            chosen[row], met[them], used = True, True, used + more
         if not chosen.any():
             return None
         (own,), (others,) = (
@@ -195,17 +220,19 @@ class _Update:
             for one, some in zip(lists, (chosen, met), strict=True)
         )
         # Numbers of the rows that are met are those among them.
-        return replace(own, other=np.searchsorted(others.rows, own.other).astype(np.int32)), others
+        own = replace(own, other=np.searchsorted(others.rows, own.other).astype(np.int32))
+        return Local(own, others, min(LOCAL_STEPS, int(room / used)))
 
-    def _draw_locally(self, local: tuple[Stripe, Stripe], kept: int, t: int, draws: Draws) -> None:
+    def _draw_locally(self, local: Local, kept: int, t: int, draws: Draws) -> None:
         """Rows under one draw: first those that they meet given all of the draw, then they."""
-        stripe, met = local
         rows, means = self._of(ROWS[kept])
-        other, _ = self._drawn(met, rows[t], 1 - kept, t, 2, draws)
-        found, expected = self._drawn(stripe, other, kept, t, 3, draws)
-        rows[t][stripe.rows] = found
+        for step in range(local.steps):
+            stream = 2 + 2 * step
+            other, _ = self._drawn(local.met, rows[t], 1 - kept, t, stream, draws)
+            found, expected = self._drawn(local.own, other, kept, t, stream + 1, draws)
+            rows[t][local.own.rows] = found
         if means is not None:
-            means[t][stripe.rows] = expected
+            means[t][local.own.rows] = expected
 
     def _draw_users(self, stripe: Stripe, t: int, draws: Draws) -> None:
         """Rows of users with new ratings, where users are kept beside items."""
@@ -247,6 +274,8 @@ class _Update:
             for lists in (data.by_user, data.by_item)
         ]
         slots = self.plan.fresh(chain)
+        telling = set() if self.carried is None else set(self._telling(slots).tolist())
+        self.sources[chain] = []
         unknown = self._unknown(order[1])
         settling = self.plan.settling + (NEW_ROWS_SETTLE if unknown.any() else 0)
         for k in range(settling + len(slots)):
@@ -259,10 +288,20 @@ class _Update:
                 relax = rule.overrelax if k >= SETTLE else 0.0
                 half_sweep(state, k, side, held, relax, joint, pool)
             if k >= settling:
-                self._store(int(slots[k - settling]), state)
+                slot = int(slots[k - settling])
+                self._store(slot, state)
+                if slot in telling:
+                    self.sources[chain].append(self._know(slot, state, pool))
                 done(1)
             if k + 1 < settling + len(slots):
                 draw_precisions(state, self.settings, k, burning=False)
+
+    def _telling(self, slots: Index) -> Index:
+        """New draws of a chain that rows are carried over from, if any draw stays."""
+        if (self.plan.source < 0).all():
+            return slots[:0]
+        n = min(len(slots), max(1, SOURCES // len(self.plan.start)))
+        return slots[np.arange(1, n + 1) * len(slots) // n - 1]
 
     def _unknown(self, side: int) -> NDArray[np.bool_]:
         """Rows of a side that there were not before."""
