@@ -38,11 +38,12 @@ from bayesmf.worker.row_tasks import RowsResult
 Index = NDArray[np.int64]
 # The side of the arrays of rows.
 SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
-# Sweeps before states are draws, where there are rows that were not there before.
-NEW_ROWS_SETTLE = 1
+# Sweeps before states are draws, where rows that were not there before have more than that share of
+# all ratings: these count for the other side's rows from the second sweep on.
+NEW_ROWS_SETTLE, NEW_ROWS_SHARE = 1, 0.01
 # What drawing rows of few ratings anew may cost, under all draws that stay: half-sweeps, or as many
-# ratings as take a tenth of a second, whichever is more; and how often they are, if that allows it.
-LOCAL_COST, LEAST_LOCAL, LOCAL_STEPS = 1.5, 1_500_000, 3
+# ratings as take some .05 seconds, whichever is more; and how often they are, if that allows it.
+LOCAL_COST, LEAST_LOCAL, LOCAL_STEPS = 1.0, 1_000_000, 3
 # Most new draws that rows are carried over from, of all chains: each holds a matrix for a row.
 SOURCES = 8
 
@@ -126,7 +127,7 @@ class _Update:
         self.arrays |= {"missed": plan.missed, "chain": plan.chain}
         self.users_kept = draws.items is None
         self.kept = 0 if self.users_kept else 1
-        counts = (added.data.user_counts(), added.data.item_counts())[self.kept]
+        counts = counts_of(added.data, self.kept)
         self.carried = find_carried(counts, added.new[self.kept], draws.kept.shape[2])
         self.sources: dict[int, list[Source]] = {}
         self.both = draws.users is not None and draws.items is not None
@@ -277,7 +278,9 @@ class _Update:
         telling = set() if self.carried is None else set(self._telling(slots).tolist())
         self.sources[chain] = []
         unknown = self._unknown(order[1])
-        settling = self.plan.settling + (NEW_ROWS_SETTLE if unknown.any() else 0)
+        unheard = int(counts_of(data, order[1])[unknown].sum())
+        many = unheard > NEW_ROWS_SHARE * len(data)
+        settling = self.plan.settling + (NEW_ROWS_SETTLE if many else 0)
         for k in range(settling + len(slots)):
             state.means = Params(np.empty_like(users), np.empty_like(items), self.D)
             for n, side in enumerate(order):
@@ -320,6 +323,11 @@ class _Update:
         arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
         arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
         arrays["tau"][slot] = now.tau
+
+
+def counts_of(data: TrainingData, side: int) -> Index:
+    """Ratings of each row of users (side 0) or items (1)."""
+    return (data.user_counts, data.item_counts)[side]()
 
 
 def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[Stripe]:
