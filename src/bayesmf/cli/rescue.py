@@ -13,12 +13,22 @@ from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.storage.writer import Standing
 
 
-def save(model: BayesianMF, out: str, **how: Any) -> None:
-    """Save a model; where that fails, save it elsewhere and say where it is."""
+def save(model: BayesianMF, out: str, instead_of: Standing | None = None, **how: Any) -> None:
+    """Save a model; where that fails, save it elsewhere and say where it is.
+
+    Not where another process has replaced what stood there: moved from elsewhere it would undo
+    what that has done.
+    """
+    from bayesmf.estimator.folder import save_model
+    from bayesmf.storage.writer import Overtaken
+
     try:
-        model.save(out, **how)
+        save_model(model, out, instead_of=instead_of, **how)
+    except Overtaken:
+        raise
     except InputError as error:
         found = _saved_elsewhere(model, how)
         if found is None:

@@ -25,7 +25,7 @@ from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import Verification, close_all, verify_all
-from bayesmf.storage.writer import write_folder
+from bayesmf.storage.writer import Standing, write_folder
 
 NO_IDS = np.empty(0, np.int64)
 # Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
@@ -33,9 +33,16 @@ LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_item
 
 
 def save_model(
-    model: Any, path: str | PathLike[str], users: bool = True, max_draws: int | None = None
+    model: Any,
+    path: str | PathLike[str],
+    users: bool = True,
+    max_draws: int | None = None,
+    instead_of: Standing | None = None,
 ) -> None:
-    """Write a fitted model to a folder; without `users` nothing about any of them."""
+    """Write a fitted model to a folder; without `users` nothing about any of them.
+
+    With `instead_of` only if that is what stands there still.
+    """
     found, users = model._fitted(), yes_or_no("users", users)
     most = None if max_draws is None else whole("max_draws", max_draws)
     posterior, people = found.posterior, users and found.posterior.ratings.has_users
@@ -60,7 +67,7 @@ def save_model(
             "ratings": held if people else "none",
         },
     }
-    write_folder(path, arrays, meta)
+    write_folder(path, arrays, meta, instead_of=instead_of)
 
 
 def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:

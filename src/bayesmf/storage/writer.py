@@ -12,16 +12,25 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bayesmf.errors import InputError
 from bayesmf.storage.exchange import FILES, give_name, new_folder
-from bayesmf.storage.folders import foreign_name
+from bayesmf.storage.folders import Folder, foreign_name
 from bayesmf.storage.lock import one_writer
-from bayesmf.storage.manifest import DIGEST, MANIFEST, MODEL, NAME, Kind, digest_line, peek
+from bayesmf.storage.manifest import (
+    DIGEST,
+    MANIFEST,
+    MODEL,
+    MOST_DIGEST,
+    NAME,
+    Kind,
+    digest_line,
+    peek,
+)
 from bayesmf.storage.npy import header_bytes
 from bayesmf.storage.paths import (
     PathLike,
@@ -39,8 +48,40 @@ _CHUNK_BYTES = 1 << 22
 Array = npt.NDArray[Any]
 
 
+class Overtaken(InputError):
+    """A folder is not the one any more that it was to replace."""
+
+
+class Standing(NamedTuple):
+    """What stood at a path at some time: the digest of a folder there, None for nothing."""
+
+    path: PathLike
+    digest: bytes | None
+
+    @classmethod
+    def now(cls, path: PathLike) -> "Standing":
+        """What stands there now."""
+        try:
+            with Folder(real_path(path)) as folder:
+                return cls(path, folder.read(DIGEST, MOST_DIGEST))
+        except (OSError, InputError):
+            return cls(path, None)
+
+    def check(self) -> None:
+        """Refuse to go on if something else stands there now."""
+        if Standing.now(self.path) != self:
+            raise Overtaken(
+                f"another process has written {self.path} meanwhile, and it is left as that made "
+                "it: do the same again, from there"
+            )
+
+
 def write_folder(
-    path: PathLike, arrays: Mapping[str, Array], meta: Mapping[str, Any], kind: Kind = MODEL
+    path: PathLike,
+    arrays: Mapping[str, Array],
+    meta: Mapping[str, Any],
+    kind: Kind = MODEL,
+    instead_of: Standing | None = None,
 ) -> str:
     """Write a model folder in one step; after an InputError the path is as it was before.
 
@@ -56,6 +97,8 @@ def write_folder(
         Plain JSON without NaN, returned by `read_folder` as JSON has it (tuples as lists).
     kind : Kind
         What it is, if it is no model.
+    instead_of : Standing, optional
+        The only thing that may be replaced; Overtaken is raised where something else is there.
 
     Returns
     -------
@@ -73,7 +116,13 @@ def write_folder(
     ):
         entries = {name: write_array(temporary, name, arrays[name]) for name in sorted(arrays)}
         digest = write_manifest(temporary, entries, plain_meta, kind)
-        give_name(temporary, target, lambda: _refuse_foreign(path, target, kind))
+
+        def allowed() -> None:
+            _refuse_foreign(path, target, kind)
+            if instead_of is not None:
+                instead_of.check()
+
+        give_name(temporary, target, allowed)
     return digest
 
 
