@@ -9,7 +9,7 @@ import pytest
 
 import bayesmf.model.draws
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Ratings, Synthetic
-from resigned import as_earlier, drop
+from resigned import as_earlier, drop, resign
 
 # Ids that no number or text of a folder is by chance.
 FIRST_ID = 7_700_000_001
@@ -228,6 +228,26 @@ def test_chosen_draws_are_mapped_where_they_are_large(fitted, tmp_path, monkeypa
     assert isinstance(some.items, np.memmap) and isinstance(some.item_means, np.memmap)
     assert np.array_equal(some.items, fitted.posterior_.draws.items[[2, 5]])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_with_updates_tells_what_draws_have_missed(fitted, tmp_path):
+    """And one without has nothing to tell."""
+    model = BayesianMF.load(_saved(fitted, tmp_path / "plain"))
+    model.partial_fit(([FIRST_ID], [4], [5.0])).save(tmp_path / "model")
+    assert BayesianMF.load(tmp_path / "model").posterior_.draws.missed.max() == 1
+    shutil.copytree(tmp_path / "model", tmp_path / "forged")
+    drop(tmp_path / "forged", "missed")
+    with pytest.raises(InputError, match=r"damaged: missed\.npy is missing; .*fit again"):
+        BayesianMF.load(tmp_path / "forged")
+    for updates, sentence in ((-1, "no number of updates"), (0, "missed.npy does not belong")):
+        resign(tmp_path / "model", lambda m, n=updates: m["meta"]["report"].update(updates=n))
+        with pytest.raises(InputError, match=sentence):
+            BayesianMF.load(tmp_path / "model")
+
+
+def _saved(model, folder):
+    model.save(folder)
+    return folder
 
 
 # -- folders of earlier versions ----------------------------------------------------------------

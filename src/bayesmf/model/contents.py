@@ -73,6 +73,8 @@ def check_meta(meta: dict[str, Any]) -> None:
     inside = units["low"] - dust <= units["center"] <= units["high"] + dust
     if units["n_factors"] < 1 or units["scale"] <= 0 or not inside or large:
         raise ValueError("meta.units are not those of ratings")
+    if meta["report"].get("updates", 0) < 0:
+        raise ValueError("meta.report.updates is no number of updates")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
         raise ValueError(f"meta.params.{extra[0]} is no parameter of a model")
     holds = meta.get("holds", EARLIER)
@@ -106,8 +108,6 @@ def draws_expected(
     for side in sides:
         rows = Expected("f4", (n, sizes[side], width))
         expected |= {side: rows, f"{side[:-1]}_means": rows} if has_means else {side: rows}
-    if "missed" in arrays:  # of models that ratings were added to
-        expected["missed"] = Expected("i8", (n,), below(1 << 62))
     return expected
 
 
@@ -127,6 +127,8 @@ def model_expected(
     shape = (width, width) if full else (width,)
     expected = draws_expected(arrays, n_users, n_items, width, shape, holds["keep"])
     expected |= {**user_ids, **item_ids}
+    if report.get("updates", 0):  # ratings were added
+        expected["missed"] = Expected("i8", arrays["tau"].shape, below(1 << 62))
     n_ratings = arrays["seen_items"].size if people else report["ratings"]
     if people:
         expected |= _rated_expected(arrays, n_users, n_items)
