@@ -322,3 +322,27 @@ def test_single_pairs_get_plain_numbers(padded):
         float, float, bool,
     ]  # fmt: skip
     assert padded.predict(np.int64(user), [item]).shape == (1,)
+
+
+def test_somebody_without_an_id_has_none_in_tables(padded):
+    item, other = (str(i) for i in padded.item_ids_.ids[:2])
+    found = padded.predict_table(None, [item, other], ratings={other: 3.0})
+    assert [row.user for row in found] == [None, None] and found.known.all()
+    assert found.to_polars()["user"].to_list() == [None, None]
+    assert found.to_pandas()["user"].tolist() == [None, None]
+    assert found.mean[0] == padded.predict(None, item, ratings={other: 3.0})
+    assert "user 0" not in found._repr_html_() and "<td></td>" in found._repr_html_()
+    with pytest.warns(DataWarning, match="pairs has a user or an item that was not") as told:
+        padded.predict(None, item, ratings={})
+    assert not any("user 0" in str(one.message) for one in told)
+    assert not any("without its users" in str(one.message) for one in told)
+
+
+def test_there_is_no_score_without_ratings(padded):
+    nothing = {"user": [], "item": [], "rating": []}
+    user, item = padded.user_ids_.ids[0], padded.item_ids_.ids[0]
+    empty = Ratings([user], [item], [3.0]).take([])
+    for score in (padded.score, padded.evaluate, padded.calibration, padded.evaluate_ranking):
+        for given in (empty, nothing):
+            with pytest.raises(InputError, match="no ratings|empty"):
+                score(given)

@@ -185,6 +185,33 @@ def test_a_model_without_users_is_judged(fitted, tmp_path):
         loaded.posterior_.need_ratings("partial_fit")
 
 
+def test_what_a_model_without_users_does_not_know_is_said_as_it_is(fitted, tmp_path):
+    """They may have been learnt from: nobody can tell."""
+    fitted.save(tmp_path / "model", users=False)
+    loaded, learnt = BayesianMF.load(tmp_path / "model"), fitted.user_ids_.ids[:2]
+    some = Ratings(learnt, [4, 9], [3.0, 4.0])
+    sent = {"ratings": ([5], [4], [3.0])}
+    for ask in (
+        lambda model: model.predict(learnt, [4, 9]),
+        lambda model: model.predict(some),
+        lambda model: model.predict(learnt, [4, 9], **sent),
+        lambda model: model.recommend(learnt[0]),
+        lambda model: model.recommend_many(learnt),
+        lambda model: model.evaluate(some),
+        lambda model: model.score(some),
+    ):
+        with pytest.warns(DataWarning) as told:
+            ask(loaded)
+        (sentence,) = {str(one.message) for one in told}
+        assert "saved without its users" in sentence and f"(user {learnt[0]}" in sentence
+        assert "users was" not in sentence and "users were" not in sentence
+    # Of one with users nothing changes.
+    with pytest.warns(DataWarning, match="1 of 1 pairs has a user or an item that was not learnt"):
+        fitted.predict(1, 4)
+    with pytest.warns(DataWarning, match=r"1 of 1 users was not learnt from \(user 1\)"):
+        fitted.recommend(1)
+
+
 def test_users_cannot_be_left_out_where_they_are_all_there_is(tmp_path):
     model = fit(stars(), keep="users")
     with pytest.raises(InputError, match='fit it with keep="items"'):

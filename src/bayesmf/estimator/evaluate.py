@@ -183,7 +183,10 @@ class Scoring(Fitted):
         """Result of the fit, and ratings with row numbers; warns of what spoils scores."""
         fitted = self._fitted()
         maps = fitted.user_ids, fitted.item_ids
-        test = HeldOut.from_ratings(held_out_ratings(ratings, y, columns), maps, fitted.seen)
+        found = held_out_ratings(ratings, y, columns)
+        if not len(found):
+            raise InputError("there are no ratings to score: give at least one")
+        test = HeldOut.from_ratings(found, maps, fitted.seen)
         test.warn()
         return fitted, test
 

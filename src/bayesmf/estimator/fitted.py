@@ -40,6 +40,11 @@ class Found(NamedTuple):
         """Which items each user has rated."""
         return self.posterior.seen
 
+    @property
+    def left_out(self) -> bool:
+        """Whether the model was saved without its users."""
+        return not self.posterior.ratings.has_users
+
 
 class Fitted:
     """A model with a posterior: base of the parts of `BayesianMF` that answer questions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -31,15 +32,18 @@ class Predicting(Fitted):
         found = self._fitted()
         if items is None and isinstance(users, Ratings):
             refuse_columns(columns, "ratings")
-            found = asked_of(found, users.users, ratings)
-            return Asked.from_ratings(users, found.user_ids, found.item_ids), found.posterior
+            left_out, found = found.left_out, asked_of(found, users.users, ratings)
+            asked = Asked.from_ratings(users, found.user_ids, found.item_ids)
+            return replace(asked, left_out=left_out), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:
             refuse_columns(columns, "users and items that are given apart")
-        found = asked_of(found, users, ratings)
-        users = 0 if users is None else users
-        return Asked.from_ids(users, items, found.user_ids, found.item_ids), found.posterior
+        left_out, found = found.left_out, asked_of(found, users, ratings)
+        asked = Asked.from_ids(0 if users is None else users, items, found.user_ids, found.item_ids)
+        if users is None:  # one without an id, whose row is that of user 0
+            asked = replace(asked, given=((lambda: [None]), asked.given[1]))
+        return replace(asked, left_out=left_out), found.posterior
 
     @overload
     def predict(

@@ -27,7 +27,7 @@ class Asked:
     """Pairs of user and item by row number, -1 where an id is not in the training ratings.
 
     `given` are functions that return the ids as they were given; `single` marks a question about
-    one user and one item, which gets plain numbers.
+    one user and one item, which gets plain numbers; `left_out` a model saved without its users.
     """
 
     user: Index
@@ -35,6 +35,7 @@ class Asked:
     given: tuple[Callable[[], Any], Callable[[], Any]]
     maps: tuple[IdMap, IdMap]
     single: bool
+    left_out: bool = False
 
     @classmethod
     def from_ids(cls, users: Any, items: Any, user_map: IdMap, item_map: IdMap) -> Self:
@@ -80,14 +81,16 @@ class Asked:
         count = int(len(self.user) - self.known.sum())
         if not count:
             return ""
+        users = [user for user in self.user_ids[self.user < 0].tolist() if user is not None]
         given = (
-            ("user", self.maps[0], self.user_ids[self.user < 0]),
+            ("user", self.maps[0], users),
             ("item", self.maps[1], self.item_ids[self.item < 0]),
         )
         have, get = ("has", "gets") if count == 1 else ("have", "get")
+        told = _examples(given)
         return (
-            f"{count:,} of {len(self.user):,} pairs {have} a user or an item that was not learnt "
-            f"from ({_examples(given)}) and {get} the prior's mean"
+            f"{count:,} of {len(self.user):,} pairs {have} {not_known(self.left_out)}"
+            f"{f' ({told})' if told else ''} and {get} the prior's mean"
         )
 
     def warn_of_unknown(self) -> None:
@@ -150,9 +153,9 @@ class HeldOut:
         """Warn of what makes scores worse, or better, than they should be."""
         if self.counts["unseen"]:
             warn(
-                f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have a user or an "
-                f"item that was not learnt from ({self.unseen_examples()}) and are predicted from "
-                "the prior",
+                f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have "
+                f"{not_known(not len(self.maps[0]))} ({self.unseen_examples()}) and are predicted from the "
+                "prior",
                 DataWarning,
             )
         if self.counts["learnt"]:
@@ -193,17 +196,29 @@ def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
     return rows
 
 
-def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap) -> None:
-    """Warn of users that only the prior can recommend to."""
+def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -> None:
+    """Warn of users that only the prior can recommend to; were users left out of the model?"""
     unknown = rows < 0
     if unknown.any():
         count = int(unknown.sum())
         told = _examples((("user", ids, _array(users)[unknown]),))
+        what = f"{'was' if count == 1 else 'were'} not learnt from"
+        if left_out:
+            what = f"{'is' if count == 1 else 'are'} unknown to a model saved without its users"
         warn(
-            f"{count:,} of {len(rows):,} users {'was' if count == 1 else 'were'} not learnt from "
-            f"({told}): what people in general rate highest is recommended to them",
+            f"{count:,} of {len(rows):,} users {what} ({told}): what people in general rate highest is recommended to them",
             DataWarning,
         )
+
+
+def not_known(left_out: bool) -> str:
+    """What pairs have that a model answers for from the prior; were its users left out of it?"""
+    if not left_out:
+        return "a user or an item that was not learnt from"
+    return (
+        "a user that this model does not know, as it was saved without its users, or an item that "
+        "was not learnt from"
+    )
 
 
 def _examples(given: Any) -> str:

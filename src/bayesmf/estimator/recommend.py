@@ -99,7 +99,7 @@ class Recommending(Fitted):
         fitted = asked_of(self._fitted(), user, ratings)
         row = np.array([fitted.user_ids.index(0 if user is None else user)])
         if user is not None:
-            warn_of_unknown_users([user], row, fitted.user_ids)
+            warn_of_unknown_users([user], row, fitted.user_ids, self._fitted().left_out)
         elif row[0] < 0:
             warn(
                 "no rating was sent that can be used: what people in general rate highest is "
@@ -194,7 +194,7 @@ class Recommending(Fitted):
         else:
             users = _as_many(users)
         rows = fitted.user_ids.lookup(users)
-        warn_of_unknown_users(users, rows, fitted.user_ids)
+        warn_of_unknown_users(users, rows, fitted.user_ids, self._fitted().left_out)
         choice = candidates(fitted.item_ids, items, exclude)
         question = Question(n, policy, exclude_seen, level, choice)
         with self._counting("recommending", len(rows), "users", progress) as done:

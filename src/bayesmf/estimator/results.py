@@ -23,7 +23,7 @@ class Predictions(Tabular):
     Attributes
     ----------
     users, items : ndarray
-        The ids that were asked for.
+        The ids that were asked for; None for a user without one.
     mean, std : ndarray of float64
         Expected rating, and standard deviation of a new one, noise included.
     low, high : ndarray of float64
