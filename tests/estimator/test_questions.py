@@ -344,5 +344,5 @@ def test_there_is_no_score_without_ratings(padded):
     empty = Ratings([user], [item], [3.0]).take([])
     for score in (padded.score, padded.evaluate, padded.calibration, padded.evaluate_ranking):
         for given in (empty, nothing):
-            with pytest.raises(InputError, match="no ratings|empty"):
+            with pytest.raises(InputError, match=r"(?i)there are no ratings( to score)?:"):
                 score(given)

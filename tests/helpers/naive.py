@@ -187,13 +187,13 @@ class Exact:
         low, high = (mu - 40 * std).min(), (mu + 40 * std).max()
         return optimize.brentq(lambda y: stats.norm.cdf(y, mu, std).mean() - p, low, high)
 
-    def score(self, policy, user, item):
+    def score(self, policy, user, item, n_draws=BONUS_DRAWS):
         """What "mean", "ucb" and "lcb" rank by; rows' own variances are those of some draws."""
         mean = self.expected(user, item)
         if policy == "mean":
             return mean
         pairs = [self.component(user, item, t) for t in range(len(self.draws))]
         mu, var = (np.array(part) for part in zip(*pairs, strict=True))
-        some = spread_evenly(self.draws.chain, BONUS_DRAWS)
+        some = spread_evenly(self.draws.chain, n_draws)
         spread = np.sqrt(mu.var() + var[some].mean())
         return mean + spread * (1 if policy == "ucb" else -1)

@@ -106,12 +106,30 @@ def test_blocks_and_stacks_rank_as_brute_force_does(policy, keep, exclude_seen, 
     posterior = random_posterior(20, 24, keep=keep, n_seen=120, bias=exclude_seen)
     users = np.array([*range(19, -1, -1), -1, -1, 3])
     found, _ = rank_users(posterior, users, Question(8, policy, exclude_seen, None), 2)
-    exact = Exact(posterior if policy == "mean" else posterior.with_items)
+    exact = Exact(posterior)
     for user, items in zip(users.tolist(), found, strict=True):
         score = np.array([exact.score(policy, user, item) for item in range(24)])
         if exclude_seen:
             score[posterior.seen.for_user(user)] = -np.inf
         assert items.tolist() == np.argsort(-score, kind="stable")[:8].tolist()
+
+
+@pytest.mark.parametrize("policy", ["ucb", "lcb"])
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("n_users", [1, 20])
+def test_lists_with_a_bonus_are_in_the_order_of_what_is_told(policy, keep, n_users):
+    """Mean plus or minus the standard deviation without noise, by all draws."""
+    posterior = random_posterior(20, 24, 40, keep=keep, n_seen=120)
+    posterior = dataclasses.replace(posterior, low=-1e6, high=1e6)
+    users, sign = np.arange(n_users), 1 if policy == "ucb" else -1
+    found, (mean, std) = rank_users(posterior, users, Question(8, policy, True, None), 2)
+    score = mean + sign * np.sqrt(std**2 - posterior.noise())
+    assert np.all(np.diff(score, axis=1) <= 1e-9)
+    exact = Exact(posterior)
+    for user in users[:3].tolist():
+        every = np.array([exact.score(policy, user, item, n_draws=40) for item in range(24)])
+        every[posterior.seen.for_user(user)] = -np.inf
+        assert found[user].tolist() == np.argsort(-every, kind="stable")[:8].tolist()
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -152,10 +152,10 @@ class HeldOut:
     def warn(self) -> None:
         """Warn of what makes scores worse, or better, than they should be."""
         if self.counts["unseen"]:
+            what = not_known(left_out=not len(self.maps[0]))
             warn(
-                f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have "
-                f"{not_known(not len(self.maps[0]))} ({self.unseen_examples()}) and are predicted from the "
-                "prior",
+                f"{self.counts['unseen']:,} of {len(self.ratings):,} ratings have {what} "
+                f"({self.unseen_examples()}) and are predicted from the prior",
                 DataWarning,
             )
         if self.counts["learnt"]:
@@ -206,7 +206,8 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -
         if left_out:
             what = f"{'is' if count == 1 else 'are'} unknown to a model saved without its users"
         warn(
-            f"{count:,} of {len(rows):,} users {what} ({told}): what people in general rate highest is recommended to them",
+            f"{count:,} of {len(rows):,} users {what} ({told}): what people in general rate "
+            "highest is recommended to them",
             DataWarning,
         )
 

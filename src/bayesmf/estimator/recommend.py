@@ -56,9 +56,11 @@ class Recommending(Fitted):
         exclude : array-like, optional
             Ids of items that are not to be recommended.
         policy : {"mean", "ucb", "lcb", "thompson"}
-            What to rank by: the expected rating; the expected rating plus its standard deviation, a
-            bonus for what is not known yet; minus it, for what is surely good; or one joint draw of
-            the user's row and the items, so that an item comes first as often as it is the best.
+            What to rank by: the expected rating; the expected rating plus its standard deviation,
+            a bonus for what is not known yet; minus it, for what is surely good; or one joint draw
+            of the user's row and the items, so that an item comes first as often as it is the best.
+            The bonus is `sqrt(std**2 - model.posterior_.noise())`: ratings' noise is no reason to
+            try an item. Means are compared before they are cut to the range of ratings.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float

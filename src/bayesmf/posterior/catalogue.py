@@ -17,8 +17,8 @@ from bayesmf.posterior.rows import NOTHING, Solved, lay_out
 from bayesmf.system.forks import once
 from bayesmf.system.threads import parts
 
-# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row. It
-# costs width^2 for an item and draw; by all draws some 5% of a list's items would be others.
+# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row when
+# candidates are looked for: it costs width^2 for an item and draw.
 BONUS_DRAWS = 8
 # Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
 STACK = 16

@@ -25,7 +25,7 @@ from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
-from bayesmf.posterior.pairs import Block
+from bayesmf.posterior.pairs import Block, Components, Tables
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved
 from bayesmf.system.threads import Pool, parts
@@ -44,6 +44,8 @@ FEW = 3
 NEAR = 1e-6
 # Items beyond those asked for, to find ties with the last of these.
 SPARE = 4
+# Items that the bonus by a few draws finds, for each that is asked for; all draws choose from these.
+CANDIDATES = 3
 # Users between two calls of `progress`.
 TOGETHER = 4096
 
@@ -119,6 +121,8 @@ class Ranker:
         ranked = posterior if question.policy == "mean" else posterior.with_items
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
+        self.bonus = {"ucb": 1.0, "lcb": -1.0}.get(question.policy, 0.0)
+        self.noise = float(np.mean(1.0 / posterior.draws.tau))
         self.sides, self.all_items = ranked.sides, np.arange(len(self.catalogue.items))
         asked = self.catalogue, question.policy, not question.exclude_seen
         # `alone` is used on threads of the pool, which must not wait for each other.
@@ -129,6 +133,7 @@ class Ranker:
         few, source = len(users) <= FEW, self.sides.source
         size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
         bulk = source.prepare(len(users))
+        wide = min((CANDIDATES if self.bonus else 1) * items.shape[1], len(self.all_items))
         if not few:
             _ = self.posterior.sides.everything, self.catalogue.stacked  # before there are threads
 
@@ -138,11 +143,11 @@ class Ranker:
                 at = slice(stretch.start + part.start, stretch.start + part.stop)
                 block = self._users(users[at], first + at.start, bulk)
                 if few:
-                    found = self._top_of_one(self.spread, block, 0, items.shape[1])[None]
+                    found = self._top_of_one(self.spread, block, 0, wide)[None]
                 else:
-                    found = self._best(self._scores(block, scratch), block, items.shape[1])
-                items[at] = np.where(found >= 0, self.catalogue.items[found], -1)
-                self._tell(block, items[at], [number[at] for number in numbers])
+                    found = self._best(self._scores(block, scratch), block, wide)
+                chosen = np.where(found >= 0, self.catalogue.items[found], -1)
+                self._tell(block, chosen, items[at], [number[at] for number in numbers])
 
         if few:
             for k in range(len(users)):
@@ -162,34 +167,48 @@ class Ranker:
             picks = [thompson_pick(self.question.seed, int(u), self.n_draws, width) for u in own]
         return Users(number, self.catalogue.users(number, bulk), picks)
 
-    def _tell(self, users: Users, items: Index, numbers: list[Floats]) -> None:
-        """Mean, standard deviation and interval of the items that were found."""
-        filled = items >= 0
-        starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
-        posterior, slot = self.posterior, items[filled]
-        if posterior.users_kept:
-            told = self._told_elsewhere(np.repeat(users.number, filled.sum(1)), slot)
-        else:
-            rated = posterior.seen.rated(np.repeat(users.number, filled.sum(1)), slot)
-            tables, at = posterior.sides.tables(slot)
-            block = Block(users.number, starts, at, rated)
-            found = posterior.sides.components(block, users.solved, tables)
-            center, scale = posterior.center, posterior.scale
-            mean = posterior.clip(center + scale * found.expected)
-            told = [mean, scale * np.sqrt(mixture_moments(found.mu, found.var)[1])]
-            if self.question.level is not None:
-                mu, tail = found.moved(), (1 - self.question.level) / 2
-                told += [
-                    center + scale * mixture_quantile(p, mu, found.var) for p in (tail, 1 - tail)
-                ]
+    def _tell(self, users: Users, chosen: Index, items: Index, numbers: list[Floats]) -> None:
+        """The best of the chosen items: mean, standard deviation and interval of each."""
+        filled = chosen >= 0
+        found = self._components(users, filled, chosen[filled])
+        variance = mixture_moments(found.mu, found.var)[1]
+        at = np.full(chosen.shape, -1)
+        at[filled] = np.arange(len(variance))
+        if self.bonus:
+            scores = np.full(chosen.shape, -np.inf)
+            spread = np.sqrt(np.maximum(variance - self.noise, 0.0))
+            scores[filled] = found.expected + self.bonus * spread
+            order = np.lexsort((chosen, -scores))[:, : items.shape[1]]
+            chosen, at = (np.take_along_axis(part, order, 1) for part in (chosen, at))
+        items[:] = chosen
+        filled, at = at >= 0, at[at >= 0]
+        center, scale = self.posterior.center, self.posterior.scale
+        mean = self.posterior.clip(center + scale * found.expected[at])
+        told = [mean, scale * np.sqrt(variance[at])]
+        if self.question.level is not None:
+            tail = (1 - self.question.level) / 2
+            found = Components(found.mu[:, at], found.var[:, at], found.expected[at])
+            mu = found.moved()
+            told += [center + scale * mixture_quantile(p, mu, found.var) for p in (tail, 1 - tail)]
         for number, values in zip(numbers, told, strict=True):
             number[filled] = values
 
-    def _told_elsewhere(self, user: Index, item: Index) -> list[Floats]:
-        told = [*self.posterior.mean_std(user, item, threads=1)]
-        if self.question.level is not None:
-            told += self.posterior.interval(user, item, self.question.level, threads=1)
-        return told
+    def _components(self, users: Users, filled: NDArray[np.bool_], item: Index) -> Components:
+        """Mixtures of users and the items of each, where `filled` is a row for a user."""
+        posterior, user = self.posterior, np.repeat(users.number, filled.sum(1))
+        if not posterior.users_kept:
+            starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
+            tables, at = posterior.sides.tables(item)
+            block = Block(users.number, starts, at, posterior.seen.rated(user, item))
+            return posterior.sides.components(block, users.solved, tables)
+        mu = np.empty((self.n_draws, len(user)), np.float32)
+        var, expected = np.empty_like(mu), np.empty(len(user))
+
+        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+            mu[:, at], var[:, at], expected[at] = posterior.sides.components(block, solved, tables)
+
+        posterior._each(user, item, work, 1)
+        return Components(mu, var, expected)
 
     def _top_of_one(self, scores: UserScores, users: Users, k: int, n: int) -> Index:
         """The n best items of the k-th of some users, by position."""
@@ -303,8 +322,7 @@ class Ranker:
         more = scratch.found(users.number)
         for k in range(len(more)):
             more[k] = self.catalogue.own_variance(own_rows(solved, k), self.all_items)
-        sign = np.float32(1.0 if self.question.policy == "ucb" else -1.0)
-        add_bonus(scores, total, squares, more, sign, self.n_draws)
+        add_bonus(scores, total, squares, more, np.float32(self.bonus), self.n_draws)
 
 
 class ScoreScratch:
