@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Synthetic
+from bayesmf.posterior import similar
+from bayesmf.posterior.rows import ExactRows
 
 RATINGS = Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
 USER = int(RATINGS.users[0])
@@ -118,6 +123,28 @@ def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
     others = model.user_ids_.lookup(found.ids)
     np.testing.assert_allclose(found.similarity, np.mean(wanted, 0)[others], atol=1e-5)
     np.testing.assert_allclose(found.std, np.std(wanted, 0)[others], atol=1e-5)
+
+
+def test_rows_of_users_are_worked_out_once(monkeypatch):
+    """Where they are within the budget of rows that are remembered; answers are the same."""
+    sampler = Gibbs(epochs=24, burn_in=4)
+    model = BayesianMF(4, sampler=sampler, keep="items", random_state=0).fit(RATINGS)
+    solved, solve = [], ExactRows.solve
+    monkeypatch.setattr(
+        ExactRows, "solve", lambda *a, **k: solved.append(len(a[1])) or solve(*a, **k)
+    )
+    first = model.similar_users(USER)
+    assert sum(solved) == len(model.user_ids_)
+    again = model.similar_users(USER)
+    assert sum(solved) == len(model.user_ids_) and again.ids.tolist() == first.ids.tolist()
+    assert "compared" not in pickle.loads(pickle.dumps(model)).posterior_.__dict__
+    model._found = model._found._replace(posterior=replace(model.posterior_))
+    few = similar._few(model.posterior_)
+    monkeypatch.setitem(few.sides.__dict__, "source", replace(few.sides.source, budget=1000))
+    solved.clear()
+    for _ in range(2):
+        assert np.array_equal(model.similar_users(USER).similarity, first.similarity)
+    assert sum(solved) == 2 * len(model.user_ids_)
 
 
 def test_tables_and_texts(model):

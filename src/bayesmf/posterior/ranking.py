@@ -44,7 +44,7 @@ FEW = 3
 NEAR = 1e-6
 # Items beyond those asked for, to find ties with the last of these.
 SPARE = 4
-# Items that the bonus by a few draws finds, for each that is asked for; all draws choose from these.
+# Items that the bonus by a few draws finds for each that is asked for: all draws choose from them.
 CANDIDATES = 3
 # Users between two calls of `progress`.
 TOGETHER = 4096
