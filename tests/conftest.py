@@ -15,18 +15,17 @@ import pytest
 
 # Long ones first, so that two processes end at the same time: `make test` gives whole files to
 # processes, in this order. Files that are not named here are short, and fill what is left at the
-# end. The first two have few kernels in common to compile. The order is that of processor seconds
-# of an empty cache of compiled code, those of processes that tests start among them.
+# end. The first two have few kernels in common to compile. The order is that of seconds from an
+# empty cache of compiled code, those spent waiting for other processes among them.
 LONG = (
     "test_geweke.py",
     "test_row_clock.py",
+    "test_ray.py",
     "test_terminal.py",
     "test_ray_signals.py",
     "test_contract.py",
     "test_benchmarks.py",
-    "test_ray.py",
     "test_momentum.py",
-    "test_ray_faults.py",
     "test_gradient.py",
     "test_pack.py",
     "test_examples.py",

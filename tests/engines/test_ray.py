@@ -1,6 +1,11 @@
-"""The engine `ray` on a cluster of this machine: two nodes, each a raylet with its own workers."""
+"""The engine `ray` on a cluster of this machine: two nodes, each a raylet with its own workers.
+
+At the end things go wrong in short runs; `python -m benchmarks.faults` does the same fifty times,
+at random moments.
+"""
 
 import os
+import random
 import subprocess
 import sys
 import time
@@ -12,6 +17,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 
 from benchmarks import faults_nodes
+from benchmarks.faults_driver import answer
+from benchmarks.faults_kinds import (
+    Trial,
+    attempt,
+    fill_disk,
+    hang_worker,
+    kill_driver,
+    kill_worker,
+    lose_and_add,
+)
 
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
 from bayesmf.engines.base import Workload
@@ -193,30 +208,19 @@ def test_nobody_comes(address):
         fit("DSGLD-C 4x1", Cluster(address, resources={"nowhere": 1}))
 
 
-def program(text):
-    """Run a program in a process of its own; the lines that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+# -- programs of their own ------------------------------------------------------------------------
 
-
-def test_an_address_where_nobody_answers_is_one_sentence():
-    (line,) = program("""
+# Begun before the other tests, since they wait most of the time.
+PROGRAMS = {
+    "nobody": """
 from bayesmf import BayesianMF, InputError, Synthetic
 from bayesmf.engines.ray.cluster import Cluster
 try:
     BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300).ratings())
 except InputError as error:
     print(error)
-""")
-    assert "no Ray cluster answers at '127.0.0.1:9'" in line
-
-
-def test_a_cluster_of_its_own_is_ended_with_the_run():
-    """By name alone, whatever clusters run here; no process is left."""
-    lines = program("""
+""",
+    "own": """
 import os
 from bayesmf import BayesianMF, Gibbs, Synthetic
 from benchmarks.faults_nodes import alive, descendants, wait_for
@@ -229,5 +233,103 @@ model = BayesianMF(
 print(model.report_["engine"]["name"], model.report_["engine"]["nodes"], len(seen) > 3)
 wait_for(lambda: not any(map(alive, seen)), 10)
 print(*filter(alive, seen), *descendants(os.getpid()))
-""")
-    assert lines == ["ray 1 True", ""]
+""",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs():
+    """All of them, running."""
+    begun = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", text], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for name, text in PROGRAMS.items()
+    }  # fmt: skip
+    yield begun
+    for process in begun.values():
+        process.kill()
+        process.communicate()
+
+
+def printed(process):
+    """The lines that a program has printed."""
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    return out.splitlines()
+
+
+def test_an_address_where_nobody_answers_is_one_sentence(programs):
+    (line,) = printed(programs["nobody"])
+    assert "no Ray cluster answers at '127.0.0.1:9'" in line
+
+
+def test_a_cluster_of_its_own_is_ended_with_the_run(programs):
+    """By name alone, whatever clusters run here; no process is left."""
+    assert printed(programs["own"]) == ["ray 1 True", ""]
+
+
+# -- things go wrong, and all end with the bits of `serial` ----------------------------------------
+
+FAULTY = "DSGLD-S 3x3"  # of benchmarks.faults_driver, with rounds enough for something to happen
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    return answer({"folder": tmp_path_factory.mktemp("serial"), "case": FAULTY, "engine": "serial"})
+
+
+def trial_of(nodes, folder, kind, epochs=0):
+    trial = Trial(kind, FAULTY, nodes, random.Random(0), folder, epochs, n_workers=2)
+    # One worker on each node; time enough on a busy machine, with all to compile.
+    trial.engine.update(cpus_per_worker=2.0, start_timeout=60.0)
+    return trial
+
+
+def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
+    trial = trial_of(nodes, tmp_path, "hang")
+    run = trial.start()
+    seen = []
+    try:
+        for epochs, fault in ((5, kill_worker), (30, hang_worker), (60, lose_and_add)):
+            assert run.reach(epochs), run.wait()
+            seen.append(fault(trial))
+        found = run.wait()
+        assert all(fault() for fault in seen), run.told
+    finally:
+        trial.close()
+    assert found["status"] == "done", found
+    assert found["sha256"] == known["sha256"]
+    assert found["engine"]["faults"] == run.told
+    # Tasks that were sent anew with a lost one are not waited for as if they were there already.
+    assert not any("GetTimeoutError" in line for line in run.told)
+
+
+def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
+    trial = trial_of(nodes, tmp_path, "disk")
+    trial.rng = random.Random(2)  # of the disk: only full
+    try:
+        assert trial.start().reach(20)
+        assert fill_disk(trial)()
+        trial.disk.free()
+        assert trial.now().reach(50)
+        assert kill_driver(trial)()
+        found = trial.now().wait()
+    finally:
+        trial.close()
+    assert found["status"] == "done", found
+    assert found["sha256"] == known["sha256"]
+
+
+def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
+    """The time for it is waited out: little at first, more where no worker came in that."""
+    for seconds in (4.0, 12.0, 40.0):
+        trial = trial_of(nodes, tmp_path / f"{seconds:g}", "added", epochs=5)
+        trial.engine["start_timeout"] = seconds
+        found = attempt(trial)
+        if "no worker came" not in found.get("error", ""):
+            break
+    assert found["status"] == "done", found
+    assert found["sha256"] == known["sha256"]
+    assert "found no room" in found["told"][0] and "has come" in found["told"][-1]

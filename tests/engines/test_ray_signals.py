@@ -224,6 +224,7 @@ def test_a_driver_is_stopped_twice_and_resumed(ray_folder, tmp_path, monkeypatch
 @pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.*:FutureWarning")
 def test_a_user_keeps_handlers_whatever_becomes_of_ray(ray_folder, mine):
     """Here its server is killed, which is told at once; Ray itself would wait for a minute."""
+    killed = []
 
     def kill(event):
         if event.epoch == 3:
@@ -231,12 +232,12 @@ def test_a_user_keeps_handlers_whatever_becomes_of_ray(ray_folder, mine):
             signal.raise_signal(signal.SIGTERM)
             (raylet,) = (p for p, _ in descendants(os.getpid()) if "raylet/raylet" in title(p))
             os.kill(raylet, signal.SIGKILL)
+            killed.append(time.monotonic())
 
     own = signal.getsignal(signal.SIGTERM)
     engine = Cluster(n_workers=1)
     model = BayesianMF(3, sampler=SGLD(epochs=500, burn_in=1), engine=engine, callbacks=[kill])
-    begin = time.monotonic()
     with pytest.raises(EngineError, match="Ray's raylet on this machine has ended"):
         model.fit(planted(300, 200, 6000))
-    assert time.monotonic() - begin < 45
+    assert time.monotonic() - killed[0] < 30
     assert mine == ["SIGTERM"] and signal.getsignal(signal.SIGTERM) is own and caught()

@@ -34,7 +34,9 @@ def solve_upper(L, B):
     n = L.shape[0]
     X = B.copy()
     for i in range(n - 1, -1, -1):
-        X[i] /= L[i, i]
+        inverse = 1.0 / L[i, i]
+        for c in range(X.shape[1]):  # for `X[i] *= inverse` numba compiles a text about shapes
+            X[i, c] *= inverse
         for k in range(i):
             factor = L[i, k]
             for c in range(X.shape[1]):
