@@ -19,10 +19,10 @@ def known():
 def test_variance_of_every_class_of_rows(known, rule, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
-    The Monte Carlo error of a class is 1 to 2%; over other seeds 0 of 28 runs failed, with 4% the
-    largest difference.
+    The Monte Carlo error of a class is 0.5 to 2%; of 30 runs with other problems and seeds none
+    failed, with 4% the largest difference.
     """
-    mean, variance = known.chain(rule(batch_size=batches(known, share)), 1300)
+    mean, variance = known.chain(rule(batch_size=batches(known, share)), 800)
     ratio, error = by_class(variance / known.variance)
     assert np.all(error < 0.03)
     assert np.all(np.abs(ratio - 1) < 0.05)
@@ -60,7 +60,7 @@ def joint():
 
 @pytest.fixture(scope="module")
 def reference(joint):
-    return joint.draws(Gibbs(epochs=700, burn_in=100, n_chains=2), seed=1)
+    return joint.draws(Gibbs(epochs=700, burn_in=100, n_chains=2, n_stripes=1), seed=1)
 
 
 @pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])

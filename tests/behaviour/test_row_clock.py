@@ -135,13 +135,13 @@ def test_limits_come_down_within_burn_in():
 def test_variance_of_every_class_of_rows(d, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
-    The seed is fixed. Of 24 runs with other seeds (5, 7 or 10 factors) 3 failed, by rows of 30
-    ratings (.945, .945, .946): those are 3% cold on average (1% of it because the variance is taken
-    about the run's own mean), other classes within 1%; the Monte Carlo error of a class is 1 to 2%.
+    The seed is fixed. Of 20 runs with other problems and seeds none failed. Rows of 10 and 30
+    ratings are 2% cold on average, other classes right to 1%; the Monte Carlo error of a class is
+    0.5 to 2%.
     """
     known = Known(d)
     rule = RowClock(batch_size=batches(known, share))
-    mean, variance = known.chain(rule, 1600)
+    mean, variance = known.chain(rule, 800)
     ratio, error = by_class(variance / known.variance)
     assert np.all(error < 0.03)
     assert np.all(np.abs(ratio - 1) < 0.05)
@@ -176,7 +176,7 @@ def test_variance_on_a_grid():
     off, as they are with `shuffle_groups=False`.
     """
     known = Known(5)
-    mean, variance = known.chain(RowClock(grid=(2, 2), batch_size=batches(known, 0.025)), 1600)
+    mean, variance = known.chain(RowClock(grid=(2, 2), batch_size=batches(known, 0.025)), 800)
     ratio, _ = by_class(variance / known.variance)
     assert np.all(np.abs(ratio - 1) < 0.05)
     shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
@@ -186,7 +186,7 @@ def test_variance_on_a_grid():
 def test_without_exact_draws_rare_rows_are_right_too():
     """Here the rare rows take Langevin steps; they mix slower, so 8% are allowed."""
     known = Known(7)
-    _, variance = known.chain(RowClock(batch_size=batches(known, 0.1), exact_below=0), 1600)
+    _, variance = known.chain(RowClock(batch_size=batches(known, 0.1), exact_below=0), 800)
     ratio, _ = by_class(variance / known.variance)
     assert np.all(np.abs(ratio - 1) < 0.08)
 
@@ -201,7 +201,7 @@ def test_without_the_correction_rows_are_too_hot():
 
     known = Known(5)
     rule = Ignorant(batch_size=batches(known, 0.1), rho=0.3)
-    _, variance = known.chain(rule, 600)
+    _, variance = known.chain(rule, 300)
     ratio, _ = by_class(variance / known.variance)
     assert np.all(ratio[3:] > 1.1)
 

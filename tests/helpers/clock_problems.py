@@ -1,6 +1,6 @@
 """Problems for rules with a clock for each row: a posterior that is known, and a joint one.
 
-V held fixed, every user's posterior is a known Gaussian. Users have 3 to 3000 ratings.
+V held fixed, every user's posterior is a known Gaussian. Users have 3 to 1000 ratings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bayesmf.worker.clock_tasks import ClockTask
 from bayesmf.worker.row_tasks import RowsResult
 from bayesmf.worker.tasks import run_task
 
-CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0
+CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000), 12, 1200, 1.0
 
 
 class Known:
@@ -61,9 +61,10 @@ class Known:
         ).astype(np.float32)
 
     def chain(self, rule, n_passes, seed=0):
-        """Mean and variance of every user's row at the rule's final steps, the items held.
+        """Mean of every user's row, and variance about the known one, the items held.
 
-        Rows are looked at when all blocks have been visited, as a fit does when it keeps draws.
+        Steps are the rule's final ones. Rows are looked at when all blocks have been visited, as a
+        fit does when it keeps draws.
         """
         shape = data_shape(self.data)
         rule = replace(rule.choose(shape, self.d, 1).resolve(shape), burn_in=0.0)
@@ -79,7 +80,7 @@ class Known:
                 square += params.users.astype(float) ** 2
         assert np.array_equal(params.items, self.items)
         mean = total / n_passes
-        return mean, square / n_passes - mean**2
+        return mean, square / n_passes - mean**2 + (mean - self.mean) ** 2
 
 
 def run_round(rounds, state, t):
