@@ -1,7 +1,7 @@
 """One mini-batch by the compiled kernels and by plain arithmetic on the same random numbers.
 
-In float32 kernels are compared as a fit runs them. Run as a program this compares them in float64,
-to the last digit, as plain Python: compiled in float64 they are for nobody but a test.
+In float32 kernels are compared as a fit runs them. `main` compares them in float64, to the last
+digit; it is called where kernels are plain Python: in float64 they would be compiled for it alone.
 """
 
 from __future__ import annotations
@@ -10,11 +10,6 @@ import itertools
 
 import numpy as np
 import pytest
-
-if __name__ == "__main__":
-    from benchmarks.attack import plain
-
-    plain.install()
 
 import naive
 from bayesmf.kernels import gradient, row_clock
@@ -198,7 +193,3 @@ def main() -> None:
     for width in (101, 601):
         compare_gradient(width, True, False, True, np.float64, 1e-12)
         compare_clock(width, True, False, True, 0.3, np.float64, 1e-12)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,5 @@
 """Kernels equal their plain twins on the same random numbers, in float32 and in float64."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,20 +10,14 @@ from bayesmf.kernels import gradient as kernels
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key
 from bayesmf.kernels.linalg import second_moments
 from bayesmf.kernels.minibatch import draw_sorted, make_columns, make_scratch, room_for
+from interpreted import run_main
 
 D = 3
 
 
 def test_kernels_to_the_last_digit():
     """Those of rows with clocks too: as plain Python, where float64 needs no compiler."""
-    program, root = batch_twins.__file__, Path(__file__).parents[2]
-    path = [*map(str, (root / "src", root)), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, runpy; sys.path[:0] = {path!r}\n"
-         f"runpy.run_path({program!r}, run_name='__main__')"],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_main(batch_twins.__file__)
 
 
 @pytest.mark.parametrize("bias", [True, False])
