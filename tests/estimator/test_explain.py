@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Ratings, Synthetic
+from bayesmf import BayesianMF, DataWarning, Gibbs, InputError
+from problems import stars
 
 USER = 1
-
-
-@functools.cache
-def ratings() -> Ratings:
-    """Made when a test asks for them, not where tests are collected."""
-    return Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
 
 
 @pytest.fixture(scope="module", params=["gamma", "wishart", "wishart-bias"])
 def model(request) -> BayesianMF:
     sampler = Gibbs(epochs=12, n_chains=2)
-    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(ratings())
+    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(stars())
 
 
 def own() -> dict[int, float]:
-    all_, mine = ratings(), ratings().users == USER
-    return dict(zip(all_.items[mine].tolist(), all_.rating[mine].tolist(), strict=True))
+    mine = stars().take(stars().users == USER)
+    return dict(zip(mine.items.tolist(), mine.rating.tolist(), strict=True))
 
 
 def item() -> int:
-    return next(i for i in ratings().item_ids.ids.tolist() if i not in own())
+    return next(i for i in stars().item_ids.ids.tolist() if i not in own())
 
 
 def test_shares_add_up_to_the_prediction(model):
@@ -75,10 +68,10 @@ def test_an_effect_is_what_taking_the_rating_away_does(model):
 def test_the_mean_of_a_draw_is_the_row_worked_out_again(model):
     """The kernel's row gives the prediction that the explanation, in double precision, has."""
     user = model.rows(users=[USER], draw=2)
-    columns = model.rows(items=ratings().item_ids.ids, draw=2)
+    columns = model.rows(items=stars().item_ids.ids, draw=2)
     mine = model.item_ids_.lookup(list(own()))
     for k in mine[:3]:  # rated: the item's own row counts
-        told = model.explain(USER, int(ratings().item_ids.ids[k]), draw=2)
+        told = model.explain(USER, int(stars().item_ids.ids[k]), draw=2)
         assert (user @ columns[k])[0] == pytest.approx(told.prediction, abs=1e-4)
 
 
@@ -106,7 +99,7 @@ def test_neighbours_are_correlations_over_people(model):
 def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
     """Correlations over items that follow their prior, by the users' rows under each draw."""
     sampler = Gibbs(epochs=12, burn_in=4)
-    model = BayesianMF(4, sampler=sampler, keep=keep, random_state=0).fit(ratings())
+    model = BayesianMF(4, sampler=sampler, keep=keep, random_state=0).fit(stars())
     found, draws, D = model.similar_users(USER, n=79), model.posterior_.draws, 4
     assert sorted([USER, *found.ids.tolist()]) == model.user_ids_.ids.tolist()
     assert (np.diff(found.similarity) <= 0).all()
