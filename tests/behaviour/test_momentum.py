@@ -30,6 +30,18 @@ def test_variance_of_every_class_of_rows(known, rule, share):
     assert np.all(shift < 0.15**2)
 
 
+@pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
+def test_variance_of_rows_of_thousands_of_ratings(rule):
+    """As above; the Monte Carlo error is 1%."""
+    known = Known(5, classes=(3000,))
+    mean, variance = known.chain(rule(batch_size=batches(known, 0.01)), 400)
+    ratio, error = by_class(variance / known.variance)
+    assert error < 0.03
+    assert abs(ratio - 1) < 0.05
+    shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
+    assert shift < 0.15**2
+
+
 def test_a_thermostat_meets_noise_that_nobody_told_it_about(known):
     """Gradient noise believed to be a quarter of what it is: SGHMC runs hot, SGNHT much less."""
 
