@@ -118,7 +118,7 @@ def test_sgld_and_gibbs_agree_on_the_precisions(data):
     """
     found = []
     for sampler in (
-        Gibbs(epochs=300, n_chains=4),
+        Gibbs(epochs=300, n_chains=4, n_stripes=1),
         SGLD(
             epochs=1500,
             n_chains=4,

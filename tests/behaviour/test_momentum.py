@@ -19,15 +19,27 @@ def known():
 def test_variance_of_every_class_of_rows(known, rule, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
-    The Monte Carlo error of a class is 1 to 2%; over other seeds 0 of 28 runs failed, with 4% the
-    largest difference.
+    The Monte Carlo error of a class is 0.5 to 2%; of 30 runs with other problems and seeds none
+    failed, with 4% the largest difference.
     """
-    mean, variance = known.chain(rule(batch_size=batches(known, share)), 1300)
+    mean, variance = known.chain(rule(batch_size=batches(known, share)), 800)
     ratio, error = by_class(variance / known.variance)
     assert np.all(error < 0.03)
     assert np.all(np.abs(ratio - 1) < 0.05)
     shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
     assert np.all(shift < 0.15**2)
+
+
+@pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
+def test_variance_of_rows_of_thousands_of_ratings(rule):
+    """As above; the Monte Carlo error is 1%."""
+    known = Known(5, classes=(3000,))
+    mean, variance = known.chain(rule(batch_size=batches(known, 0.01)), 400)
+    ratio, error = by_class(variance / known.variance)
+    assert error < 0.03
+    assert abs(ratio - 1) < 0.05
+    shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
+    assert shift < 0.15**2
 
 
 def test_a_thermostat_meets_noise_that_nobody_told_it_about(known):
@@ -60,7 +72,7 @@ def joint():
 
 @pytest.fixture(scope="module")
 def reference(joint):
-    return joint.draws(Gibbs(epochs=700, burn_in=100, n_chains=2), seed=1)
+    return joint.draws(Gibbs(epochs=700, burn_in=100, n_chains=2, n_stripes=1), seed=1)
 
 
 @pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])

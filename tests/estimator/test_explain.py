@@ -8,27 +8,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Synthetic
+from bayesmf import BayesianMF, DataWarning, Gibbs, InputError
 from bayesmf.posterior import similar
 from bayesmf.posterior.rows import ExactRows
+from problems import stars
 
-RATINGS = Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
-USER = int(RATINGS.users[0])
+USER = 1
 
 
 @pytest.fixture(scope="module", params=["gamma", "wishart", "wishart-bias"])
 def model(request) -> BayesianMF:
     sampler = Gibbs(epochs=12, n_chains=2)
-    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(RATINGS)
+    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(stars())
 
 
 def own() -> dict[int, float]:
-    mine = RATINGS.users == USER
-    return dict(zip(RATINGS.items[mine].tolist(), RATINGS.rating[mine].tolist(), strict=True))
+    mine = stars().take(stars().users == USER)
+    return dict(zip(mine.items.tolist(), mine.rating.tolist(), strict=True))
 
 
 def item() -> int:
-    return next(i for i in RATINGS.item_ids.ids.tolist() if i not in own())
+    return next(i for i in stars().item_ids.ids.tolist() if i not in own())
 
 
 def test_shares_add_up_to_the_prediction(model):
@@ -73,10 +73,10 @@ def test_an_effect_is_what_taking_the_rating_away_does(model):
 def test_the_mean_of_a_draw_is_the_row_worked_out_again(model):
     """The kernel's row gives the prediction that the explanation, in double precision, has."""
     user = model.rows(users=[USER], draw=2)
-    columns = model.rows(items=RATINGS.item_ids.ids, draw=2)
+    columns = model.rows(items=stars().item_ids.ids, draw=2)
     mine = model.item_ids_.lookup(list(own()))
     for k in mine[:3]:  # rated: the item's own row counts
-        told = model.explain(USER, int(RATINGS.item_ids.ids[k]), draw=2)
+        told = model.explain(USER, int(stars().item_ids.ids[k]), draw=2)
         assert (user @ columns[k])[0] == pytest.approx(told.prediction, abs=1e-4)
 
 
@@ -104,7 +104,7 @@ def test_neighbours_are_correlations_over_people(model):
 def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
     """Correlations over items that follow their prior, by the users' rows under each draw."""
     sampler = Gibbs(epochs=12, burn_in=4)
-    model = BayesianMF(4, sampler=sampler, keep=keep, random_state=0).fit(RATINGS)
+    model = BayesianMF(4, sampler=sampler, keep=keep, random_state=0).fit(stars())
     found, draws, D = model.similar_users(USER, n=79), model.posterior_.draws, 4
     assert sorted([USER, *found.ids.tolist()]) == model.user_ids_.ids.tolist()
     assert (np.diff(found.similarity) <= 0).all()
@@ -128,7 +128,7 @@ def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
 def test_rows_of_users_are_worked_out_once(monkeypatch):
     """Where they are within the budget of rows that are remembered; answers are the same."""
     sampler = Gibbs(epochs=24, burn_in=4)
-    model = BayesianMF(4, sampler=sampler, keep="items", random_state=0).fit(RATINGS)
+    model = BayesianMF(4, sampler=sampler, keep="items", random_state=0).fit(stars())
     solved, solve = [], ExactRows.solve
     monkeypatch.setattr(
         ExactRows, "solve", lambda *a, **k: solved.append(len(a[1])) or solve(*a, **k)

@@ -7,24 +7,24 @@ import warnings
 import numpy as np
 import pytest
 
-from bayesmf import SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings, Synthetic
+from bayesmf import SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
+from problems import stars
 
-RATINGS = Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()
-USER = int(RATINGS.users[0])
+USER = 1
 
 
 @pytest.fixture(scope="module")
 def model() -> BayesianMF:
-    return BayesianMF(4, sampler=Gibbs(epochs=16), random_state=0).fit(RATINGS)
+    return BayesianMF(4, sampler=Gibbs(epochs=16), random_state=0).fit(stars())
 
 
 def ratings_of(user: int) -> dict[int, float]:
-    own = RATINGS.users == user
-    return dict(zip(RATINGS.items[own].tolist(), RATINGS.rating[own].tolist(), strict=True))
+    own = stars().take(stars().users == user)
+    return dict(zip(own.items.tolist(), own.rating.tolist(), strict=True))
 
 
 def unrated(user: int, n: int = 5) -> list[int]:
-    return [i for i in RATINGS.item_ids.ids.tolist() if i not in ratings_of(user)][:n]
+    return [i for i in stars().item_ids.ids.tolist() if i not in ratings_of(user)][:n]
 
 
 def test_who_sends_all_ratings_is_the_user_they_are_of(model):
@@ -81,7 +81,7 @@ def test_the_model_stays_as_it_is(model):
 
 
 def test_many_senders_are_answered_as_each_alone(model):
-    items, users = RATINGS.item_ids.ids, RATINGS.user_ids.ids[:20]
+    items, users = stars().item_ids.ids, stars().user_ids.ids[:20]
     rng = np.random.default_rng(0)
     sent = [(u, int(i), int(rng.integers(1, 6))) for u in users for i in rng.choice(items, 6)]
     table = Ratings(*map(list, zip(*sent, strict=True)))
@@ -100,9 +100,9 @@ def test_many_senders_are_answered_as_each_alone(model):
 
 
 def test_a_rating_moves_predictions_towards_it_and_narrows_them(model):
-    item = RATINGS.item_ids.ids[0]
+    item = stars().item_ids.ids[0]
     for rating, sign in ((5, 1), (1, -1)):
-        sent = dict.fromkeys(RATINGS.item_ids.ids[1:21].tolist(), rating)
+        sent = dict.fromkeys(stars().item_ids.ids[1:21].tolist(), rating)
         with pytest.warns(DataWarning, match="was not learnt from"):
             nobody = model.predict("nobody", item, return_std=True)
         mean, std = model.predict(None, item, ratings=sent, return_std=True)
@@ -112,7 +112,7 @@ def test_a_rating_moves_predictions_towards_it_and_narrows_them(model):
 
 @pytest.mark.parametrize("keep", ["users", "both"])
 def test_whatever_was_kept_new_users_are_answered(keep, model):
-    other = BayesianMF(4, sampler=Gibbs(epochs=16), keep=keep, random_state=0).fit(RATINGS)
+    other = BayesianMF(4, sampler=Gibbs(epochs=16), keep=keep, random_state=0).fit(stars())
     sent, items = ratings_of(USER), unrated(USER)
     found = other.predict(None, items, ratings=sent, return_std=True)
     wanted = model.predict(None, items, ratings=sent, return_std=True)
@@ -124,7 +124,7 @@ def test_whatever_was_kept_new_users_are_answered(keep, model):
 
 
 def test_mini_batch_models_fold_in():
-    model = BayesianMF(4, sampler=SGLD(epochs=20), random_state=0).fit(RATINGS)
+    model = BayesianMF(4, sampler=SGLD(epochs=20), random_state=0).fit(stars())
     items = unrated(USER)
     assert np.array_equal(
         model.predict(None, items, ratings=ratings_of(USER)), model.predict(USER, items)
@@ -156,7 +156,7 @@ def test_of_no_candidates_none_is_recommended(model, policy):
 
 
 def test_unknown_items_and_odd_scales_are_told(model):
-    item = RATINGS.item_ids.ids[0]
+    item = stars().item_ids.ids[0]
     with pytest.warns(DataWarning, match="1 of the 2 ratings sent is of items"):
         found = model.predict(None, [item], ratings={item: 4, 10**9: 5})
     assert found == model.predict(None, [item], ratings={item: 4})
@@ -220,7 +220,7 @@ def test_a_table_may_be_columns(model):
 @pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
 @pytest.mark.parametrize("users", [1, 10])
 def test_nothing_to_choose_from_is_no_recommendation(model, policy, users):
-    asked = RATINGS.user_ids.ids[:users]
+    asked = stars().user_ids.ids[:users]
     assert model.recommend(USER, items=[], policy=policy) == []
     assert model.recommend_many(asked, items=[], policy=policy).items.shape == (users, 0)
     every = model.item_ids_.ids
@@ -246,7 +246,7 @@ def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
 @pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
 @pytest.mark.parametrize("users", [[USER], None])
 def test_no_candidate_is_left(model, policy, users):
-    every = RATINGS.item_ids.ids.tolist()
+    every = stars().item_ids.ids.tolist()
     for which in ({"items": []}, {"exclude": every}, {"items": every[:2], "exclude": every[:2]}):
         assert model.recommend(USER, policy=policy, **which) == []
         assert len(model.recommend_many(users, policy=policy, **which)) == 0
@@ -254,5 +254,5 @@ def test_no_candidate_is_left(model, policy, users):
 
 def test_only_who_has_sent_ratings_is_answered(model):
     """Part of a table still knows the ids of the whole."""
-    some = RATINGS.take(RATINGS.users == USER)
+    some = stars().take(stars().users == USER)
     assert model.recommend_many(ratings=some, n=2).users.tolist() == [USER]

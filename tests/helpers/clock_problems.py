@@ -1,6 +1,6 @@
 """Problems for rules with a clock for each row: a posterior that is known, and a joint one.
 
-V held fixed, every user's posterior is a known Gaussian. Users have 3 to 3000 ratings.
+V held fixed, every user's posterior is a known Gaussian. Users have 3 to 1000 ratings.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from bayesmf.worker.clock_tasks import ClockTask
 from bayesmf.worker.row_tasks import RowsResult
 from bayesmf.worker.tasks import run_task
 
-CLASSES, EACH, N_ITEMS, TAU = (3, 10, 30, 100, 300, 1000, 3000), 5, 3500, 1.0
+CLASSES, EACH, TAU = (3, 10, 30, 100, 300, 1000), 12, 1.0
 
 
 class Known:
-    """Data whose users' posterior given the items is known."""
+    """Data whose users' posterior given the items is known; so many of each number of ratings."""
 
-    def __init__(self, d, seed=0):
+    def __init__(self, d, seed=0, classes=CLASSES):
         rng = np.random.default_rng(seed)
-        width, counts = d + 1, np.repeat(CLASSES, EACH)
+        width, counts, n_items = d + 1, np.repeat(classes, EACH), max(classes) * 6 // 5
         user = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
-        item = np.concatenate([rng.permutation(N_ITEMS)[:n] for n in counts]).astype(np.int32)
-        self.d, self.items = d, (0.6 * rng.normal(size=(N_ITEMS, width))).astype(np.float32)
+        item = np.concatenate([rng.permutation(n_items)[:n] for n in counts]).astype(np.int32)
+        self.d, self.items = d, (0.6 * rng.normal(size=(n_items, width))).astype(np.float32)
         self.prior = RowPrior(np.zeros(width), rng.uniform(1, 3, width))
         users = rng.normal(size=(len(counts), width)) / np.sqrt(self.prior.Lambda)
-        regressors = np.concatenate([self.items[:, :d], np.ones((N_ITEMS, 1))], axis=1)
+        regressors = np.concatenate([self.items[:, :d], np.ones((n_items, 1))], axis=1)
         mean = np.einsum("nd,nd->n", users[user], regressors[item]) + self.items[item, d]
         value = (mean + TAU**-0.5 * rng.normal(size=len(user))).astype(np.float32)
-        self.data = TrainingData.from_triples(user, item, value, len(counts), N_ITEMS)
+        self.data = TrainingData.from_triples(user, item, value, len(counts), n_items)
         self.mean, self.covariance = self._exact()
         self.variance = np.array([np.diag(c) for c in self.covariance])
 
@@ -61,9 +61,10 @@ class Known:
         ).astype(np.float32)
 
     def chain(self, rule, n_passes, seed=0):
-        """Mean and variance of every user's row at the rule's final steps, the items held.
+        """Mean of every user's row, and variance about the known one, the items held.
 
-        Rows are looked at when all blocks have been visited, as a fit does when it keeps draws.
+        Steps are the rule's final ones. Rows are looked at when all blocks have been visited, as a
+        fit does when it keeps draws.
         """
         shape = data_shape(self.data)
         rule = replace(rule.choose(shape, self.d, 1).resolve(shape), burn_in=0.0)
@@ -79,7 +80,7 @@ class Known:
                 square += params.users.astype(float) ** 2
         assert np.array_equal(params.items, self.items)
         mean = total / n_passes
-        return mean, square / n_passes - mean**2
+        return mean, square / n_passes - mean**2 + (mean - self.mean) ** 2
 
 
 def run_round(rounds, state, t):
@@ -104,7 +105,7 @@ def _work(held, task):
 
 def by_class(values):
     """Mean over the users and columns of each class, and its standard error over users."""
-    parts = values.reshape(len(CLASSES), EACH, -1).mean(2)
+    parts = values.reshape(len(values) // EACH, EACH, -1).mean(2)
     return parts.mean(1), parts.std(1, ddof=1) / EACH**0.5
 
 

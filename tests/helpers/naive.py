@@ -27,7 +27,7 @@ def normals(numbers, width, iteration, stream, key):
     out = {}
     for number in numbers:
         z = np.zeros(width + 3, np.float32)
-        fill_normals(z, (width + 3) // 4, number, iteration, stream, key[0], key[1])
+        fill_normals(z, (width + 3) // 4, int(number), iteration, np.uint32(stream), *key)
         out[int(number)] = z[:width]
     return out
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
+from bayesmf import Ratings, Synthetic
 from bayesmf.data.training import TrainingData
 
 
@@ -33,3 +36,9 @@ def planted(n_users=120, n_items=90, n_ratings=4000, d=3, noise=0.5, seed=0):
     a, b = rng.normal(size=n_users) * 0.4, rng.normal(size=n_items) * 0.4
     mean = 3.5 + a[user] + b[item] + np.einsum("nd,nd->n", U[user], V[item])
     return user + 1000, item + 5, mean + noise * rng.normal(size=n_ratings)
+
+
+@functools.cache
+def stars() -> Ratings:
+    """2,400 ratings of 80 users from 1 on; made in tests, not when they are collected."""
+    return Synthetic(80, 60, 2400, stars=True, random_state=1).ratings()

@@ -65,7 +65,7 @@ class Case:
         """The random numbers of a row, in fours."""
         z = np.zeros(4 * n_quads, np.float32)
         round_, word, key = COUNTER
-        fill_normals(z, n_quads, self.numbers[k], round_, word, key[0], key[1])
+        fill_normals(z, n_quads, int(self.numbers[k]), round_, np.uint32(word), *key)
         return z
 
     def regression(self, k):

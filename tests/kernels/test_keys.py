@@ -46,7 +46,7 @@ def test_philox_known_answers(words, answer):
 def _normals(n, row=0, iteration=0, stream=0, seed=0):
     out = np.empty(4 * n, np.float32)
     key = make_key(seed)
-    fill_normals(out, n, row, iteration, stream, key[0], key[1])
+    fill_normals(out, n, row, iteration, np.uint32(stream), key[0], key[1])
     return out
 
 
@@ -85,7 +85,7 @@ def test_noise_of_many_rows_is_that_of_each(width, dtype):
         _fill(noise, n, width, padded_width, StreamCounter(5, np.uint32(9), key))
         for s in range(n):
             alone = np.empty(4 * n_quads, np.float32)
-            fill_normals(alone, n_quads, noise.number[s], 5, 9, key[0], key[1])
+            fill_normals(alone, n_quads, int(noise.number[s]), 5, np.uint32(9), *key)
             row = noise.z[s * padded_width : s * padded_width + width]
             assert np.array_equal(row, alone[:width])
     assert not noise.z[-padded_width:].any()

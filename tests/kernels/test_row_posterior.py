@@ -7,6 +7,7 @@ from scipy import stats
 import naive
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.row_posterior import CHUNK, make_row_scratch, solve_rows
+from bayesmf.kernels.types import readonly
 from bayesmf.posterior.rows import factors_of, lay_out, natural_priors, triangle
 from row_cases import WIDTHS, Case, distance
 
@@ -35,10 +36,11 @@ class Rows:
         means = np.full((len(rows), self.n_draws, self.width), np.nan, np.float32)
         shape = (*means.shape[:2], triangle(self.width)) if factors else (0, 0, 0)
         found = np.full(shape, np.nan, np.float32)
+        lists = map(readonly, (self.starts, self.index, value))
         solve_rows(
-            means, found, place, np.asarray(rows), (self.starts, self.index, value, self.levels),
-            lay_out(self.other, self.D), natural_priors(self.mu, self.Lambda), self.tau, self.D,
-            make_row_scratch(self.width, self.D),
+            means, found, place, readonly(rows), (*lists, self.levels),
+            lay_out(self.other, self.D), natural_priors(self.mu, self.Lambda), readonly(self.tau),
+            self.D, make_row_scratch(self.width, self.D),
         )  # fmt: skip
         return means, found
 

@@ -1,7 +1,5 @@
 """Updates written in NumPy: the compiled ones to rounding, on all grids and ways of drawing."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -12,19 +10,8 @@ from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import Params, Precisions, RowPrior
 from driving import sweep
+from plain_rules import PlainSGD, PlainSGLD
 from problems import random_data
-
-
-@dataclass(frozen=True)
-class PlainSGLD(SGLD):
-    """SGLD by its definition, `GradientRule.update`."""
-
-    kind_of_rounds = "update"
-
-
-@dataclass(frozen=True)
-class PlainSGD(SGD):
-    kind_of_rounds = "update"
 
 
 def _after(data, rule, full, n_rounds, d=3):

@@ -80,7 +80,7 @@ class IntegratedPairs(WatchedPairs):
         known = regressors(np.concatenate([kept, prior.mu[None].astype(np.float32)]), D)
         given = Given(known.features[None], known.bias[None])
         ratings = (readonly(lists.starts), readonly(lists.other), readonly(lists.value))
-        order, width, tau = self.order, kept.shape[1], np.array([now.tau])
+        order, width, tau = self.order, kept.shape[1], readonly(np.array([now.tau]))
         total = np.zeros(len(order.at))
 
         def work(part: slice) -> None:

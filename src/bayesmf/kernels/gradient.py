@@ -1,7 +1,8 @@
 """Compiled mini-batch updates of SGD and SGLD; pair predictions, column moments.
 
 float32, no allocation inside a loop, the interpreter's lock released. (Given float64 rows they
-compute in float64: so are they checked to the last digit.) Plain twins: tests/helpers/naive.py.
+compute in float64: so are they checked to the last digit, as plain Python.) Plain twins:
+tests/helpers/naive.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Langevin dynamics (BAOAB, Leimkuhler and Matthews 2013) with a diagonal precondi
 A Gaussian posterior is the exact distribution of x in every direction, whatever its curvature and
 however long the step, up to where it is no longer stable: no error of discretisation is left, only
 the mini-batch's noise, which s takes away. At c = 0 (RowClock) u is the last visit's noise and
-this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. tests/behaviour/test_row_clock.py has a
+this is x += eta/2 P g + sqrt(eta P) (z_before + z) / 2. tests/helpers/batch_twins.py has a
 plain twin.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.keys import STREAM_INIT, generator
-from bayesmf.kernels.types import Rows
+from bayesmf.kernels.types import Rows, readonly
 
 
 @dataclass
@@ -94,7 +94,7 @@ class RowPrior:
         matrix = self.Lambda if own or self.Lambda.ndim == 2 else np.diag(self.Lambda)
         mu, matrix = (self.mu, matrix) if own else (self.mu[None], matrix[None])
         # Not @, which would wake the threads of BLAS.
-        return np.einsum("rde,re->rd", matrix, mu), np.ascontiguousarray(matrix)
+        return readonly(np.einsum("rde,re->rd", matrix, mu)), readonly(np.ascontiguousarray(matrix))
 
     def diagonal(self) -> NDArray[np.float64]:
         """The precisions of the columns."""

@@ -201,7 +201,8 @@ class ExactRows:
         solve_rows(
             means, triangles, place, readonly(chosen),
             (readonly(lists.starts), readonly(lists.other), readonly(lists.value), self.levels),
-            given, self.prior, self.tau, self.n_factors, make_row_scratch(width, self.n_factors),
+            given, self.prior, readonly(self.tau), self.n_factors,
+            make_row_scratch(width, self.n_factors),
         )  # fmt: skip
         if bulk:
             cache.add(rows, means, triangles)
