@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError
-from bayesmf.posterior import similar
 from bayesmf.posterior.rows import ExactRows
 from problems import stars
 
@@ -137,9 +136,9 @@ def test_rows_of_users_are_worked_out_once(monkeypatch):
     assert sum(solved) == len(model.user_ids_)
     again = model.similar_users(USER)
     assert sum(solved) == len(model.user_ids_) and again.ids.tolist() == first.ids.tolist()
-    assert "compared" not in pickle.loads(pickle.dumps(model)).posterior_.__dict__
+    assert "few_draws" not in pickle.loads(pickle.dumps(model)).posterior_.__dict__
     model._found = model._found._replace(posterior=replace(model.posterior_))
-    few = similar._few(model.posterior_)
+    few = model.posterior_.few_draws
     monkeypatch.setitem(few.sides.__dict__, "source", replace(few.sides.source, budget=1000))
     solved.clear()
     for _ in range(2):

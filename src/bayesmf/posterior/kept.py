@@ -14,12 +14,16 @@ from bayesmf.errors import InputError
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
+from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.pairs import Sides, sides_of
 from bayesmf.posterior.rows import ExactRows, RowSource, StoredRows, natural_priors, take_rows
 from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
+
+# Most draws, but one of each chain, for what needs the rows of all users under each.
+FEW_DRAWS = 16
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,11 @@ class KeptDraws:
         if base.draws.users is None:
             return base
         return replace(base, draws=replace(base.draws, users=None, user_means=None))
+
+    @once
+    def few_draws(self) -> Self:
+        """This posterior with FEW_DRAWS, spread evenly."""
+        return self.with_draws(spread_evenly(self.draws.chain, FEW_DRAWS))
 
     def with_draws(self, which: Index) -> Self:
         """Answer from some of the draws.

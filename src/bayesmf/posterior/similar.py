@@ -16,15 +16,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from bayesmf.kernels.types import Rows
-from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.pairs import covariances
 from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.posterior.rows import ExactRows
-
-# Most draws that users are compared by, but one of each chain: the rows of all users have to be
-# worked out for each.
-USER_DRAWS = 16
 
 
 def similar_items(posterior: Posterior, item: int) -> tuple[Floats, Floats]:
@@ -40,23 +35,13 @@ def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
     if draws.users is not None:
         rows = draws.users if draws.user_means is None else draws.user_means
         return _correlations(rows, draws.item_Lambda, user, posterior.n_factors)
-    few = _few(posterior)
+    few = posterior.few_draws
     source = few.sides.source
     assert isinstance(source, ExactRows)
     # Remembered where they are no more than what may be; these are means alone, without factors.
     n_bytes = 4 * len(few.draws) * posterior.n_users * source.other.shape[2]
     rows = few.expected_rows if n_bytes <= source.budget else all_rows(source)[0]
     return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)
-
-
-def _few(posterior: Posterior) -> Posterior:
-    """The draws that users are compared by, the same object each time."""
-    found: Posterior | None = posterior.__dict__.get("compared")
-    if found is None:
-        made = posterior.with_draws(spread_evenly(posterior.draws.chain, USER_DRAWS))
-        # Of two threads that come first, both get the same.
-        found = posterior.__dict__.setdefault("compared", made)
-    return found
 
 
 def _correlations(rows: Rows, Lambda: Floats, row: int, D: int) -> tuple[Floats, Floats]:
