@@ -97,12 +97,14 @@ def row_posteriors(
     factors = np.empty((len(rows), 1, width * (width + 1) // 2), np.float32)
     starts, partners, value, levels = ratings
     held = readonly(starts), readonly(partners), readonly(value), levels
+    # Read-only, as elsewhere: what can be written to would be compiled apart.
+    noise = readonly(np.array([tau]))
 
     def run(part: slice) -> None:
         solve_rows(
             means[part], factors[part], np.arange(part.stop - part.start), readonly(rows[part]),
-            held, Given(given.features[None], given.bias[None]), prior.natural(), np.array([tau]),
-            n_factors, make_row_scratch(width, n_factors),
+            held, Given(given.features[None], given.bias[None]), prior.natural(), noise, n_factors,
+            make_row_scratch(width, n_factors),
         )  # fmt: skip
 
     pool.each(run, parts(len(rows), PART))
