@@ -195,7 +195,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def hush() -> None:
-    """Draw no line any more, open ones neither: the program is about to end."""
+    """Draw no line any more: the program is about to end, and has said its last word."""
     for line in _OPEN:
         line._ended.set()
 
