@@ -262,13 +262,23 @@ def test_ctrl_c_where_python_can_only_ignore_it(tmp_path: Path) -> None:
     assert found.text == "bayesmf: interrupted"
 
 
-def test_ctrl_c_inside_the_compiler_ends_at_once(tmp_path: Path) -> None:
-    """Also where its clock does not run: loading code, looking at arguments.
+INSIDE = {
+    "loading": "inside.load()",
+    # The line's thread then waits for this lock, and the program's end for the line.
+    "clock": "CLOCK._depth = 1\n            with CLOCK._lock:\n"
+    "                time.sleep(0.4)\n                signal.raise_signal(signal.SIGINT)",
+}
+
+
+@pytest.mark.parametrize("where", INSIDE)
+def test_ctrl_c_inside_the_compiler_ends_at_once(tmp_path: Path, where: str) -> None:
+    """Also where its clock does not run (loading code, looking at arguments), or is being set.
 
     An exception there would meet C code that goes on; here it would meet the `except`.
     """
     code = (
-        "import signal, sys, types, bayesmf.cli as cli, bayesmf.cli.synth as synth\n"
+        "import signal, sys, time, types, bayesmf.cli as cli, bayesmf.cli.synth as synth\n"
+        "from bayesmf.kernels.jit import CLOCK\n"
         "from bayesmf.system.progress import Line\n"
         "inside = types.ModuleType('numba.core.inside')\n"
         "inside.call = lambda: signal.raise_signal(signal.SIGINT)\n"
@@ -278,7 +288,7 @@ def test_ctrl_c_inside_the_compiler_ends_at_once(tmp_path: Path) -> None:
         "        with Line(after=0) as line:\n"
         "            line.say('working')\n"
         "            line.draw()\n"
-        "            inside.load()\n"
+        f"            {INSIDE[where]}\n"
         "    except BaseException:\n"
         "        print('an exception went through')\n"
         "synth.run = run\n"

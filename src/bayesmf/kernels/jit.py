@@ -259,10 +259,12 @@ class CompileClock(event.Listener):
         return self._depth > 0
 
     def seconds(self) -> float:
-        """Seconds spent compiling, what is under way included."""
-        with self._lock:
-            now = time.monotonic() - self._begun if self._depth else 0.0
-            return self._before + now
+        """Seconds spent compiling, what is under way included.
+
+        Without the lock: a signal may come while the main thread has it, and whoever ends the
+        program then waits for the line of progress, which asks here.
+        """
+        return self._before + (time.monotonic() - self._begun if self._depth else 0.0)
 
 
 CLOCK = CompileClock()

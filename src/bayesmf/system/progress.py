@@ -53,6 +53,8 @@ class Line:
         False never shows it, True also where stderr is neither a terminal nor a notebook's.
     """
 
+    hushed = False
+
     def __init__(self, after: float | None = None, show: bool | None = None) -> None:
         self._after = _default_after() if after is None else after
         self._notebook = show is not False and in_notebook()
@@ -141,7 +143,7 @@ class Line:
     def draw(self) -> None:
         """Show the line as it is now, if it is time to."""
         with self._lock, self._harmless():
-            if self._broken:
+            if self._broken or Line.hushed:
                 return
             if self._ended.is_set() or not _OPEN or _OPEN[-1] is not self:
                 self._take_down()
@@ -196,8 +198,7 @@ if hasattr(os, "register_at_fork"):
 
 def hush() -> None:
     """Draw no line any more: the program is about to end, and has said its last word."""
-    for line in _OPEN:
-        line._ended.set()
+    Line.hushed = True  # no lock, no event: a signal may come while this thread has either
 
 
 @contextmanager
