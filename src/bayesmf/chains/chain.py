@@ -7,8 +7,12 @@ depends on when it is resumed.
 from __future__ import annotations
 
 import math
+
+import numpy as np
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from bayesmf.chains.history import Event
 from bayesmf.chains.monitor import Monitor
@@ -17,8 +21,16 @@ from bayesmf.chains.retention import RunLength, make_retention
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.errors import InputError
-from bayesmf.kernels.keys import STREAM_SCALES, STREAM_SERVER, generator, make_key
+from bayesmf.kernels.keys import (
+    STREAM_AMPLITUDES,
+    STREAM_SCALES,
+    STREAM_SERVER,
+    generator,
+    make_key,
+)
+from bayesmf.model.amplitude import draw_amplitudes
 from bayesmf.model.draws import DrawStore
+from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau
 from bayesmf.model.rescale import draw_scales, rescale
@@ -47,9 +59,18 @@ def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainSt
     key = make_key(settings.seed, number)
     prior, d = settings.prior, settings.n_factors
     params = Params.initial(shape.n_users, shape.n_items, d, bias=prior.bias, key=key)
-    start = prior.initial(d, settings.sampler.initial_precision)
+    import os
+
+    fac = [float(x) for x in os.environ.get("FAC", "1").split(",")]
+    fac = fac[number % len(fac)]
+    params.users /= np.float32(fac**0.5)
+    params.items /= np.float32(fac**0.5)
+    start = prior.initial(d, settings.sampler.initial_precision * fac)
     tau = 1.0 if settings.tau is None else settings.tau
-    return ChainState(number, key, params, Precisions(start, start, tau))
+    noise = None
+    if settings.noise_by is not None:
+        noise = Noise.initial(settings.noise_by, shape.n_users, shape.n_items)
+    return ChainState(number, key, params, Precisions(start, start, tau, noise=noise))
 
 
 def draw_precisions(
@@ -62,11 +83,21 @@ def draw_precisions(
     """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
-    users, items, tau = now.users, now.items, now.tau
-    if settings.tau is None:
+    users, items, tau, noise = now.users, now.items, now.tau, now.noise
+    if noise is not None:
+        noise = noise.draw_hyper(rng)
+        tau = noise.typical()
+    elif settings.tau is None:
         tau = draw_tau(state.sse, state.count, rng)
     if settings.sampler.precisions_drawn(burning) and not quiet:
         if settings.sampler.rescales:
+            if state.told is not None:
+                own = replace(now, tau=tau, noise=noise).of_rows(1, len(state.told))
+                sums = np.einsum("j,js->s", own.astype(np.float64), state.told)
+                shares = generator(state.key, t, STREAM_AMPLITUDES)
+                draw_amplitudes(
+                    state.params.items, settings.n_factors, settings.prior, sums, shares
+                )
             factors = draw_scales(
                 state.params, settings.prior, generator(state.key, t, STREAM_SCALES)
             )
@@ -74,7 +105,7 @@ def draw_precisions(
                 rescale(state.means, factors)
         users = settings.prior.draw(state.params.users, rng)
         items = settings.prior.draw(state.params.items, rng)
-    state.precisions = Precisions(users, items, tau, version=t + 1)
+    state.precisions = Precisions(users, items, tau, version=t + 1, noise=noise)
 
 
 @dataclass(frozen=True)
@@ -135,6 +166,7 @@ class Chain:
             if every and (t + 1) % every == 0:
                 if self.settings.tau is None:
                     yield from rounds.exact_errors(self.state)
+                rounds.draw_noise(self.state, t)
                 quiet = self.sampler.noise_share(t / self.length.per_epoch) == 0
                 draw_precisions(self.state, self.settings, t, self.burning, quiet)
             if not given:
@@ -161,7 +193,9 @@ class Chain:
             self.probe.add(self.state, t)  # whatever is kept
         decision, state = self.retention.after(t), self.state
         if decision.reserve is not None:
-            self.run.store.reserve(self.number, decision.reserve, state.params, state.means)
+            self.run.store.reserve(
+                self.number, decision.reserve, state.params, state.precisions, state.means
+            )
         if decision.select is not None:
             self.select(decision.select)
         if decision.keep:

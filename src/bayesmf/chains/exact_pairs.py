@@ -21,7 +21,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.pairs import sum_pair_means
-from bayesmf.kernels.row_posterior import Given, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts
@@ -77,10 +77,14 @@ class IntegratedPairs(WatchedPairs):
         own = (now.users if items else now.items).natural()
         lists = self.data.by_user if items else self.data.by_item
         # The last row is one that nobody has seen: at its prior's mean.
-        known = regressors(np.concatenate([kept, prior.mu[None].astype(np.float32)]), D)
-        given = Given(known.features[None], known.bias[None])
+        weights = now.weights(1 if items else 0)
+        if weights is not None:
+            weights = np.append(weights, np.float32(1.0))
+        known = regressors(np.concatenate([kept, prior.mu[None].astype(np.float32)]), D, weights)
+        given = Given(known.features[None], known.bias[None], known.root[None])
         ratings = (readonly(lists.starts), readonly(lists.other), readonly(lists.value))
-        order, width, tau = self.order, kept.shape[1], readonly(np.array([now.tau]))
+        order, width = self.order, kept.shape[1]
+        tau = now.of_rows(0 if items else 1, len(lists.starts) - 1).astype(np.float64)[:, None]
         total = np.zeros(len(order.at))
 
         def work(part: slice) -> None:
@@ -88,8 +92,9 @@ class IntegratedPairs(WatchedPairs):
             means = np.empty((len(rows), 1, width), np.float32)
             place = np.arange(len(rows))
             solve_rows(
-                means, NO_FACTORS, place, readonly(rows), (*ratings, self.data.levels), given, own,
-                tau, D, make_row_scratch(width, D),
+                means, NO_FACTORS, tau[rows], place, readonly(rows),
+                (*ratings, self.data.levels), given, own, all_known(1), D,
+                make_row_scratch(width, D),
             )  # fmt: skip
             starts = order.starts[part.start : part.stop + 1]
             sum_pair_means(means, place, starts, order.slot, given, D, total)

@@ -18,6 +18,7 @@ class RunSettings:
     tau: float | None  # None where the noise precision is drawn
     seed: int
     max_draws: int
+    noise_by: str | None = None  # rows that have noise of their own: "user", "item" or "both"
     keep: str = "both"  # the side whose draws are kept: "items", "users" or "both"
     scale: float = 1.0  # user's units in one unit of the chain: for what is reported
     target: str = "balanced"

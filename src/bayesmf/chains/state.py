@@ -52,6 +52,7 @@ class ChainState:
     precisions: Precisions
     sse: float = 0.0
     count: int = 0
+    told: NDArray[np.float64] | None = None  # sums of each item's ratings, as its draw left them
     visits: dict[int, int] = field(default_factory=dict)
     pace: float = 1.0
     repairs: int = 0
@@ -84,6 +85,9 @@ class Rounds(Protocol):
 
     def exact_errors(self, state: ChainState) -> Phases:
         """Make `state.sse` the squared errors of all ratings at the state as it is."""
+
+    def draw_noise(self, state: ChainState, t: int) -> None:
+        """Draw precisions of single rows that the round has not drawn yet."""
 
     def step(self, state: ChainState, t: int) -> float | None:
         """The step size of round t, if the rule has one."""

@@ -100,6 +100,11 @@ class Expecting:
                 for side in ("user", "item"):
                     expected[f"{prefix}{side}_mu"] = self._mu
                     expected[f"{prefix}{side}_lambda"] = self._lambda
+                    own = f"{prefix}{side}_tau"
+                    if own in arrays:
+                        n = (self._users if side == "user" else self._items).shape[0]
+                        expected[own] = Expected("f4", (n,), POSITIVE)
+                        expected[f"{own}_prior"] = Expected("f8", (2,), POSITIVE)
         if "moments_users" in arrays:
             widths = (self._factors,), (self._width,)
             shape = arrays["moments_users"].shape

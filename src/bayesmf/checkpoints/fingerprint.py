@@ -51,6 +51,7 @@ def identity(
         "sampler": settings_dict(settings.sampler),
         "prior": prior,
         "tau": settings.tau,
+        "noise_by": settings.noise_by,
         "keep": settings.keep,
         "max_draws": settings.max_draws,
         "scale": settings.scale,
@@ -61,8 +62,8 @@ def identity(
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """The first thing in which two runs differ, with both values; None if nothing does."""
-    # Runs of earlier versions kept both sides, and do not say so.
-    one, other = _flat({"keep": "both", **there}), _flat(here)
+    # Runs of earlier versions kept both sides, and had one number for the noise.
+    one, other = _flat({"keep": "both", "noise_by": None, **there}), _flat(here)
     for name in dict.fromkeys((*other, *one)):
         a, b = one.get(name), other.get(name)
         if a != b:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from bayesmf.chains.chain import Chain, Errors
 from bayesmf.chains.monitor import RunningMean
 from bayesmf.chains.state import ChainState, ColumnSquares, Safe
 from bayesmf.kernels.types import Rows
+from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
 
 Arrays = dict[str, NDArray[Any]]
@@ -141,11 +143,17 @@ def _rows(prefix: str, users: NDArray[Any], items: NDArray[Any]) -> Arrays:
 
 def _priors(prefix: str, precisions: Precisions) -> Arrays:
     sides = (("user", precisions.users), ("item", precisions.items))
-    return {
+    arrays: Arrays = {
         f"{prefix}{side}_{name}": array
         for side, prior in sides
         for name, array in (("mu", prior.mu), ("lambda", prior.Lambda))
     }
+    noise = precisions.noise or Noise()
+    for side, own in (("user", noise.users), ("item", noise.items)):
+        if own is not None:
+            arrays[f"{prefix}{side}_tau"] = own.value
+            arrays[f"{prefix}{side}_tau_prior"] = np.array([own.shape, own.rate])
+    return arrays
 
 
 def _precisions(
@@ -155,7 +163,22 @@ def _precisions(
         RowPrior(np.array(arrays[f"{prefix}{side}_mu"]), np.array(arrays[f"{prefix}{side}_lambda"]))
         for side in ("user", "item")
     )
-    return Precisions(users, items, float.fromhex(tau), version)
+    return Precisions(users, items, float.fromhex(tau), version, _noise(prefix, arrays))
+
+
+def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
+    def side(name: str) -> RowNoise | None:
+        if name not in arrays:
+            return None
+        shape, rate = (float(x) for x in arrays[f"{name}_prior"])
+        return RowNoise(np.array(arrays[name]), shape, rate)
+
+    users, items = side(f"{prefix}user_tau"), side(f"{prefix}item_tau")
+    if users is None and items is None:
+        return None
+    if users is not None and items is not None:
+        items = replace(items, mean_one=True)
+    return Noise(users, items)
 
 
 def _exact(value: float | None) -> str | None:

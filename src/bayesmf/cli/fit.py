@@ -250,6 +250,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         max_seconds=args.max_seconds,
         prior=args.prior,
         tau=args.tau,
+        noise_by=None if args.noise_by == "none" else args.noise_by,
         alpha_0=1.0 if args.alpha0 is None else args.alpha0,
         beta_0=1.0 if args.beta0 is None else args.beta0,
         standardize=not args.no_standardize,
@@ -264,7 +265,16 @@ def _model(args: argparse.Namespace) -> BayesianMF:
 def _result(
     args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None
 ) -> dict[str, Any]:
-    settings = ("tau", "alpha_0", "beta_0", "standardize", "keep", "max_draws", "n_workers")
+    settings = (
+        "tau",
+        "noise_by",
+        "alpha_0",
+        "beta_0",
+        "standardize",
+        "keep",
+        "max_draws",
+        "n_workers",
+    )
     last: dict[int, Mapping[str, Any]] = {event["chain"]: event for event in model.history_}
     events = [last[chain] for chain in sorted(last)]
     found = model.report_["convergence"]

@@ -30,6 +30,10 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         metavar="sample|X",
         help="noise precision (sample)",
     )
+    add(
+        "--noise-by", choices=("auto", "user", "item", "both", "none"), default="auto",
+        help="whose ratings have a noise of their own (auto: both, where the sampler draws it)",
+    )  # fmt: skip
     add("--alpha0", type=positive, metavar="A", help="shape of the Gamma hyper-priors (1)")
     add("--beta0", type=positive, metavar="B", help="rate of the Gamma hyper-priors (1)")
     add("--no-standardize", action="store_true", help="centre the ratings, do not scale them")

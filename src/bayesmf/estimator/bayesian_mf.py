@@ -27,6 +27,7 @@ from bayesmf.server.settings import FitSettings
 
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
+NoiseName = Literal["auto", "user", "item", "both"] | None
 KeepName = Literal["auto", "items", "users", "both"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
 
@@ -57,6 +58,10 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         "auto" is the last of these with Gibbs, where it costs nothing, and "gamma" elsewhere.
     tau : {"sample"} or float
         Noise precision, drawn or fixed, in units of the ratings.
+    noise_by : {"auto", "user", "item", "both"} or None
+        Whose ratings have a noise of their own, drawn with the rest: some people rate more evenly
+        than others, and some items divide them. None is one number for all. "auto" is "both" where
+        the sampler can draw it: not for SGD, the rules as the paper prints them, and a fixed tau.
     alpha_0, beta_0 : float
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     standardize : bool
@@ -114,6 +119,7 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         max_seconds: float | None = None,
         prior: PriorName = "auto",
         tau: Literal["sample"] | float = "sample",
+        noise_by: NoiseName = "auto",
         alpha_0: float = 1.0,
         beta_0: float = 1.0,
         standardize: bool = True,
@@ -131,6 +137,7 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         self.max_seconds = max_seconds
         self.prior = prior
         self.tau = tau
+        self.noise_by = noise_by
         self.alpha_0 = alpha_0
         self.beta_0 = beta_0
         self.standardize = standardize
@@ -212,6 +219,7 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
             max_seconds=self.max_seconds,
             prior=self.prior,
             tau=self.tau,
+            noise_by=self.noise_by,
             alpha_0=self.alpha_0,
             beta_0=self.beta_0,
             keep=self.keep,

@@ -8,6 +8,11 @@ from typing import Any
 from bayesmf.diagnostics.convergence import advice
 from bayesmf.wording import count, short
 
+NOISE_BY = {
+    "user": "each user has its own",
+    "item": "each item has its own",
+    "both": "users and items have their own",
+}
 NOT_JUDGED = "not told by the version that fitted it"
 
 
@@ -19,7 +24,10 @@ def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
     sizes = count(report["users"], "user"), count(report["items"], "item")
     speed = f"{report['ratings_per_second'] / 1e6:.2f}M ratings/s"
     chains = count(settings.get("n_chains", 1), "chain")
-    noise = f"tau {report['tau']:.4g}, a standard deviation of {short(report['tau'] ** -0.5)}"
+    by, size = report.get("noise_by"), short(report["tau"] ** -0.5)
+    noise = f"tau {report['tau']:.4g}, a standard deviation of {size}"
+    if by is not None:
+        noise = f"{NOISE_BY[by]}, typically {noise}"
     facts = {
         "ratings": f"{report['ratings']:,} by {sizes[0]} of {sizes[1]}",
         "model": f"{count(report['factors'], 'factor')}, {report['prior']} prior",

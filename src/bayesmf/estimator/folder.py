@@ -18,7 +18,7 @@ from bayesmf.estimator.fitted import Found
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
-from bayesmf.model.draws import SIDES, Draws
+from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
 from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
@@ -29,7 +29,7 @@ from bayesmf.storage.writer import Standing, write_folder
 
 NO_IDS = np.empty(0, np.int64)
 # Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
-LARGE = ("users", "items", "user_means", "item_means", "seen_starts", "seen_items", "seen_values")
+LARGE = (*ROWS, *ROW_NOISE, "seen_starts", "seen_items", "seen_values")
 
 
 def save_model(
@@ -78,7 +78,7 @@ def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:
                 'this model keeps draws of users and none of items (keep="users"), so that without '
                 'users nothing would be left of it: fit it with keep="items"'
             )
-        draws = replace(draws, users=None, user_means=None)
+        draws = replace(draws, users=None, user_means=None, user_tau=None)
     if most is None or most >= len(draws):
         return draws
     return draws.select(spread_evenly(draws.chain, most))
@@ -130,7 +130,7 @@ def _made(
             n_factors=report["factors"],
             sampler=check_settings(sampler_from(report["sampler"])),
             random_state=report["seed"],
-            **meta["params"],
+            **{"noise_by": None, **meta["params"]},  # of earlier versions: one number for all
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} names no sampler that is known ({error}): fit again") from None

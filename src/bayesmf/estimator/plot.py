@@ -186,7 +186,7 @@ def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -
     here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
     user, item = (there, here) if side == "item" else (here, there)
     _, std = posterior.mean_std(user, item, threads)
-    spread = np.sqrt(np.maximum(std**2 - posterior.noise(), 0.0))
+    spread = np.sqrt(np.maximum(std**2 - posterior.noise_of(user, item), 0.0))
     if len(draws) == 1:
         spread[:] = 0.0  # and no dust of roundings
     counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)

@@ -76,6 +76,7 @@ def learn_more(
         sampler=sampler,
         prior=report["prior"],
         tau=model.tau,
+        noise_by=posterior.draws.noise_by,
         alpha_0=model.alpha_0,
         beta_0=model.beta_0,
         max_draws=len(posterior.draws),

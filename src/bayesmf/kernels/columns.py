@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.gather import Gathered, gather, padded
+from bayesmf.kernels.csr import rating_at
+from bayesmf.kernels.gather import BB, BT, FB, FF, FT, SSE, Gathered, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
 from bayesmf.kernels.simd import LANES, fma, load, root, splat, store, total
@@ -47,10 +48,10 @@ def clear(array):
 
 
 @njit(**PART)
-def fill_ones(x, first, n, up):
-    """n ones, and zeros up to `up`: the regressor of a bias; without ones a column of no effect."""
+def fill_column(x, first, column, up):
+    """x[first + k] = column[k], or 0 where there is no column: one of no effect."""
     for k in range(up):
-        x[first + k] = np.float32(1.0) if k < n else np.float32(0.0)
+        x[first + k] = column[k] if column.shape[0] > 0 else np.float32(0.0)
 
 
 @njit(**PART)
@@ -111,7 +112,7 @@ def factor_groups(P, prior, tau, z, groups):
     one, least = splat(np.float32(1.0)), np.float32(1.0)
     for g in range(_U(0), groups, _LANES):
         a00, a10, a11, a20, a21, a22, a30, a31, a32, a33 = read_parts(
-            P, prior, splat(np.float32(tau)), g, groups
+            P, prior, splat(tau), g, groups
         )
         # L, with the inverse of its diagonal.
         i0 = one / root(a00)
@@ -167,7 +168,7 @@ def scale_columns(P, prior, tau, z, groups):
     one = splat(np.float32(1.0))
     for g in range(_U(0), groups, _LANES):
         a00, a10, a11, a20, a21, a22, a30, a31, a32, a33 = read_parts(
-            P, prior, splat(np.float32(tau)), g, groups
+            P, prior, splat(tau), g, groups
         )
         i0, i1, i2, i3 = one / a00, one / a11, one / a22, one / a33
         store(z, g, load(z, g) * root(i0))
@@ -272,16 +273,35 @@ def add_pull(pull, Lambda, width, column, delta, at):
         store(pull, d, fma(d3, load(Lambda, p + _U(3) * width + d), new))
 
 
+@njit(**PART)
+def tell_sums(told, ratings, e, root, lo, n, own_bias):
+    """Sums of a row's ratings, whose errors are left in e."""
+    bias, index, value, levels = ratings.bias, ratings.other, ratings.value, ratings.levels
+    ft = bt = ff = fb = bb = np.float64(0.0)
+    for k in range(_U(n)):
+        at = _U(lo) + k
+        t = (rating_at(value, levels, at) - bias[_U(index[at])]) * root[k]
+        b = own_bias * root[k]
+        f = t - b - e[k]
+        ft += np.float64(f * t)
+        bt += np.float64(b * t)
+        ff += np.float64(f * f)
+        fb += np.float64(f * b)
+        bb += np.float64(b * b)
+    told[FT], told[BT], told[FF], told[FB], told[BB] = ft, bt, ff, fb, bb
+
+
 @njit(**ENTRY)
-def draw_columns(out, means, chosen, ratings, prior, sweep, single, lost):
-    """Draw the chosen rows by columns. Returns their sum of squared errors.
+def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
+    """Draw the chosen rows by columns.
 
     `prior` is that of `column_prior`. `out` holds the old rows and gets the new ones, `means` gets
-    the conditional means. Columns are drawn in groups, or each by itself if `single`. A row whose
-    matrices single precision cannot factor stays as it is, and is marked as `lost`.
+    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on). Columns are
+    drawn in groups, or each by itself if `single`. A row whose matrices single precision cannot
+    factor stays as it is, and is marked as `lost`.
     """
     number, starts = ratings.number, ratings.starts
-    n_factors, tau, relax, (round_, word, key) = sweep
+    n_factors, taus, relax, (round_, word, key) = sweep
     mu, Lambda, blocks = prior
     width, padded_width = out.shape[1], _U(mu.shape[0])
     gathered = _U((n_factors + LANES - 1) // LANES * LANES)
@@ -292,27 +312,29 @@ def draw_columns(out, means, chosen, ratings, prior, sweep, single, lost):
         most = n if n > most else most
     x = np.empty((padded_width + _LANES) * _U(most + 2 * LANES), np.float32)
     e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
+    root, nothing = np.empty(most + LANES, np.float32), np.empty(0, np.float32)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
     u, dev = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
     mid, pull = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
     delta, target = np.zeros(GROUP, np.float32), np.zeros(GROUP, np.float32)
     mean = np.zeros(GROUP, np.float32)
     more, fresh = np.float32(1.0 + relax), np.float32(np.sqrt(1.0 - relax * relax))
-    tau32, own_bias, sse = np.float32(tau), np.float32(0.0), 0.0
+    own_bias = np.float32(0.0)
     for row in chosen:
-        lo, n = starts[row], starts[row + 1] - starts[row]
+        lo, n, tau = starts[row], starts[row + 1] - starts[row], np.float32(taus[row])
         up = _U((n + LANES - 1) // LANES * LANES)
         # An odd number of vectors: columns that are a power of two apart would share cache sets.
         stride = up if up // _LANES % _U(2) == _U(1) else up + _LANES
         for d in range(width):
             u[d], dev[d] = -out[row, d], out[row, d] - mu[d]
         if width > n_factors:
-            u[n_factors], own_bias = np.float32(0.0), -out[row, n_factors]
-        gather(Gathered(x, stride, e, at), ratings, gathered, lo, n, u, own_bias)
+            u[n_factors] = np.float32(0.0)
+            own_bias = -out[row, n_factors]
+        gather(Gathered(x, stride, e, at, root), ratings, gathered, lo, n, u, own_bias)
         if width > n_factors:
-            fill_ones(x, _U(n_factors) * stride, _U(n), up)
+            fill_column(x, _U(n_factors) * stride, root, up)
         for c in range(max(gathered, _U(width)), _U(GROUP) * n_groups):
-            fill_ones(x, c * stride, _U(0), up)
+            fill_column(x, c * stride, nothing, up)
         fill_normals(z, groups, number[row], round_, word, key[0], key[1])
         clear(P)
         clear(pull)
@@ -330,7 +352,7 @@ def draw_columns(out, means, chosen, ratings, prior, sweep, single, lost):
             c = _U(GROUP) * g
             move_and_project(x, stride, e, c, up, delta, target)
             for d in range(_U(GROUP)):
-                target[d] = tau32 * target[d] - pull[c + d]
+                target[d] = tau * target[d] - pull[c + d]
             if single:
                 step_single(P, z, g, groups, target, more, fresh, mean, delta)
             else:
@@ -339,10 +361,11 @@ def draw_columns(out, means, chosen, ratings, prior, sweep, single, lost):
             for d in range(_U(GROUP)):
                 mid[c + d] = dev[c + d] + mean[d]
                 dev[c + d] += delta[d]
-        sse += move(x, stride, e, _U(GROUP) * (n_groups - _U(1)), up, delta)
+        told[row, SSE] = move(x, stride, e, _U(GROUP) * (n_groups - _U(1)), up, delta)
         for d in range(width):
             out[row, d], means[row, d] = dev[d] + mu[d], mid[d] + mu[d]
-    return sse
+        own_bias = out[row, n_factors] if width > n_factors else np.float32(0.0)
+        tell_sums(told[row], ratings, e, root, lo, n, own_bias)
 
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:

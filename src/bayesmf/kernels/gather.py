@@ -29,11 +29,13 @@ class Regressors(NamedTuple):
     """The other side as a row's ratings meet it; the last row is zero, for what is not there.
 
     Features, flat: a row ends with a whole vector and begins with a cache line where it can. Biases
-    are apart: they are taken off the ratings, and would make most rows a vector longer.
+    are apart: they are taken off the ratings, and would make most rows a vector longer. `root` is
+    the root of the weight that a rating of this row has, 1 where all weigh the same.
     """
 
     features: Rows
     bias: Rows
+    root: Rows
 
 
 class RowRatings(NamedTuple):
@@ -49,24 +51,36 @@ class RowRatings(NamedTuple):
     levels: NDArray[np.float32]  # what the codes stand for
     features: Rows
     bias: Rows
+    root: Rows
 
 
 class HalfSweep(NamedTuple):
     """What the draws of all rows of one side have in common, but for the prior."""
 
     n_factors: int
-    tau: float  # precision of the ratings
+    tau: NDArray[np.float64]  # precision of a rating of weight one, for each row
     relax: float  # over-relaxation, from 0 (none) to below 1
     counter: StreamCounter
 
 
+# What is told of the ratings of a drawn row, all weighted: squared errors; and with f the features'
+# part of a prediction, b the row's bias and t the rating without the other side's bias, the sums of
+# f t, b t, f f, f b and b b.
+SSE, FT, BT, FF, FB, BB = range(6)
+N_SUMS = 6
+
+
 class Gathered(NamedTuple):
-    """Buffers for the ratings of one row: their regressors, column by column, and their errors."""
+    """Buffers for the ratings of one row: their regressors, column by column, and their errors.
+
+    All are multiplied by the roots of the ratings' weights, which are the regressor of a bias.
+    """
 
     x: Rows  # flat: column c from c * stride on
     stride: np.uint64
     e: Rows  # like `at` it has room for eight more than there are ratings
     at: NDArray[np.uint64]  # where the partners' features begin
+    root: Rows  # of the weights
 
 
 def padded(width: int) -> int:
@@ -74,8 +88,8 @@ def padded(width: int) -> int:
     return -(-width // LANES) * LANES
 
 
-def regressors(rows: Rows, n_factors: int) -> Regressors:
-    """Copy the rows of the other side."""
+def regressors(rows: Rows, n_factors: int, weight: Rows | None = None) -> Regressors:
+    """Copy the rows of the other side; `weight` is that of the ratings of each."""
     n, padded_width = len(rows), padded(n_factors)
     # Not zeros: large pages are asked for where nothing is cleared, and jumps then cost less.
     room = np.empty(4 * padded_width * (n + 1) + 64, np.uint8)
@@ -86,25 +100,31 @@ def regressors(rows: Rows, n_factors: int) -> Regressors:
     bias = np.zeros(n + 1, np.float32)
     if rows.shape[1] > n_factors:
         bias[:n] = rows[:, n_factors]
-    return Regressors(features, bias)
+    root = np.ones(n + 1, np.float32)
+    if weight is not None:
+        root[:n] = np.sqrt(weight)
+    root[n] = 0.0
+    return Regressors(features, bias, root)
 
 
 @njit(**APART)
 def gather(out, ratings, width, lo, n, u, own_bias):
     """Bring together what the n ratings from lo on meet; `width` is that of the padded features.
 
+    Times root[partner of k], which out.root[k] becomes:
     out.x[c * stride + k] = features[partner of k, c] and
     out.e[k] = rating[k] - bias[partner of k] + own_bias + features[partner of k] . u.
     Ratings are rounded up to whole vectors, by zeros.
     """
-    R, bias, index = ratings.features, ratings.bias, ratings.other
-    value, levels, e, at = ratings.value, ratings.levels, out.e, out.at
+    R, bias, index, weight = ratings.features, ratings.bias, ratings.other, ratings.root
+    value, levels, e, at, root = ratings.value, ratings.levels, out.e, out.at, out.root
     far, up = R.shape[0] > NEAR, _U((n + LANES - 1) // LANES * LANES)
     for k in range(_U(n)):
         j = _U(index[_U(lo) + k])
-        at[k], e[k] = j * width, rating_at(value, levels, _U(lo) + k) - bias[j] + own_bias
+        at[k], root[k] = j * width, weight[j]
+        e[k] = (rating_at(value, levels, _U(lo) + k) - bias[j] + own_bias) * weight[j]
     for k in range(_U(n), up):
-        at[k], e[k] = _U(R.shape[0]) - width, np.float32(0.0)
+        at[k], e[k], root[k] = _U(R.shape[0]) - width, np.float32(0.0), np.float32(0.0)
     for k in range(_U(0), up, _LANES):
         if far and k + _U(AHEAD) < up:
             for t in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
@@ -115,9 +135,12 @@ def gather(out, ratings, width, lo, n, u, own_bias):
 
 @njit(**APART, forceinline=True)
 def turn_rows(out, R, width, k, u):
-    """Transpose the rows of R at out.at[k : k + 8] into eight entries of each column, and of e."""
-    x, stride, e, at = out
-    zero = splat(np.float32(0.0))
+    """Transpose the rows of R at out.at[k : k + 8] into eight entries of each column, and of e.
+
+    They are multiplied by out.root on the way.
+    """
+    x, stride, e, at, root = out
+    zero, w = splat(np.float32(0.0)), load(root, k)
     e0, e1, e2, e3 = load(e, k), zero, zero, zero
     a0, a1, a2, a3 = at[k], at[k + _U(1)], at[k + _U(2)], at[k + _U(3)]
     a4, a5, a6, a7 = at[k + _U(4)], at[k + _U(5)], at[k + _U(6)], at[k + _U(7)]
@@ -126,22 +149,24 @@ def turn_rows(out, R, width, k, u):
             load(R, a0 + c), load(R, a1 + c), load(R, a2 + c), load(R, a3 + c),
             load(R, a4 + c), load(R, a5 + c), load(R, a6 + c), load(R, a7 + c),
         )  # fmt: skip
+        t0, t1, t2, t3 = t[0] * w, t[1] * w, t[2] * w, t[3] * w
+        t4, t5, t6, t7 = t[4] * w, t[5] * w, t[6] * w, t[7] * w
         # Four sums: one alone would wait for itself.
-        e0 = fma(splat(u[c]), t[0], e0)
-        e1 = fma(splat(u[c + _U(1)]), t[1], e1)
-        e2 = fma(splat(u[c + _U(2)]), t[2], e2)
-        e3 = fma(splat(u[c + _U(3)]), t[3], e3)
-        e0 = fma(splat(u[c + _U(4)]), t[4], e0)
-        e1 = fma(splat(u[c + _U(5)]), t[5], e1)
-        e2 = fma(splat(u[c + _U(6)]), t[6], e2)
-        e3 = fma(splat(u[c + _U(7)]), t[7], e3)
+        e0 = fma(splat(u[c]), t0, e0)
+        e1 = fma(splat(u[c + _U(1)]), t1, e1)
+        e2 = fma(splat(u[c + _U(2)]), t2, e2)
+        e3 = fma(splat(u[c + _U(3)]), t3, e3)
+        e0 = fma(splat(u[c + _U(4)]), t4, e0)
+        e1 = fma(splat(u[c + _U(5)]), t5, e1)
+        e2 = fma(splat(u[c + _U(6)]), t6, e2)
+        e3 = fma(splat(u[c + _U(7)]), t7, e3)
         p = c * stride + k
-        store(x, p, t[0])
-        store(x, p + stride, t[1])
-        store(x, p + _U(2) * stride, t[2])
-        store(x, p + _U(3) * stride, t[3])
-        store(x, p + _U(4) * stride, t[4])
-        store(x, p + _U(5) * stride, t[5])
-        store(x, p + _U(6) * stride, t[6])
-        store(x, p + _U(7) * stride, t[7])
+        store(x, p, t0)
+        store(x, p + stride, t1)
+        store(x, p + _U(2) * stride, t2)
+        store(x, p + _U(3) * stride, t3)
+        store(x, p + _U(4) * stride, t4)
+        store(x, p + _U(5) * stride, t5)
+        store(x, p + _U(6) * stride, t6)
+        store(x, p + _U(7) * stride, t7)
     store(e, k, (e0 + e1) + (e2 + e3))

@@ -73,7 +73,8 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
     """Mean mu[t, n] and variance var[t, n] of a new rating of pair n under draw t.
 
     Row k is N(rows[place[k], t], (L L^T)^-1) with L from `factors`, those of `solve_rows`: so the
-    variance is |L^-1 x|^2 + noise[t], x = [features, 1]. Without factors rows are points.
+    variance is |L^-1 x|^2 + noise[k, t] / w, x = [features, 1], w the weight of the partner's
+    ratings. Without factors rows are points.
     """
     row_width, spread = rows.shape[2], factors.shape[0] > 0
     width = _U((n_factors + LANES - 1) // LANES * LANES)
@@ -81,19 +82,20 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
     stride = _U(MOST + LANES)
     x = np.empty(max(width, _U(row_width)) * stride, np.float32)
     e, at = np.empty(MOST, np.float32), np.empty(MOST, np.uint64)
-    u = np.zeros(width, np.float32)
+    u, root = np.zeros(width, np.float32), np.ones(MOST, np.float32)
     for t in range(rows.shape[1]):
-        features, bias = given.features[t], given.bias[t]
+        features, bias, weight = given.features[t], given.bias[t], given.root[t]
         for k in range(place.shape[0]):
             if starts[k] == starts[k + 1]:
                 continue
             own = lay_row(rows, place[k], t, n_factors, u)
             for lo in range(starts[k], starts[k + 1], MOST):
                 n = min(MOST, starts[k + 1] - lo)
-                up = bring(x, stride, e, at, features, bias, slot, lo, n, u, own)
+                up = bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own)
                 for p in range(n):
+                    w = weight[_U(slot[lo + p])]
                     mu[t, lo + p] = e[p]
-                    var[t, lo + p] = noise[t]
+                    var[t, lo + p] = noise[k, t] / (w * w)
                 if spread:
                     if row_width > n_factors:
                         for p in range(up):
@@ -104,7 +106,7 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
 
 
 @njit(**PART)
-def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
+def bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
     """Regressors of n pairs from lo on, column by column, and e = their predictions.
 
     Pairs are rounded up, by zeros, to what `add_spreads` takes; that is returned.
@@ -116,7 +118,7 @@ def bring(x, stride, e, at, features, bias, slot, lo, n, u, own):
     for p in range(_U(n), up):
         at[p], e[p] = _U(bias.shape[0] - 1) * width, np.float32(0.0)
     for p in range(_U(0), up, _LANES):
-        turn_rows(Gathered(x, stride, e, at), features, width, p, u)
+        turn_rows(Gathered(x, stride, e, at, root), features, width, p, u)
     return up
 
 

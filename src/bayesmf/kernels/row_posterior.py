@@ -3,8 +3,9 @@
 Given the other side's rows V, a row x with ratings r, prior N(mu, Lambda^-1) and noise precision
 tau is Gaussian, and depends on its own ratings alone:
 
-    A = Lambda + tau sum V V^T,    m = A^-1 (Lambda mu + tau sum r V).
+    A = Lambda + tau sum w V V^T,    m = A^-1 (Lambda mu + tau sum w r V),
 
+with w the weights of its ratings (1 where the noise does not depend on the other side's row).
 With a bias the regressors of a user are [V_j, 1] and the target r - b_j, so features and bias are
 found together. `row_posterior` leaves the Cholesky factor of A, and its mean is one substitution
 away: a half-sweep of Gibbs adds noise to it, predictions, new users and explanations do not.
@@ -37,9 +38,12 @@ class RowScratch(NamedTuple):
     x: NDArray[np.float32]  # regressors: a column for a rating
     e: NDArray[np.float32]  # targets: ratings without the other side's biases
     at: NDArray[np.uint64]  # where their partners' rows begin
+    root: NDArray[np.float32]  # of their weights
     zeros: NDArray[np.float32]  # as wide as regressors
     y: NDArray[np.float64]  # regressors in float64; in the dual form a row for a rating
     z: NDArray[np.float32]
+    sums: NDArray[np.float64]  # of A before it is factored
+    bias: NDArray[np.float64]  # sums of regressors times that of the bias
 
 
 @njit(inline="always")
@@ -62,9 +66,12 @@ def make_row_scratch(width: int, n_factors: int) -> RowScratch:
         x=np.zeros((max(rows, padded_width), columns), np.float32),
         e=np.zeros(columns, np.float32),
         at=np.zeros(columns, np.uint64),
+        root=np.zeros(columns, np.float32),
         zeros=np.zeros(padded_width, np.float32),
         y=np.zeros((rows, columns)),
         z=np.zeros(2 * rows, np.float32),
+        sums=np.zeros((width + 1, width + 1)),
+        bias=np.zeros(width),
     )
 
 
@@ -101,21 +108,21 @@ def add_products(P, x, corner, last, right, n, sign):
 
 @njit(**PART)
 def accumulate(scratch, ratings, lo, hi, width, n_factors, exactly):
-    """A = sum of [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row.
+    """A = sum of w [x, target] [x, target]^T (lower half) over the ratings lo..hi of a row.
 
     Sums of a chunk are in float32, or `exactly` in float64.
     """
     A, x, y, e, zeros = scratch.A, scratch.x, scratch.y, scratch.e, scratch.zeros
     # Not a literal 0: functions are compiled apart for those.
     rows, corner = A.shape[0] - 4, np.int64(0)
-    gathered = Gathered(x.reshape(x.size), np.uint64(x.shape[1]), e, scratch.at)
+    gathered = Gathered(x.reshape(x.size), np.uint64(x.shape[1]), e, scratch.at, scratch.root)
     clear(A, rows + 4)
     for start in range(lo, hi, CHUNK):
         n = min(CHUNK, hi - start)
         gather(gathered, ratings, np.uint64(len(zeros)), start, n, zeros, np.float32(0.0))
         for k in range(round_up(n, 8)):
             if width > n_factors:
-                x[n_factors, k] = 1.0 if k < n else 0.0
+                x[n_factors, k] = scratch.root[k]
             x[width, k] = e[k]
         n = round_up(n, 8)
         if exactly:
@@ -227,13 +234,15 @@ def set_system(A, target, shift, Lambda, tau):
 def row_posterior(scratch, ratings, lo, hi, shift, Lambda, tau, n_factors):
     """Factor the precision matrix of a row: ratings lo..hi, prior (Lambda mu, Lambda).
 
-    Leaves L in scratch.A, the inverse of its diagonal in scratch.inverse, and L^-1 (Lambda mu + tau
-    sum r V) in the row of A at `round_up(width, 4)`: `solve_back` makes mean or draw of it. Returns
-    the sum of squared targets; scratch.target holds sum r V.
+    Leaves L in scratch.A, the inverse of its diagonal in scratch.inverse, L^-1 (Lambda mu + tau
+    sum w r V) in the row of A at `round_up(width, 4)`: `solve_back` makes mean or draw of it.
+    Returns the sum of squared targets; scratch.target holds sum w r V.
     """
     size, squares = round_up(shift.shape[0], 4), 0.0
     for lost in (LOST_PIVOT, 0.0):
         accumulate(scratch, ratings, lo, hi, shift.shape[0], n_factors, lost == 0.0)
+        for d in range(shift.shape[0]):
+            scratch.bias[d] = scratch.A[n_factors, d]  # not used where there is no bias
         squares = set_system(scratch.A, scratch.target, shift, Lambda, tau)
         if cholesky(scratch.A, scratch.inverse, size, lost):
             break
@@ -245,15 +254,98 @@ class Given(NamedTuple):
 
     features: NDArray[np.float32]
     bias: NDArray[np.float32]
+    root: NDArray[np.float32]
+
+
+class UnknownNoise(NamedTuple):
+    """What precisions of ratings are drawn from, where they are not known: (draws, ...) of each.
+
+    A few steps of Gibbs, row given precision and precision given row, with the same random numbers
+    for all rows: what is told of a row does not depend on which others are asked for.
+    """
+
+    shape: NDArray[np.float64]  # of the precision's Gamma prior; not above 0 where there is none
+    rate: NDArray[np.float64]
+    normals: NDArray[np.float32]  # (draws, steps, width + GAMMA_TRIES)
+    uniforms: NDArray[np.float64]  # (draws, steps, GAMMA_TRIES)
+
+
+def all_known(n_draws: int) -> UnknownNoise:
+    """Where nothing has to be drawn."""
+    nothing = np.zeros(n_draws)
+    return UnknownNoise(
+        nothing, nothing, np.zeros((n_draws, 0, 1), np.float32), np.zeros((n_draws, 0, 1))
+    )
+
+
+# Candidates for a Gamma variate: each is taken with 95% and more, the last whatever comes.
+GAMMA_TRIES = 4
+
+
+@njit(**PART)
+def draw_gamma(shape, normals, first, uniforms):
+    """A standard Gamma variate of shape 1 and more, by Marsaglia and Tsang (2000)."""
+    d = shape - 1.0 / 3.0
+    found = d
+    for k in range(GAMMA_TRIES):
+        x = np.float64(normals[first + k])
+        v = 1.0 + x / np.sqrt(9.0 * d)
+        if v <= 0.0:
+            continue
+        v = v * v * v
+        found = d * v
+        if np.log(uniforms[k]) < 0.5 * x * x + d - found + d * np.log(v):
+            break
+    return found
+
+
+@njit(**PART)
+def draw_unknown_tau(scratch, ratings, lo, hi, shift, Lambda, n_factors, unknown, t):
+    """A draw of the precision of a row's ratings given the other side; the row is drawn on the way.
+
+    Sums over ratings are taken once. Begins at the prior's mean.
+    """
+    A, sums, solution = scratch.A, scratch.sums, scratch.solution
+    width, n, normals = shift.shape[0], hi - lo, unknown.normals[t]
+    size = round_up(width, 4)
+    tau = unknown.shape[t] / unknown.rate[t]
+    accumulate(scratch, ratings, lo, hi, width, n_factors, True)
+    for i in range(width + 1):
+        for k in range(i + 1):
+            sums[i, k] = A[i, k]
+    for step in range(normals.shape[0]):
+        if step > 0:
+            clear(A, A.shape[0])
+            for i in range(width + 1):
+                for k in range(i + 1):
+                    A[i, k] = sums[i, k]
+        squares = set_system(A, scratch.target, shift, Lambda, tau)
+        cholesky(A, scratch.inverse, size, 0.0)
+        solve_back(A, scratch.inverse, solution, normals[step], size, width, 1.0)
+        fit, form = 0.0, 0.0
+        for d in range(width):
+            fit += solution[d] * scratch.target[d]
+            form += solution[d] * solution[d] * sums[d, d]
+            for e in range(d):
+                form += 2.0 * solution[d] * solution[e] * sums[d, e]
+        sse = max(squares - 2.0 * fit + form, 0.0)
+        gamma = draw_gamma(
+            unknown.shape[t] + 0.5 * n, normals[step], width, unknown.uniforms[t, step]
+        )
+        tau = gamma / (unknown.rate[t] + 0.5 * sse)
+    return tau
 
 
 @njit(**ENTRY)
-def solve_rows(means, factors, place, chosen, ratings, given, prior, tau, n_factors, scratch):
+def solve_rows(
+    means, factors, tau, place, chosen, ratings, given, prior, unknown, n_factors, scratch
+):
     """Means and precision factors of the chosen rows under each of some draws of the other side.
 
     `ratings` are (starts, other, value, levels), and a row of -1 has none; `prior` is (Lambda mu,
-    Lambda), an entry of each for a draw. What is found of row chosen[k] comes to place[k] of
-    `means` and `factors`, (places, draws, ...). A factor is the lower half of L, row by row, with
+    Lambda), an entry of each for a draw. tau[k, t] is the precision of row chosen[k]'s ratings, and
+    is drawn where it is NaN. What is found of the row comes to place[k] of `means` and `factors`,
+    (places, draws, ...). A factor is the lower half of L, row by row, with
     its diagonal inverted; none is written where `factors` has no places.
     """
     starts, other, value, levels = ratings
@@ -262,14 +354,20 @@ def solve_rows(means, factors, place, chosen, ratings, given, prior, tau, n_fact
     A, inverse, width = scratch.A, scratch.inverse, means.shape[2]
     size = round_up(width, 4)
     for t in range(means.shape[1]):
-        own = RowRatings(number, starts, other, value, levels, given.features[t], given.bias[t])
+        own = RowRatings(
+            number, starts, other, value, levels, given.features[t], given.bias[t], given.root[t]
+        )
         shift, Lambda = shifts[t], Lambdas[t]
         for k in range(chosen.shape[0]):
             row = chosen[k]
             lo, hi = np.int64(0), np.int64(0)
             if row >= 0:
                 lo, hi = starts[row], starts[row + 1]
-            row_posterior(scratch, own, lo, hi, shift, Lambda, tau[t], n_factors)
+            if np.isnan(tau[k, t]):
+                tau[k, t] = draw_unknown_tau(
+                    scratch, own, lo, hi, shift, Lambda, n_factors, unknown, t
+                )
+            row_posterior(scratch, own, lo, hi, shift, Lambda, tau[k, t], n_factors)
             solve_back(A, inverse, scratch.solution, scratch.z, size, width, 0.0)
             for d in range(width):
                 means[place[k], t, d] = scratch.solution[d]

@@ -1,6 +1,6 @@
 """Compiled conditional draws of rows: the inside of Algorithm 1, for both models.
 
-A row with many ratings is drawn from its precision matrix A = Lambda + tau sum x x^T
+A row with many ratings is drawn from its precision matrix A = Lambda + tau sum w x x^T
 (`draw_primal`), a row with few from the smaller matrix between its ratings (`draw_dual`).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesmf.kernels.csr import rating_at
+from bayesmf.kernels.gather import BB, BT, FB, FF, FT, SSE
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
 from bayesmf.kernels.row_posterior import (
@@ -43,41 +44,29 @@ def lean(A, inverse, z, old, solution, b, relax):
 
 
 @njit(**PART)
-def lean_dual(new, mean, old, y, roots, errors, n, relax):
-    """Over-relax a plain draw: new = mean - relax (old - mean) + sqrt(1 - relax^2) (new - mean).
-
-    `errors` are those at the mean. Returns the sum of squared errors that the new row leaves.
-    """
-    fresh, sse = np.sqrt(1.0 - relax * relax), 0.0
+def lean_dual(new, mean, old, relax):
+    """Over-relax a plain draw: new = mean - relax (old - mean) + sqrt(1 - relax^2) (new - mean)."""
+    fresh = np.sqrt(1.0 - relax * relax)
     for d in range(new.shape[0]):
-        old[d] = fresh * (new[d] - mean[d]) - relax * (old[d] - mean[d])
-        new[d] = mean[d] + old[d]
-        old[d] /= roots[d]
-    for k in range(n):
-        error = errors[k]
-        for d in range(new.shape[0]):
-            error -= y[k, d] * old[d]
-        sse += error * error
-    return sse
+        new[d] = mean[d] + fresh * (new[d] - mean[d]) - relax * (old[d] - mean[d])
 
 
 @njit(**ENTRY)
-def draw_primal(out, means, chosen, ratings, prior, sweep, scratch):
-    """Draw the chosen rows from their precision matrices. Returns their sum of squared errors.
+def draw_primal(out, means, told, chosen, ratings, prior, sweep, scratch):
+    """Draw the chosen rows from their precision matrices.
 
     `prior` is (Lambda mu, Lambda), with Lambda a matrix: one of each for all rows, or one for each
     row. `out` holds the old rows and gets the new ones, `means` gets the conditional means, unless
-    it has no rows.
+    it has no rows; `told` gets the sums of each row's ratings (gather.SSE and so on).
     """
     A, inverse, solution, target = scratch.A, scratch.inverse, scratch.solution, scratch.target
     z, number, starts = scratch.z, ratings.number, ratings.starts
-    n_factors, tau, relax, (round_, word, key) = sweep
+    n_factors, taus, relax, (round_, word, key) = sweep
     shifts, Lambdas = prior
     width = out.shape[1]
     size = round_up(width, 4)
-    sse = 0.0
     for row in chosen:
-        lo, hi = starts[row], starts[row + 1]
+        lo, hi, tau = starts[row], starts[row + 1], taus[row]
         own = row if shifts.shape[0] > 1 else 0
         Lambda = Lambdas[own]
         fill_normals(z, size // 4, number[row], round_, word, key[0], key[1])
@@ -89,20 +78,30 @@ def draw_primal(out, means, chosen, ratings, prior, sweep, scratch):
             length = solve_back(A, inverse, solution, z, size, width, float(draw))
             for d in range(width):
                 rows[row, d] = solution[d]
-        sse += errors_left(squares, length, solution, target, Lambda, tau) if hi > lo else 0.0
-    return sse
+        if hi > lo:
+            tell_sums(
+                told[row], squares, length, solution, target, scratch.bias, Lambda, tau, n_factors
+            )
 
 
 @njit(**PART)
-def errors_left(squares, length, x, target, Lambda, tau):
-    """The sum of squared errors at x, where x^T (Lambda + tau P) x = length."""
-    fit, pull = 0.0, 0.0
-    for d in range(Lambda.shape[0]):
-        fit += x[d] * target[d]
-        for e in range(Lambda.shape[0]):
+def tell_sums(told, squares, length, x, target, bias, Lambda, tau, n_factors):
+    """Sums of a row's ratings at x, where x^T (Lambda + tau P) x = length."""
+    width, pull = Lambda.shape[0], 0.0
+    told[FT] = told[BT] = told[FB] = told[BB] = 0.0
+    for d in range(width):
+        for e in range(width):
             pull += x[d] * Lambda[d, e] * x[e]
-    sse = squares - 2.0 * fit + (length - pull) / tau
-    return 0.0 if sse < 0.0 else sse
+    for d in range(n_factors):
+        told[FT] += x[d] * target[d]
+    for d in range(n_factors, width):
+        told[BT] = x[d] * target[d]
+        told[BB] = x[d] * x[d] * bias[d]
+        for e in range(n_factors):
+            told[FB] += x[d] * x[e] * bias[e]
+    form = max((length - pull) / tau, 0.0)
+    told[FF] = max(form - 2.0 * told[FB] - told[BB], 0.0)
+    told[SSE] = max(squares - 2.0 * (told[FT] + told[BT]) + form, 0.0)
 
 
 @njit(**PART)
@@ -112,23 +111,24 @@ def whiten(scratch, ratings, lo, n, prior, tau, n_factors):
     Below A comes what the prior's draw and the prior's mean leave of the targets.
     """
     A, y, z, (mu, roots) = scratch.A, scratch.y, scratch.z, prior
-    R, bias, index = ratings.features, ratings.bias, ratings.other
+    R, bias, index, weight = ratings.features, ratings.bias, ratings.other, ratings.root
     value, levels = ratings.value, ratings.levels
     width, size, spread = mu.shape[0], round_up(n, 4), 1.0 / np.sqrt(tau)
     padded_width = round_up(n_factors, 8)
     clear(y, size)
     for k in range(n):
-        at = index[lo + k] * padded_width
+        at, w = index[lo + k] * padded_width, np.float64(weight[index[lo + k]])
         row = R[at : at + padded_width]
         left, noise = np.float64(rating_at(value, levels, lo + k)), 0.0
         if width > n_factors:
-            y[k, n_factors] = roots[n_factors]
+            y[k, n_factors] = w * roots[n_factors]
             left -= bias[index[lo + k]] + mu[n_factors]
-            noise = roots[n_factors] * np.float64(z[n_factors])
+            noise = y[k, n_factors] * np.float64(z[n_factors])
         for d in range(n_factors):
-            y[k, d] = row[d] * roots[d]
+            y[k, d] = w * row[d] * roots[d]
             left -= row[d] * mu[d]
             noise += y[k, d] * np.float64(z[d])
+        left *= w
         A[size + 1, k] = left
         A[size, k] = left - noise - spread * np.float64(z[width + k])
 
@@ -150,21 +150,21 @@ def correct(out, row, scratch, n, prior, tau, noise):
 
 
 @njit(**ENTRY)
-def draw_dual(out, means, chosen, ratings, prior, sweep, scratch):
-    """Draw the chosen rows by correcting draws from their prior. Returns the sum of squared errors.
+def draw_dual(out, means, told, chosen, ratings, prior, sweep, scratch):
+    """Draw the chosen rows by correcting draws from their prior.
 
     x0 from the prior and e from the noise are a draw of row and errors before the ratings are
-    seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after.
-    `prior` is (mu, Lambda^-1/2), Lambda a diagonal; `out` and `means` as for `draw_primal`.
+    seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after,
+    X and t times the roots of weights. `prior` is (mu, Lambda^-1/2), Lambda a diagonal; `out`,
+    `means` and `told` as for `draw_primal`.
     """
     A, inverse, solution = scratch.A, scratch.inverse, scratch.solution
     y, z, number, starts = scratch.y, scratch.z, ratings.number, ratings.starts
-    n_factors, tau, relax, (round_, word, key) = sweep
-    roots = prior[1]
-    width, spread, sse = out.shape[1], 1.0 / np.sqrt(tau), 0.0
-    old, errors = np.zeros(width), np.zeros(width)
+    n_factors, taus, relax, (round_, word, key) = sweep
+    width = out.shape[1]
+    old = np.zeros(width)
     for row in chosen:
-        lo, n = starts[row], starts[row + 1] - starts[row]
+        lo, n, tau = starts[row], starts[row + 1] - starts[row], taus[row]
         size = round_up(n, 4)
         fill_normals(z, (width + n + 3) // 4, number[row], round_, word, key[0], key[1])
         clear(A, size + 4)
@@ -179,13 +179,29 @@ def draw_dual(out, means, chosen, ratings, prior, sweep, scratch):
             rows = out if draw else means
             solve_back(A, inverse, solution, z, size + 1 - draw, n, 0.0)
             correct(rows, row, scratch, n, prior, tau, float(draw))
-            if draw == 0:
-                errors[:n] = solution[:n]
         if relax > 0.0:
-            sse += lean_dual(out[row], means[row], old, y, roots, errors, n, relax)
-            continue
-        for k in range(n):
-            # The error that is left, t - X x, is e + S^-1 (...) / tau.
-            error = spread * np.float64(z[width + k]) + solution[k]
-            sse += error * error
-    return sse
+            lean_dual(out[row], means[row], old, relax)
+        tell_dual(told[row], out[row], y, A, size + 1, n, prior, n_factors)
+
+
+@njit(**PART)
+def tell_dual(told, x, y, A, left, n, prior, n_factors):
+    """Sums of a row's ratings at x, one by one; A[left] is what the prior's mean leaves of them."""
+    mu, roots = prior
+    told[SSE] = told[FT] = told[BT] = told[FF] = told[FB] = told[BB] = 0.0
+    for k in range(n):
+        f, b, home = 0.0, 0.0, 0.0
+        for d in range(x.shape[0]):
+            regressor = y[k, d] / roots[d]
+            home += regressor * mu[d]
+            if d < n_factors:
+                f += regressor * x[d]
+            else:
+                b = regressor * x[d]
+        t = A[left, k] + home
+        told[SSE] += (t - f - b) * (t - f - b)
+        told[FT] += f * t
+        told[BT] += b * t
+        told[FF] += f * f
+        told[FB] += f * b
+        told[BB] += b * b

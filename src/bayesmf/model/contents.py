@@ -36,7 +36,8 @@ _REPORT = {
     "ratings": WHOLE, "users": WHOLE, "items": WHOLE, "factors": WHOLE, "prior": TEXT,
     "sampler": {"rule": TEXT}, "target?": (TEXT, None), "max_seconds?": _MAYBE, "seed": WHOLE,
     "seconds": NUMBER, "compile_seconds?": NUMBER, "epochs": NUMBER, "draws": WHOLE,
-    "ratings_per_second?": NUMBER, "tau": NUMBER, "repairs?": WHOLE, "step_size?": _MAYBE,
+    "ratings_per_second?": NUMBER, "noise_by?": (TEXT, None), "tau": NUMBER,
+    "repairs?": WHOLE, "step_size?": _MAYBE,
     "validation_rmse?": _MAYBE, "engine?": ANYTHING, "updates?": WHOLE, "update_seconds?": NUMBER,
     "convergence?": (None, {
         "state?": TEXT, "converged?": (FLAG, None), "verdict?": TEXT, "advice?": TEXT,
@@ -49,7 +50,7 @@ _REPORT = {
 _PARAMS = {
     "target?": (TEXT, None), "max_seconds?": _MAYBE, "prior?": TEXT, "tau?": (TEXT, NUMBER),
     "alpha_0?": NUMBER, "beta_0?": NUMBER, "standardize?": FLAG, "max_draws?": (WHOLE, None),
-    "keep?": TEXT,
+    "keep?": TEXT, "noise_by?": (TEXT, None),
 }  # fmt: skip
 SAVED_PARAMS = tuple(name.removesuffix("?") for name in _PARAMS)
 # What a folder holds: the sides whose draws were kept; and of ratings all, or which pairs of user
@@ -108,6 +109,10 @@ def draws_expected(
     for side in sides:
         rows = Expected("f4", (n, sizes[side], width))
         expected |= {side: rows, f"{side[:-1]}_means": rows} if has_means else {side: rows}
+    for side, size in (("user", n_users), ("item", n_items)):
+        if f"{side}_tau_prior" in arrays:
+            expected[f"{side}_tau_prior"] = Expected("f8", (n, 2), POSITIVE)
+            expected[f"{side}_tau"] = Expected("f4", (n, size), POSITIVE_OR_NAN)
     return expected
 
 
@@ -127,6 +132,12 @@ def model_expected(
     shape = (width, width) if full else (width,)
     expected = draws_expected(arrays, n_users, n_items, width, shape, holds["keep"])
     expected |= {**user_ids, **item_ids}
+    if not people:
+        expected.pop("user_tau", None)
+    own = report.get("noise_by")
+    for side in ("user", "item"):
+        if (f"{side}_tau_prior" in arrays) != (own in (side, "both")):
+            raise ValueError("meta.report.noise_by does not fit the arrays")
     if report.get("updates", 0):  # ratings were added
         expected["missed"] = Expected("i8", arrays["tau"].shape, below(1 << 62))
     n_ratings = arrays["seen_items"].size if people else report["ratings"]
@@ -194,6 +205,11 @@ def precise(Lambda: NDArray[np.float64]) -> bool:
     return True
 
 
+# NaN where it is drawn when it is asked for: of rows with new ratings (server/update.py).
+POSITIVE_OR_NAN = Rule(
+    lambda piece, *_: bool((((piece > 1e-25) & (piece < 1e25)) | np.isnan(piece)).all()),
+    "holds numbers that are not positive, or too small or too large to be computed with",
+)
 _CHAINS = Rule(
     lambda piece, before, at: bool(
         piece[0] >= (before or 0) and ASCENDING.holds(piece, before, at)

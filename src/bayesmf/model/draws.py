@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.types import Rows
+from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
 
 log = logging.getLogger("bayesmf")
@@ -23,6 +24,8 @@ log = logging.getLogger("bayesmf")
 MAP_ABOVE_BYTES = 32 << 20
 # The arrays of rows: a folder has those that were kept.
 ROWS = ("users", "items", "user_means", "item_means")
+# Those of precisions of single rows, where these have any.
+ROW_NOISE = ("user_tau", "item_tau")
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,17 @@ class Draws:
     item_mu, item_Lambda : ndarray of float64
         Means and precisions of the prior of item rows.
     tau : ndarray of float64, shape (T,)
-        Noise precisions.
+        Noise precisions; the mean of their distribution where rows have their own.
     chain : ndarray of int64, shape (T,)
         Chain of each draw.
     user_means, item_means : ndarray of float32, shape (T, n_rows, width), or None
         Conditional means of kept rows, where the sampler has them (docs/sampler.md): better for
         expectations, useless for spreads.
+    user_tau, item_tau : ndarray of float32, shape (T, n_rows), or None
+        Noise precisions of single users and items. The precision of a rating is the product of the
+        two, one of them where the other is None, and `tau` where both are.
+    user_tau_prior, item_tau_prior : ndarray of float64, shape (T, 2), or None
+        Shape and rate of the Gamma distribution that these precisions come from.
     missed : ndarray of int64, shape (T,), or None
         Ratings that came after each draw was made; None where none came.
 
@@ -74,9 +82,28 @@ class Draws:
     user_means: Rows | None = None
     item_means: Rows | None = None
     missed: NDArray[np.int64] | None = None
+    user_tau: Rows | None = None
+    item_tau: Rows | None = None
+    user_tau_prior: NDArray[np.float64] | None = None
+    item_tau_prior: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.tau)
+
+    @property
+    def noise_by(self) -> str | None:
+        """Which rows have noise of their own: "user", "item", "both" or None."""
+        own = self.user_tau_prior is not None, self.item_tau_prior is not None
+        return {(True, False): "user", (False, True): "item", (True, True): "both"}.get(own)
+
+    def row_noise(self, t: int, side: int) -> RowNoise | None:
+        """Precisions of users (0) or items (1) under one draw, with their distribution."""
+        value = (self.user_tau, self.item_tau)[side]
+        prior = (self.user_tau_prior, self.item_tau_prior)[side]
+        if value is None or prior is None:
+            return None
+        both = side == 1 and self.user_tau_prior is not None
+        return RowNoise(np.asarray(value[t]), float(prior[t, 0]), float(prior[t, 1]), both)
 
     @property
     def kept(self) -> Rows:
@@ -212,16 +239,23 @@ class DrawStore:
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
         self._selections = [0] * n_chains
 
-    def _parts(self, params: Params, means: Params | None) -> dict[str, Rows]:
+    def _parts(
+        self, params: Params, precisions: Precisions, means: Params | None
+    ) -> dict[str, Rows]:
         """The arrays of a state that are kept, by the names that `Draws` has for them."""
         parts = {side: getattr(params, side) for side in SIDES[self.keep]}
         if means is not None:
             parts |= {f"{side[:-1]}_means": getattr(means, side) for side in SIDES[self.keep]}
+        noise = precisions.weights(0), precisions.weights(1)
+        parts |= {n: v for n, v in zip(ROW_NOISE, noise, strict=True) if v is not None}
         return parts
 
-    def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
+    def reserve(
+        self, chain: int, n: int, params: Params, precisions: Precisions,
+        means: Params | None = None,
+    ) -> None:  # fmt: skip
         """Make room for n draws of a chain."""
-        parts = self._parts(params, means)
+        parts = self._parts(params, precisions, means)
         self._rows[chain] = {name: allocate(n, rows.shape) for name, rows in parts.items()}
 
     def add(
@@ -229,13 +263,13 @@ class DrawStore:
     ) -> None:
         """Keep a copy of the chain's state."""
         if not self._rows[chain]:
-            self.reserve(chain, 1, params, means)
+            self.reserve(chain, 1, params, precisions, means)
         slot = len(self._precisions[chain])
-        parts = self._parts(params, means)
+        parts = self._parts(params, precisions, means)
         for name, array in self._rows[chain].items():
             array[slot] = parts[name]
             _let_go(array)
-        self._precisions[chain].append(precisions)
+        self._precisions[chain].append(_without_rows(precisions))
 
     def select(self, chain: int, kept: Sequence[int]) -> None:
         """Forget all draws of a chain but some, in ascending order."""
@@ -269,7 +303,9 @@ class DrawStore:
     def restore(self, chain: int, room: int, parts: Sequence[Draws]) -> None:
         """Fill an empty store with a chain's draws from elsewhere."""
         for part in parts:
-            rows = {name: array for name, array in part.arrays().items() if name in ROWS}
+            rows = {
+                name: array for name, array in part.arrays().items() if name in ROWS + ROW_NOISE
+            }
             if not self._rows[chain]:
                 self._rows[chain] = {n: allocate(room, a.shape[1:]) for n, a in rows.items()}
             first = self.count(chain)
@@ -277,7 +313,8 @@ class DrawStore:
                 array[first : first + len(part)] = rows[name]
                 _let_go(array)
             self._precisions[chain] += [
-                Precisions(*part.priors(t), float(part.tau[t])) for t in range(len(part))
+                Precisions(*part.priors(t), float(part.tau[t]), noise=_noise_of(part, t))
+                for t in range(len(part))
             ]
 
     def draws(self) -> Draws:
@@ -302,8 +339,11 @@ class DrawStore:
 class LastDraw(DrawStore):
     """Keeps the newest draw of each chain: for runs whose errors alone are wanted."""
 
-    def reserve(self, chain: int, n: int, params: Params, means: Params | None = None) -> None:
-        super().reserve(chain, 1, params, means)
+    def reserve(
+        self, chain: int, n: int, params: Params, precisions: Precisions,
+        means: Params | None = None,
+    ) -> None:  # fmt: skip
+        super().reserve(chain, 1, params, precisions, means)
 
     def add(
         self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
@@ -328,6 +368,36 @@ def _draws(rows: Mapping[str, Rows], kept: Sequence[Precisions], chain: NDArray[
         chain=chain,
         user_means=rows.get("user_means"),
         item_means=rows.get("item_means"),
+        user_tau=rows.get("user_tau"),
+        item_tau=rows.get("item_tau"),
+        user_tau_prior=_noise_priors(kept, 0),
+        item_tau_prior=_noise_priors(kept, 1),
+    )
+
+
+def _noise_priors(kept: Sequence[Precisions], side: int) -> NDArray[np.float64] | None:
+    own = [None if p.noise is None else p.noise.side(side) for p in kept]
+    found = [(one.shape, one.rate) for one in own if one is not None]
+    return np.array(found) if found else None
+
+
+def _without_rows(precisions: Precisions) -> Precisions:
+    """Those above the rows alone: rows are stored apart."""
+    noise = precisions.noise
+    if noise is None:
+        return precisions
+    nothing = np.empty(0, np.float32)
+    sides = (one and replace(one, value=nothing) for one in (noise.users, noise.items))
+    return replace(precisions, noise=Noise(*sides))
+
+
+def _noise_of(draws: Draws, t: int) -> Noise | None:
+    """What `_without_rows` leaves of a stored draw."""
+    nothing, priors = np.empty(0, np.float32), (draws.user_tau_prior, draws.item_tau_prior)
+    if all(p is None for p in priors):
+        return None
+    return Noise(
+        *(p if p is None else RowNoise(nothing, float(p[t, 0]), float(p[t, 1])) for p in priors)
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.keys import STREAM_INIT, generator
 from bayesmf.kernels.types import Rows, readonly
+from bayesmf.model.noise import Noise
 
 
 @dataclass
@@ -111,6 +112,7 @@ class RowPrior:
 class Precisions:
     """All that stands above the rows: the priors of both sides and the noise precision tau.
 
+    Where rows have noise of their own (`noise`), tau is the mean of their precisions' distribution.
     `version` tells the precisions of one chain apart: the rounds done when they were drawn, 0 at
     the start. What is computed from rows whenever precisions are drawn is stored with it.
     """
@@ -119,3 +121,19 @@ class Precisions:
     items: RowPrior
     tau: float
     version: int = 0
+    noise: Noise | None = None
+
+    def of_rows(self, side: int, n_rows: int) -> Rows:
+        """Precision of ratings of weight one, for each row of users (0) or items (1)."""
+        if self.noise is None:
+            return np.full(n_rows, self.tau, np.float32)
+        own = self.noise.side(side)
+        return np.ones(n_rows, np.float32) if own is None else own.value
+
+    def weights(self, side: int) -> Rows | None:
+        """Weights that ratings have by their row of users (0) or items (1), None where all alike.
+
+        The precision of a rating is `of_rows` of one side times `weights` of the other.
+        """
+        own = None if self.noise is None else self.noise.side(side)
+        return None if own is None else own.value

@@ -93,9 +93,10 @@ class WishartPrior:
     def columns(self, rows: Rows) -> WishartColumns:
         """The rows' columns, for rescaling them."""
         n, width = rows.shape
-        K = cholesky(self._inverse_scale(rows)[1])
+        M = self._inverse_scale(rows)[1]
+        K = cholesky(M)
         return WishartColumns(
-            0.5 * (self._nu(width) + n), outer_square(solve_upper(K, np.eye(width)))
+            0.5 * (self._nu(width) + n), outer_square(solve_upper(K, np.eye(width))), M
         )
 
     def _inverse_scale(self, rows: Rows) -> tuple[Array, Array]:
@@ -145,6 +146,10 @@ class GammaColumns:
         """Column d is k times as large now."""
         self.q[d] *= k * k
 
+    def log_scaled(self, which: slice, k: float) -> float:
+        """log p(rows with some columns times k), up to a constant and without the Jacobian."""
+        return -self.power * float(np.log1p(k * k * self.q[which]).sum())
+
 
 @dataclass
 class WishartColumns:
@@ -156,6 +161,7 @@ class WishartColumns:
 
     power: float
     inverse: Array
+    M: Array
 
     def weight(self, d: int) -> float:
         """q_d; above zero, whatever rounding says."""
@@ -168,6 +174,16 @@ class WishartColumns:
         N[:, d] /= k
         c = 1.0 - k * k
         N -= (c / (1.0 + c * N[d, d])) * np.outer(N[:, d], N[d])
+
+    def log_scaled(self, which: slice, k: float) -> float:
+        """log p(rows with some columns times k), up to a constant and without the Jacobian.
+
+        Of the rows as they were first: M is not kept up to date.
+        """
+        factor = np.ones(len(self.M))
+        factor[which] = k
+        scaled = (self.M - np.eye(len(factor))) * np.outer(factor, factor) + np.eye(len(factor))
+        return -2.0 * self.power * float(np.log(np.diag(cholesky(scaled))).sum())
 
 
 def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:

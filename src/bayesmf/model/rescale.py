@@ -18,9 +18,9 @@ import numpy as np
 
 from bayesmf.model.params import Params
 from bayesmf.model.priors import Prior
+from bayesmf.model.slices import slice_sample
 
 STEP_OUT = 1.0  # in log k, the first width of the slice: about what the hyper-priors leave open
-FARTHEST = 300.0  # in log k: from 354 on exp(2 x) overflows; no posterior reaches there
 
 
 def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.ndarray:
@@ -43,7 +43,7 @@ def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.nd
                 - items.power * math.log1p(q_items * math.exp(-2 * x))
             )
 
-        k = math.exp(_slice(log_density, rng))
+        k = math.exp(slice_sample(log_density, 0.0, STEP_OUT, rng))
         users.rescale(d, k)
         items.rescale(d, 1 / k)
         factors[d] = k
@@ -55,25 +55,3 @@ def rescale(params: Params, factors: np.ndarray) -> None:
     """Columns of U times the factors, of V divided by them."""
     params.users *= factors.astype(np.float32)
     params.items *= (1.0 / factors).astype(np.float32)
-
-
-def _slice(log_density, rng: np.random.Generator) -> float:  # type: ignore[no-untyped-def]
-    """One step from x = 0 of Neal's (2003) slice sampler with stepping out.
-
-    It leaves the distribution with this log density, up to a constant, invariant.
-    """
-    level = log_density(0.0) - rng.exponential()
-    low = -STEP_OUT * rng.random()
-    high = low + STEP_OUT
-    while log_density(low) > level and low > -FARTHEST:
-        low -= STEP_OUT
-    while log_density(high) > level and high < FARTHEST:
-        high += STEP_OUT
-    while True:
-        x = float(rng.uniform(low, high))
-        if log_density(x) > level:
-            return x
-        if x < 0:
-            low = x
-        else:
-            high = x

@@ -128,6 +128,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         max_seconds=spec.seconds,
         prior=plan.prior,
         tau="sample" if plan.tau is None else plan.tau,
+        noise_by="auto" if plan.sampler is None else None,  # the paper has one number
         beta_0=plan.beta_0,
         max_draws=1_000_000,
         random_state=spec.seed,

@@ -12,6 +12,7 @@ from bayesmf.kernels.pairs import pair_components
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.spread import spread_evenly
+from bayesmf.posterior.noise import precisions_of
 from bayesmf.posterior.posterior import Index, Posterior
 from bayesmf.posterior.rows import NOTHING, Solved, lay_out
 from bayesmf.system.forks import once
@@ -90,7 +91,8 @@ class Catalogue:
         unseen = (rows < 0)[:, None, None]
         prior = draws.user_mu.astype(np.float32)
         means, locations = np.where(unseen, prior, means), np.where(unseen, prior, locations)
-        return Solved(means, NOTHING, np.arange(len(rows)), locations)
+        noise = (1.0 / precisions_of(draws, 0).of(rows)).astype(np.float32)
+        return Solved(means, NOTHING, np.arange(len(rows)), locations, noise)
 
     @once
     def some_draws(self) -> Index:
@@ -111,7 +113,7 @@ class Catalogue:
         mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
         pair_components(
             means, factors, np.zeros(1, np.int64), np.array([0, len(items)]), items, self._given,
-            self.posterior.n_factors, np.zeros(len(some), np.float32), mu, var,
+            self.posterior.n_factors, np.zeros((1, len(some)), np.float32), mu, var,
         )  # fmt: skip
         return np.asarray(var.mean(0, dtype=np.float64))
 

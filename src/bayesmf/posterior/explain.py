@@ -48,7 +48,8 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
     target = (draws.kept_means if expected else draws.items)[:, item].astype(np.float64)
     x_j, b_j = _regressors(target[:, None], D)
     x_k, b_k = _regressors(draws.items[:, rated].astype(np.float64), D)
-    x_j, b_j, tau, left = x_j[:, 0], b_j[:, 0], draws.tau[:, None], value - b_k
+    x_j, b_j, left = x_j[:, 0], b_j[:, 0], value - b_k
+    tau = _precisions(posterior, user, rated)
     # In double precision, from the ratings on: shares are to add up. Not @, which has threads.
     shift, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
     A = Lambda + np.einsum("tkd,tke->tde", tau[:, :, None] * x_k, x_k)
@@ -70,6 +71,13 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
         center + scale * (np.einsum("td,td->t", reach, shift) + b_j),
         center + scale * (np.einsum("td,td->t", mean, x_j) + b_j),
     )
+
+
+def _precisions(posterior: Posterior, user: int, rated: Index) -> Floats:
+    """Precisions of a user's ratings, (draws, ratings): the user's own times those of the items."""
+    noise = posterior.sides.source.solve(np.array([user]), factors=False).noise[0]
+    weights = posterior.sides.weights.of(rated)
+    return np.asarray(weights.T / noise.astype(np.float64)[:, None])
 
 
 def _effects(x_k: Floats, covariance: Floats, tau: Floats, pull: Floats) -> Floats:

@@ -16,6 +16,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
 from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.all_rows import all_rows
+from bayesmf.posterior.noise import precisions_of, weights_of
 from bayesmf.posterior.pairs import Sides, sides_of
 from bayesmf.posterior.rows import ExactRows, RowSource, StoredRows, natural_priors, take_rows
 from bayesmf.system.forks import once
@@ -101,11 +102,13 @@ class KeptDraws:
         users, items = (draws.user_mu, draws.user_Lambda), (draws.item_mu, draws.item_Lambda)
         if draws.users is not None and draws.items is not None:
             means = draws.users if draws.user_means is None else draws.user_means
-            return StoredRows(draws.users, means, draws.items, users, D)
+            noise = precisions_of(draws, 0), weights_of(draws, 1)
+            return StoredRows(draws.users, means, draws.items, users, *noise, D)
         own, lists = (items, "by_item") if self.users_kept else (users, "by_user")
+        side = int(self.users_kept)
         return ExactRows(
-            draws.kept, natural_priors(*own), draws.tau, getattr(self.ratings, lists),
-            self.ratings.levels, D,
+            draws.kept, natural_priors(*own), precisions_of(draws, side),
+            weights_of(draws, 1 - side), getattr(self.ratings, lists), self.ratings.levels, D,
         )  # fmt: skip
 
     @once
@@ -186,9 +189,8 @@ class KeptDraws:
         >>> model.posterior_.with_ratings(model.posterior_.ratings).n_users
         3
         """
-        made = replace(
-            self, draws=replace(self.draws, users=None, user_means=None), ratings=ratings
-        )
+        draws = replace(self.draws, users=None, user_means=None, user_tau=None)
+        made = replace(self, draws=draws, ratings=ratings)
         shared, source = self.sides, made._source()
         if isinstance(shared.source, ExactRows) and "everything" in shared.source.__dict__:
             assert isinstance(source, ExactRows)

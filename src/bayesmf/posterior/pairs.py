@@ -20,6 +20,7 @@ from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spread
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
+from bayesmf.posterior.noise import RowPrecisions, weights_of
 from bayesmf.posterior.rows import RowSource, Solved, full_matrices, lay_out, rows_at_once
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool
@@ -70,15 +71,21 @@ class Tables(NamedTuple):
 class Sides:
     """The side whose rows are worked out (`source`), and the kept side that they meet.
 
-    `prior` is that of kept rows: means (draws, width) and covariances.
+    `prior` is that of kept rows: means (draws, width) and covariances; `weights` are those of
+    their ratings.
     """
 
     source: RowSource
     kept: Rows
     kept_means: Rows
     prior: tuple[NDArray[np.float64], NDArray[np.float64]]
-    tau: NDArray[np.float64]
+    weights: RowPrecisions
     n_factors: int
+
+    @property
+    def n_draws(self) -> int:
+        """Components of a mixture."""
+        return len(self.kept)
 
     @property
     def has_means(self) -> bool:
@@ -97,7 +104,7 @@ class Sides:
             return self.everything, slot
         which = np.unique(slot)
         which = which[which >= 0]
-        rows = lay_out(self.kept, self.n_factors, which)
+        rows = lay_out(self.kept, self.n_factors, which, self.weights)
         means = lay_out(self.kept_means, self.n_factors, which) if self.has_means else None
         return Tables(rows, means), np.where(slot >= 0, np.searchsorted(which, slot), -1)
 
@@ -112,7 +119,9 @@ class Sides:
     @once
     def unseen(self) -> Given:
         """A kept row that nobody has seen: its prior's mean."""
-        return lay_out(self.prior[0].astype(np.float32)[:, None], self.n_factors)
+        found = lay_out(self.prior[0].astype(np.float32)[:, None], self.n_factors)
+        found.root[:, 0] = np.sqrt(self.weights.unseen())
+        return found
 
     @once
     def roots(self) -> NDArray[np.float64]:
@@ -122,7 +131,7 @@ class Sides:
 
     def components(self, block: Block, solved: Solved, tables: Tables) -> Components:
         """The mixtures of a block's pairs."""
-        shape, unseen = (len(self.tau), len(block.slot)), block.slot < 0
+        shape, unseen = (self.n_draws, len(block.slot)), block.slot < 0
         expected = self.expected(block, solved, tables)
         mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
         if not unseen.any():
@@ -136,10 +145,9 @@ class Sides:
     def _fill(
         self, block: Block, solved: Solved, given: Given, mu: NDArray[Any], var: NDArray[Any]
     ) -> None:
-        noise = (1.0 / self.tau).astype(np.float32)
         pair_components(
             solved.means, solved.factors, solved.place, block.starts, block.slot, given,
-            self.n_factors, noise, mu, var,
+            self.n_factors, solved.noise, mu, var,
         )  # fmt: skip
 
     def expected(self, block: Block, solved: Solved, tables: Tables) -> Floats:
@@ -161,7 +169,7 @@ class Sides:
                 some = block if chosen.all() else pairs_where(block, chosen)
                 slot, total = np.maximum(some.slot, 0), np.zeros(len(some.slot))
                 sum_pair_means(rows, solved.place, some.starts, slot, given, self.n_factors, total)
-                out[chosen] = total / len(self.tau)
+                out[chosen] = total / self.n_draws
         return out
 
     def _unseen(
@@ -169,9 +177,9 @@ class Sides:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Components of pairs with a kept row that nobody has seen: it follows its prior."""
         asked = np.flatnonzero(np.diff(block.starts))
-        shape, nobody = (len(self.tau), len(asked)), np.zeros(len(asked), np.int64)
+        shape, nobody = (self.n_draws, len(asked)), np.zeros(len(asked), np.int64)
         mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        few = solved._replace(place=solved.place[asked])
+        few = solved._replace(place=solved.place[asked], noise=solved.noise[asked])
         one_each = Block(block.rows[asked], np.arange(len(asked) + 1), nobody, nobody > 0)
         self._fill(one_each, few, self.unseen, mu, var)
         more = np.empty(shape[::-1])
@@ -190,7 +198,8 @@ def sides_of(draws: Draws, source: RowSource, n_factors: int) -> Sides:
         (draws.user_mu, draws.user_Lambda) if users_kept else (draws.item_mu, draws.item_Lambda)
     )
     prior = mu, covariances(Lambda)
-    return Sides(source, draws.kept, draws.kept_means, prior, draws.tau, n_factors)
+    weights = weights_of(draws, 0 if users_kept else 1)
+    return Sides(source, draws.kept, draws.kept_means, prior, weights, n_factors)
 
 
 def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -243,7 +252,7 @@ def each_block(
             with lock:
                 progress(hi - lo)
 
-    pool.each(run, _blocks(starts, len(sides.tau)))
+    pool.each(run, _blocks(starts, sides.n_draws))
 
 
 def order_of(own: Index) -> Index:

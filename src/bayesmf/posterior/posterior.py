@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 POLICIES = ("mean", "ucb", "lcb", "thompson")
 # Components of one chunk of pairs, over all draws: 8 bytes each, so some 32 MB.
 COMPONENTS = 4_000_000
+# Training ratings whose noise is averaged.
+NOISE_PAIRS = 1 << 14
 
 
 class Mixtures(NamedTuple):
@@ -308,7 +310,8 @@ class Posterior(KeptDraws):
         Returns
         -------
         float
-            The variance, in squared units of the ratings.
+            The variance, in squared units of the ratings; the mean of those of the training ratings
+            where users or items have noise of their own.
 
         Examples
         --------
@@ -318,7 +321,47 @@ class Posterior(KeptDraws):
         >>> model.posterior_.noise() > 0
         True
         """
-        return self.scale**2 * float(np.mean(1.0 / self.draws.tau))
+        if self.draws.noise_by is None:
+            return self.scale**2 * float(np.mean(1.0 / self.draws.tau))
+        if not self.ratings.has_users:
+            items = np.arange(self.n_items)
+            return float(self.noise_of(np.full(len(items), -1), items).mean())
+        lists = self.ratings.by_user
+        at = np.linspace(0, len(self.ratings) - 1, min(len(self.ratings), NOISE_PAIRS)).astype(int)
+        user = np.searchsorted(lists.starts, at, side="right") - 1
+        return float(self.noise_of(user, np.asarray(lists.other[at], np.int64)).mean())
+
+    def noise_of(self, user: Index, item: Index) -> Floats:
+        """Compute the variances of ratings around what is predicted, on average over draws.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+
+        Returns
+        -------
+        ndarray of float64
+            The variance of each pair's rating, in squared units of the ratings: the same for all
+            where there is one noise precision, else that of the user, the item, or both.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> bool(model.posterior_.noise_of(np.array([0]), np.array([2]))[0] > 0)
+        True
+        """
+        own, slot = (item, user) if self.users_kept else (user, item)
+        rows, at = np.unique(own, return_inverse=True)
+        kept, where = np.unique(slot, return_inverse=True)
+        weights, out = self.sides.weights.of(kept), np.empty(len(own))
+        known = self.sides.source.precisions(rows)
+        for part in parts(len(own), max(1, COMPONENTS // len(self.draws))):
+            out[part] = (1.0 / (known[at[part]] * weights[where[part]])).mean(1)
+        return np.asarray(self.scale**2 * out)
 
     def interval(
         self,

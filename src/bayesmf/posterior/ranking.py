@@ -24,6 +24,7 @@ from bayesmf.kernels.best_items import add_block, add_bonus, forbid, select_top
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
+from bayesmf.posterior.noise import weights_of
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block, Components, Tables
 from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
@@ -122,7 +123,7 @@ class Ranker:
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
         self.bonus = {"ucb": 1.0, "lcb": -1.0}.get(question.policy, 0.0)
-        self.noise = float(np.mean(1.0 / posterior.draws.tau))
+        self.weights = weights_of(posterior.draws, 1)
         self.sides, self.all_items = ranked.sides, np.arange(len(self.catalogue.items))
         asked = self.catalogue, question.policy, not question.exclude_seen
         # `alone` is used on threads of the pool, which must not wait for each other.
@@ -176,7 +177,8 @@ class Ranker:
         at[filled] = np.arange(len(variance))
         if self.bonus:
             scores = np.full(chosen.shape, -np.inf)
-            spread = np.sqrt(np.maximum(variance - self.noise, 0.0))
+            noise = users.solved.noise[np.nonzero(filled)[0]] / self.weights.of(chosen[filled])
+            spread = np.sqrt(np.maximum(variance - noise.mean(1), 0.0))
             scores[filled] = found.expected + self.bonus * spread
             order = np.lexsort((chosen, -scores))[:, : items.shape[1]]
             chosen, at = (np.take_along_axis(part, order, 1) for part in (chosen, at))

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.pairs import lay_out_draws
-from bayesmf.kernels.row_posterior import Given, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import Given, UnknownNoise, make_row_scratch, solve_rows
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.params import RowPrior
+from bayesmf.posterior.noise import RowPrecisions, unknown_noise
 from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
@@ -47,6 +48,7 @@ class Solved(NamedTuple):
     factors: Rows
     place: Index
     locations: Rows
+    noise: Rows  # (rows, draws): variance of a rating of weight one of row k
 
 
 class RowSource(Protocol):
@@ -64,15 +66,26 @@ class RowSource(Protocol):
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
         """Rows by number under all draws; -1 is a row without ratings."""
 
+    def precisions(self, rows: Index) -> NDArray[np.float64]:
+        """Noise precisions of rows, (rows, draws), but for the weights of the other side's."""
 
-def lay_out(rows: Rows, n_factors: int, which: Index | None = None) -> Given:
-    """Rows of all draws, or some of them, as kernels read them; a last one is zero."""
+
+def lay_out(
+    rows: Rows, n_factors: int, which: Index | None = None, weights: RowPrecisions | None = None
+) -> Given:
+    """Rows of all draws, or some of them, as kernels read them; a last one is zero.
+
+    `weights` are those of the rows' ratings, one by default.
+    """
     which = np.arange(rows.shape[1]) if which is None else which
     width, n = padded(n_factors), len(which) + 1
     features = np.empty((len(rows), n * width), np.float32)
     bias = np.empty((len(rows), n), np.float32)
     lay_out_draws(readonly(rows), readonly(which), n_factors, features, bias)
-    return Given(features, bias)
+    root = np.ones(bias.shape, np.float32)
+    if weights is not None:
+        root[:, :-1] = np.sqrt(weights.of(which)).T
+    return Given(features, bias, root)
 
 
 def natural_priors(
@@ -106,19 +119,19 @@ class RowCache:
 
     def __init__(self, n_rows: int, n_draws: int, width: int, budget: int) -> None:
         self._sizes = n_rows, n_draws, width, budget
-        per_row = 4 * n_draws * (width + triangle(width))
+        per_row = 4 * n_draws * (width + triangle(width) + 1)
         self.room = min(n_rows, budget // per_row)
         if self.room < LEAST_CACHED * n_rows:  # too few to make a difference
             self.room = 0
         self._next, self._place = count(), np.full(n_rows, -1, np.int64)
-        self._arrays: dict[str, tuple[Rows, Rows]] = {}
+        self._arrays: dict[str, tuple[Rows, Rows, Rows]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowCache, self._sizes
 
     @property
-    def arrays(self) -> tuple[Rows, Rows]:
-        """Room for means and factors: taken from the system as it is filled."""
+    def arrays(self) -> tuple[Rows, Rows, Rows]:
+        """Room for means, factors and noise: taken from the system as it is filled."""
         found = self._arrays.get("all")
         if found is None:
             _, n_draws, width, _ = self._sizes
@@ -131,23 +144,25 @@ class RowCache:
             found = self._arrays.setdefault("all", made)
         return found
 
-    def _taken(self, n_draws: int, width: int) -> tuple[Rows, Rows]:
+    def _taken(self, n_draws: int, width: int) -> tuple[Rows, Rows, Rows]:
         means = np.empty((self.room, n_draws, width), np.float32)
-        return means, np.empty((self.room, n_draws, triangle(width)), np.float32)
+        factors = np.empty((self.room, n_draws, triangle(width)), np.float32)
+        return means, factors, np.empty((self.room, n_draws), np.float32)
 
     def places(self, rows: Index) -> Index:
         """Where rows are, -1 for those that are not here."""
         return np.where(rows >= 0, self._place[rows], -1) if len(self._place) else rows
 
-    def add(self, rows: Index, means: Rows, factors: Rows) -> None:
-        """Remember rows, as far as there is room."""
+    def add(self, rows: Index, *found: Rows) -> None:
+        """Remember means, factors and noise of rows, as far as there is room."""
         for k, row in enumerate(rows):
             if row < 0 or self._place[row] >= 0:
                 continue
-            place, (own, triangles) = next(self._next), self.arrays
-            if place >= len(own):
+            place, arrays = next(self._next), self.arrays
+            if place >= self.room:
                 return
-            own[place], triangles[place] = means[k], factors[k]
+            for array, part in zip(arrays, found, strict=True):
+                array[place] = part[k]
             self._place[row] = place  # last: from now on others read it
 
 
@@ -156,12 +171,14 @@ class ExactRows:
     """Rows of the side that is not kept, given each draw of the other side.
 
     `prior` is that of this side's rows by draw, as `natural_priors` gives it; `lists` are its
-    ratings, in the chain's units by way of `levels`.
+    ratings, in the chain's units by way of `levels`. The precision of a rating is that of its row
+    (`tau`) times the weight of the other side's.
     """
 
     other: Rows
     prior: tuple[NDArray[np.float64], NDArray[np.float64]]
-    tau: NDArray[np.float64]
+    tau: RowPrecisions
+    weights: RowPrecisions
     lists: RowLists
     levels: NDArray[np.float32]
     n_factors: int
@@ -177,7 +194,9 @@ class ExactRows:
     @once
     def everything(self) -> Given:
         """All rows of the other side, laid out once: as large as they are themselves."""
-        return lay_out(self.other, self.n_factors) if self.own is None else self.own
+        if self.own is not None:
+            return self.own
+        return lay_out(self.other, self.n_factors, weights=self.weights)
 
     def given(self) -> Given:
         return self.everything
@@ -191,22 +210,37 @@ class ExactRows:
         cache = self.cache  # once: another thread may put its own in its place
         cached = cache.places(rows)
         if len(rows) and cached.min() >= 0:
-            means, triangles = cache.arrays
-            return Solved(means, triangles, cached, means)
+            means, triangles, noise = cache.arrays
+            return Solved(means, triangles, cached, means, noise[cached])
         n_draws, _, width = self.other.shape
         means = np.empty((len(rows), n_draws, width), np.float32)
         shape = (len(rows), n_draws, triangle(width)) if factors or bulk else (0, 0, 0)
         triangles, place = np.empty(shape, np.float32), np.arange(len(rows))
         lists, chosen, given = self._met_by(rows)
+        tau = self.tau.of(rows)
         solve_rows(
-            means, triangles, place, readonly(chosen),
+            means, triangles, tau, place, readonly(chosen),
             (readonly(lists.starts), readonly(lists.other), readonly(lists.value), self.levels),
-            given, self.prior, readonly(self.tau), self.n_factors,
+            given, self.prior, self.unknown, self.n_factors,
             make_row_scratch(width, self.n_factors),
         )  # fmt: skip
+        noise = (1.0 / tau).astype(np.float32)
         if bulk:
-            cache.add(rows, means, triangles)
-        return Solved(means, triangles, place, means)
+            cache.add(rows, means, triangles, noise)
+        return Solved(means, triangles, place, means, noise)
+
+    def precisions(self, rows: Index) -> NDArray[np.float64]:
+        found = self.tau.of(rows)
+        unknown = np.isnan(found).any(axis=1)
+        if unknown.any():
+            found[unknown] = 1.0 / self.solve(rows[unknown], factors=False).noise
+        return found
+
+    @once
+    def unknown(self) -> UnknownNoise:
+        """What precisions are drawn from that are not known: of new users, or with new ratings."""
+        n_draws, _, width = self.other.shape
+        return unknown_noise(self.tau.prior, n_draws, width)
 
     def _met_by(self, rows: Index) -> tuple[RowLists, Index, Given]:
         """Ratings, row numbers in them, and the other side: for few rows what these have rated."""
@@ -215,7 +249,7 @@ class ExactRows:
         lists = take_rows(self.lists, rows)
         which = np.unique(lists.other)
         other = np.searchsorted(which, lists.other).astype(np.int32)
-        given = lay_out(self.other, self.n_factors, which.astype(np.int64))
+        given = lay_out(self.other, self.n_factors, which.astype(np.int64), self.weights)
         return RowLists(lists.starts, other, lists.value), np.arange(len(rows)), given
 
 
@@ -231,12 +265,14 @@ class StoredRows:
     means: Rows
     other: Rows
     prior: tuple[NDArray[np.float64], NDArray[np.float64]]
+    tau: RowPrecisions
+    weights: RowPrecisions
     n_factors: int
 
     @once
     def everything(self) -> Given:
         """All rows of the other side."""
-        return lay_out(self.other, self.n_factors)
+        return lay_out(self.other, self.n_factors, weights=self.weights)
 
     def given(self) -> Given:
         return self.everything
@@ -244,17 +280,21 @@ class StoredRows:
     def prepare(self, n_rows: int) -> bool:
         return False
 
+    def precisions(self, rows: Index) -> NDArray[np.float64]:
+        return self.tau.of(rows)
+
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
         means = _by_row(self.rows, rows)
         locations = means if self.means is self.rows else _by_row(self.means, rows)
         place, unseen = np.arange(len(rows)), rows < 0
+        noise = (1.0 / self.tau.of(rows)).astype(np.float32)
         if not unseen.any():
-            return Solved(means, NOTHING, place, locations)
+            return Solved(means, NOTHING, place, locations, noise)
         mu, Lambda = self.prior
         means[unseen] = locations[unseen] = mu.astype(np.float32)
         found = np.zeros((*means.shape[:2], triangle(means.shape[2])), np.float32)
         found[unseen] = factors_of(Lambda)
-        return Solved(means, found, place, locations)
+        return Solved(means, found, place, locations, noise)
 
 
 def _by_row(part: Rows, rows: Index) -> Rows:

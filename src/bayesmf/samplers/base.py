@@ -63,6 +63,7 @@ class Sampler(ABC):
 
     kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
+    row_noise: ClassVar[bool] = False  # whether it can draw precisions of single users and items
     rescales: ClassVar[bool] = False  # whether the scale move is made with draws of precisions
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is

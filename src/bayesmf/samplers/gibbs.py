@@ -65,6 +65,7 @@ class Gibbs(Sampler):
     default_prior = "wishart-bias"
     kind_of_rounds = "gibbs"
     rescales = True
+    row_noise = True
     precision_every = 1
     not_kept = 3
 

@@ -19,7 +19,7 @@ from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_UPDATE, generator
 from bayesmf.kernels.linalg import cholesky, second_moments, solve_upper
 from bayesmf.kernels.pairs import draw_from_factors
-from bayesmf.kernels.row_posterior import Given, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.params import RowPrior
 from bayesmf.server.update_plan import MOST_MISSED
@@ -74,12 +74,14 @@ class Side(NamedTuple):
 class Source(NamedTuple):
     """A draw that knows the rows to carry over: what they are given its rows of the other side.
 
-    `means` and `factors` are those of `solve_rows`, one of each for a row.
+    `means` and `factors` are those of `solve_rows`, one of each for a row; `tau` are the rows' own
+    noise precisions, where they have any.
     """
 
     side: Side
     means: Rows
     factors: Rows
+    tau: Rows | None = None
 
 
 def row_posteriors(
@@ -87,24 +89,28 @@ def row_posteriors(
     ratings: tuple[Index, NDArray[np.int32], NDArray[Any], NDArray[np.float32]],
     other: Rows,
     prior: RowPrior,
-    tau: float,
+    tau: Rows,
+    weights: Rows | None,
     n_factors: int,
     pool: Pool,
 ) -> tuple[Rows, Rows]:
-    """Means and factors of rows given the other side; `ratings` as `solve_rows` takes them."""
-    given, width = regressors(other, n_factors), other.shape[1]
+    """Means and factors of rows given the other side; `ratings` as `solve_rows` takes them.
+
+    `tau` are precisions of the rows' ratings, `weights` those that ratings have by the other side.
+    """
+    given, width = regressors(other, n_factors, weights), other.shape[1]
+    own = tau[rows].astype(np.float64)[:, None]
     means = np.empty((len(rows), 1, width), np.float32)
     factors = np.empty((len(rows), 1, width * (width + 1) // 2), np.float32)
     starts, partners, value, levels = ratings
     held = readonly(starts), readonly(partners), readonly(value), levels
-    # Read-only, as elsewhere: what can be written to would be compiled apart.
-    noise = readonly(np.array([tau]))
 
     def run(part: slice) -> None:
         solve_rows(
-            means[part], factors[part], np.arange(part.stop - part.start), readonly(rows[part]),
-            held, Given(given.features[None], given.bias[None]), prior.natural(), noise, n_factors,
-            make_row_scratch(width, n_factors),
+            means[part], factors[part], own[part], np.arange(part.stop - part.start),
+            readonly(rows[part]), held,
+            Given(given.features[None], given.bias[None], given.root[None]), prior.natural(),
+            all_known(1), n_factors, make_row_scratch(width, n_factors),
         )  # fmt: skip
 
     pool.each(run, parts(len(rows), PART))

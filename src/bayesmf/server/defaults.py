@@ -19,10 +19,9 @@ def default_factors(shape: DataShape) -> int:
     return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
 
 
-def default_draws(per_draw: int, sampler: Sampler) -> int:
-    """Draws that are kept by default, where one takes so many bytes."""
-    if sampler.stores_means:
-        per_draw *= 2
+def default_draws(rows: int, noise: int, sampler: Sampler) -> int:
+    """Draws that are kept by default, where rows and their noise take so many bytes of each."""
+    per_draw = rows * (2 if sampler.stores_means else 1) + noise
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
 
 

@@ -70,6 +70,7 @@ def make_report(data: TrainingData, done: RunReport) -> dict[str, Any]:
         "draws": len(done.draws),
         "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
         "tau": float(done.draws.tau.mean()) / settings.scale**2,
+        "noise_by": settings.noise_by,
         "convergence": done.convergence,
         "repairs": done.repairs,
         "engine": done.engine,

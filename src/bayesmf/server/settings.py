@@ -16,6 +16,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
 from bayesmf.machine import memory_bytes
 from bayesmf.model.draws import SIDES
+from bayesmf.model.noise import NOISE_BY
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
@@ -40,6 +41,7 @@ class FitSettings:
     max_seconds: float | None = None
     prior: str = "auto"
     tau: Literal["sample"] | float = "sample"
+    noise_by: str | None = "auto"
     alpha_0: float = 1.0
     beta_0: float = 1.0
     keep: str = "auto"
@@ -73,16 +75,19 @@ class FitSettings:
         keep = one_of("keep", self.keep, ("auto", *SIDES))
         if keep == "auto":
             keep = default_side(*sizes, d + prior.bias, sampler)
-        if self.max_draws is None:
+        noise_by, max_draws = resolve_noise(self.noise_by, tau, sampler), self.max_draws
+        if max_draws is None:
             rows = sum(sizes) if keep == "both" else sizes[keep == "items"]
-            max_draws = default_draws(4 * (d + prior.bias) * rows, sampler)
-        else:
-            max_draws = self.max_draws
+            noisy = sum(
+                n for n, by in zip(sizes, NOISE_BY[:2], strict=True) if noise_by in (by, "both")
+            )
+            max_draws = default_draws(4 * (d + prior.bias) * rows, 4 * noisy, sampler)
         return RunSettings(
             sampler=sampler,
             prior=prior,
             n_factors=d,
             tau=None if isinstance(tau, str) else tau * scale**2,
+            noise_by=noise_by,
             seed=whole("random_state", seed, 0),
             max_draws=whole("max_draws", max_draws),
             keep=keep,
@@ -91,6 +96,26 @@ class FitSettings:
             max_seconds=None if limit is None else positive("max_seconds", limit),
             last_draw_only=self.last_draw_only,
         )
+
+
+def resolve_noise(noise_by: object, tau: str | float, sampler: Sampler) -> str | None:
+    """Which rows have noise of their own; with "auto" both sides', where the sampler draws tau."""
+    drawn = isinstance(tau, str)
+    if noise_by is None:
+        return None
+    found = one_of("noise_by", noise_by, ("auto", *NOISE_BY))
+    if found == "auto":
+        return "both" if drawn and sampler.row_noise else None
+    if not drawn:
+        raise InputError(
+            f"noise_by={found!r} draws the precisions of ratings, which tau fixes: leave one out"
+        )
+    if not sampler.row_noise:
+        raise InputError(
+            f"noise_by={found!r} needs a sampler that draws precisions of ratings, which "
+            f"{type(sampler).__name__} does not: use another, or noise_by=None"
+        )
+    return found
 
 
 def check_target(target: str, sampler: Sampler) -> None:

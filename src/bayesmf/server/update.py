@@ -20,24 +20,34 @@ from bayesmf.blocks.stripes import Stripe, make_stripes, some_stripes
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.rounds.gibbs import SETTLE
+from bayesmf.chains.rounds.row_noise import draw_row_noise
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import HalfSweep, regressors
-from bayesmf.kernels.keys import STREAM_UPDATE, StreamCounter, make_key, stream_word
+from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
+from bayesmf.kernels.keys import (
+    STREAM_NOISE,
+    STREAM_UPDATE,
+    StreamCounter,
+    generator,
+    make_key,
+    stream_word,
+)
 from bayesmf.kernels.types import Rows
-from bayesmf.model.draws import ROWS, Draws, allocate
+from bayesmf.model.draws import ROW_NOISE, ROWS, Draws, allocate
+from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
-from bayesmf.server.update_plan import UpdatePlan, make_plan
+from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
 from bayesmf.worker.row_tasks import RowsResult
 
 Index = NDArray[np.int64]
 # The side of the arrays of rows.
-SIDE = dict(zip(ROWS, ("users", "items", "users", "items"), strict=True))
+SIDES = ("users", "items")
+SIDE = dict(zip(ROWS, SIDES + SIDES, strict=True))
 # Sweeps before states are draws, where rows that were not there before have more than that share of
 # all ratings: these count for the other side's rows from the second sweep on.
 NEW_ROWS_SETTLE, NEW_ROWS_SHARE = 1, 0.01
@@ -122,6 +132,9 @@ class _Update:
             if name in ROWS:
                 out = allocate(len(plan.source), (sizes[SIDE[name]], old.shape[2]))
                 self.arrays[name] = np.asarray(out)  # slices of a memory map cost more
+            elif name in ROW_NOISE:
+                size = sizes[SIDES[ROW_NOISE.index(name)]]
+                self.arrays[name] = np.asarray(allocate(len(plan.source), (size,)))
             else:
                 self.arrays[name] = np.array(old[np.maximum(plan.source, 0)])
         self.arrays |= {"missed": plan.missed, "chain": plan.chain}
@@ -131,6 +144,9 @@ class _Update:
         self.carried = find_carried(counts, added.new[self.kept], draws.kept.shape[2])
         self.sources: dict[int, list[Source]] = {}
         self.both = draws.users is not None and draws.items is not None
+        self.changed = [
+            new > MOST_MISSED * counts_of(added.data, side) for side, new in enumerate(added.new)
+        ]
 
     @property
     def draws(self) -> Draws:
@@ -150,11 +166,14 @@ class _Update:
                 if name in self.arrays:
                     old = getattr(self.before, name)[self.plan.source[t]]
                     self._spread(self.arrays[name][t], old, SIDE[name])
+            self._spread_noise(t)
             if carried is not None:
                 chain = int(draws.chain[t])
                 known = self.sources.get(chain) or everything
                 source = known[t % len(known)]
                 carry_over(carried, source, self._side(t), t, self.keys[chain])
+                if source.tau is not None:
+                    self.arrays[ROW_NOISE[k]][t][carried.rows] = source.tau
             if local is not None:
                 self._draw_locally(local, k, t, draws)
             for stripe in grown:
@@ -177,6 +196,15 @@ class _Update:
             out[at:end] = rows[first:last]
         out[end:] = 0.0
 
+    def _spread_noise(self, t: int) -> None:
+        """Precisions of rows under a draw that stays, NaN where they are to be drawn when asked."""
+        for side, name in enumerate(ROW_NOISE):
+            if name in self.arrays:
+                out = self.arrays[name][t]
+                self._spread(out, getattr(self.before, name)[self.plan.source[t]], SIDES[side])
+                if side != self.kept:
+                    out[self.changed[side]] = np.nan
+
     def _side(self, t: int) -> Side:
         """The kept side under draw t."""
         rows, means = self._of(ROWS[self.kept])
@@ -190,8 +218,11 @@ class _Update:
         lists = (data.by_user, data.by_item)[self.kept]
         other, prior = ((params.items, now.users), (params.users, now.items))[self.kept]
         ratings = lists.starts, lists.other, lists.value, data.levels
-        found = row_posteriors(self.carried.rows, ratings, other, prior, now.tau, self.D, pool)
-        return Source(self._side(slot), *found)
+        k, rows = self.kept, self.carried.rows
+        tau, own = now.of_rows(k, len(lists.starts) - 1), now.weights(k)
+        weights = now.weights(1 - k)
+        found = row_posteriors(rows, ratings, other, prior, tau, weights, self.D, pool)
+        return Source(self._side(slot), *found, None if own is None else own[rows])
 
     def _of(self, side: str) -> tuple[Rows, Rows | None]:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
@@ -227,34 +258,54 @@ class _Update:
     def _draw_locally(self, local: Local, kept: int, t: int, draws: Draws) -> None:
         """Rows under one draw: first those that they meet given all of the draw, then they."""
         rows, means = self._of(ROWS[kept])
+        own = self.arrays.get(ROW_NOISE[kept])
         for step in range(local.steps):
-            stream = 2 + 2 * step
-            other, _ = self._drawn(local.met, rows[t], 1 - kept, t, stream, draws)
-            found, expected = self._drawn(local.own, other, kept, t, stream + 1, draws)
+            stream, weights = 2 + 2 * step, None if own is None else own[t]
+            met = self._drawn(local.met, rows[t], weights, 1 - kept, t, stream, draws)
+            found, expected, tau = self._drawn(
+                local.own, met[0], met[2], kept, t, stream + 1, draws
+            )
             rows[t][local.own.rows] = found
+            if own is not None:
+                own[t][local.own.rows] = tau
         if means is not None:
             means[t][local.own.rows] = expected
 
     def _draw_users(self, stripe: Stripe, t: int, draws: Draws) -> None:
         """Rows of users with new ratings, where users are kept beside items."""
         rows, means = self._of("users")
-        found, expected = self._drawn(stripe, self.arrays["items"][t], 0, t, 1, draws)
+        items, weights = self.arrays["items"][t], self.arrays.get(ROW_NOISE[1])
+        weights = None if weights is None else weights[t]
+        found, expected, tau = self._drawn(stripe, items, weights, 0, t, 1, draws)
         rows[t][stripe.rows] = found
+        if tau is not None:
+            self.arrays[ROW_NOISE[0]][t][stripe.rows] = tau
         if means is not None:
             means[t][stripe.rows] = expected
 
     def _drawn(
-        self, stripe: Stripe, other: Rows, side: int, t: int, stream: int, draws: Draws
-    ) -> tuple[Rows, Rows]:
-        """Rows of a side given those of the other under draw t, and their conditional means."""
-        word = stream_word(STREAM_UPDATE, stream << 8)
-        counter = StreamCounter(t, word, self.keys[int(draws.chain[t])])
-        sweep = HalfSweep(self.D, float(draws.tau[t]), 0.0, counter)
+        self, stripe: Stripe, other: Rows, weights: Rows | None, side: int, t: int, stream: int,
+        draws: Draws,
+    ) -> tuple[Rows, Rows, Rows | None]:  # fmt: skip
+        """Rows of a side given those of the other under draw t, and their conditional means.
+
+        Also their noise precisions, given the new rows, where they have their own.
+        """
+        word, key = stream_word(STREAM_UPDATE, stream << 8), self.keys[int(draws.chain[t])]
+        counter, own = StreamCounter(t, word, key), draws.row_noise(t, side)
+        tau = np.full(len(stripe.rows), 1.0 if draws.noise_by else float(draws.tau[t]))
+        if own is not None:
+            known = own.value[stripe.rows].astype(np.float64)
+            tau = np.where(known > 0, known, own.shape / own.rate)
+        sweep = HalfSweep(self.D, tau, 0.0, counter)
         found = np.zeros((len(stripe.rows), other.shape[1]), np.float32)
         expected = np.zeros_like(found)
-        given = regressors(other, self.D)
-        draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
-        return found, expected
+        given = regressors(other, self.D, weights)
+        told = draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
+        if own is None:
+            return found, expected, None
+        rng = generator(key, (t << 8) + stream, STREAM_NOISE)
+        return found, expected, own.draw(np.diff(stripe.starts), told[:, SSE], rng).value
 
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
@@ -268,7 +319,8 @@ class _Update:
         order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
         kept, name = (users, "users") if self.users_kept else (items, "items")
         self._spread(kept, before.kept[start], name)
-        now = Precisions(*before.priors(start), float(before.tau[start]))
+        noise = self._noise(before, start)
+        now = Precisions(*before.priors(start), float(before.tau[start]), noise=noise)
         state = ChainState(chain, self.keys[chain], params, now)
         stripes = [
             make_stripes(lists, data.levels, rule.n_stripes)
@@ -289,7 +341,9 @@ class _Update:
                 # Rows that are not there yet can be drawn whole alone.
                 joint = None if first else rule.joint
                 relax = rule.overrelax if k >= SETTLE else 0.0
-                half_sweep(state, k, side, held, relax, joint, pool)
+                told = half_sweep(state, k, side, held, relax, joint, pool)
+                if n == 0:
+                    draw_row_noise(state, k, side, counts_of(data, side), told[:, SSE])
             if k >= settling:
                 slot = int(slots[k - settling])
                 self._store(slot, state)
@@ -297,7 +351,21 @@ class _Update:
                     self.sources[chain].append(self._know(slot, state, pool))
                 done(1)
             if k + 1 < settling + len(slots):
+                draw_row_noise(state, k, side, counts_of(data, side), told[:, SSE])
+                state.told = told if side == 1 else None
                 draw_precisions(state, self.settings, k, burning=False)
+
+    def _noise(self, before: Draws, start: int) -> Noise | None:
+        """Precisions of all rows under a draw of before; those of new rows are the prior's mean."""
+        sides = []
+        for side, moved in enumerate(self.added.moved):
+            own = before.row_noise(start, side)
+            if own is not None:
+                value = np.full(len(self.changed[side]), own.shape / own.rate, np.float32)
+                value[moved] = np.where(own.value > 0, own.value, own.shape / own.rate)
+                own = replace(own, value=value)
+            sides.append(own)
+        return None if before.noise_by is None else Noise(*sides)
 
     def _telling(self, slots: Index) -> Index:
         """New draws of a chain that rows are carried over from, if any draw stays."""
@@ -323,6 +391,11 @@ class _Update:
         arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
         arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
         arrays["tau"][slot] = now.tau
+        for side, name in enumerate(ROW_NOISE):
+            own = None if now.noise is None else now.noise.side(side)
+            if own is not None:
+                arrays[name][slot] = own.value
+                arrays[f"{name}_prior"][slot] = own.shape, own.rate
 
 
 def counts_of(data: TrainingData, side: int) -> Index:
@@ -351,16 +424,21 @@ def half_sweep(
     relax: float,
     joint: int | None,
     pool: Pool,
-) -> None:
-    """All rows of users (side 0) or items (1), with their conditional means and squared errors."""
+) -> NDArray[np.float64]:
+    """All rows of users (side 0) or items (1), with their conditional means and squared errors.
+
+    Returns the sums of each row's ratings, (rows, N_SUMS).
+    """
     spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
     results = on_threads(draw_exactly(state, t, side, spans, relax, joint), stripes, pool)
     assert state.means is not None
     means = (state.means.users, state.means.items)[side]
+    told = np.empty((len(means), N_SUMS))
     for (_, span), result in zip(spans, results, strict=True):
-        means[span] = result.means
+        means[span], told[span] = result.means, result.told
     state.sse = sum(result.sse for result in results)
     state.count = sum(result.count for result in results)
+    return told
 
 
 def on_threads(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.columns import column_prior, draw_columns, longest_row
-from bayesmf.kernels.gather import HalfSweep, Regressors, RowRatings
+from bayesmf.kernels.gather import N_SUMS, HalfSweep, Regressors, RowRatings
 from bayesmf.kernels.row_posterior import make_row_scratch
 from bayesmf.kernels.types import Rows
 from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal
@@ -22,46 +22,46 @@ def draw_rows(
     prior: RowPrior,
     sweep: HalfSweep,
     joint: int | None,
-) -> float:
+) -> NDArray[np.float64]:
     """Draw every row of a stripe given the other side.
 
     `joint` columns of a row are drawn together, all with None. `means` gets the conditional means,
     unless it has no rows. With over-relaxation or by columns, both of which need means, `out` must
-    hold the old rows. Returns the sum of squared errors of the new rows.
+    hold the old rows. Returns the sums of each new row's ratings, (rows, N_SUMS).
     """
     ratings = RowRatings(
         stripe.rows, stripe.starts, stripe.other, stripe.value, stripe.levels, *regressors
     )
-    whole, sse = np.ones(len(out), np.bool_), 0.0
+    whole, told = np.ones(len(out), np.bool_), np.zeros((len(out), N_SUMS))
     if joint is not None:
         by_columns = np.diff(stripe.starts) <= longest_row(sweep.n_factors)
         whole = ~by_columns
-        sse += draw_columns(
-            out, means, np.flatnonzero(by_columns), ratings, column_prior(prior.mu, prior.Lambda),
-            sweep, joint == 1, whole,
+        draw_columns(
+            out, means, told, np.flatnonzero(by_columns), ratings,
+            column_prior(prior.mu, prior.Lambda), sweep, joint == 1, whole,
         )  # fmt: skip
     if whole.any():
-        sse += draw_whole(out, means, whole, ratings, prior, sweep)
-    return float(sse)
+        draw_whole(out, means, told, whole, ratings, prior, sweep)
+    return told
 
 
 def draw_whole(
     out: Rows,
     means: Rows,
+    told: NDArray[np.float64],
     chosen: NDArray[np.bool_],
     ratings: RowRatings,
     prior: RowPrior,
     sweep: HalfSweep,
-) -> float:
+) -> None:
     """Draw the chosen rows of a stripe, all columns of a row together."""
     width = out.shape[1]
     diagonal = prior.mu.ndim == 1 and prior.Lambda.ndim == 1
     dual = np.diff(ratings.starts) <= (int(DUAL_SHARE * width) if diagonal else -1)
-    scratch, sse = make_row_scratch(width, sweep.n_factors), 0.0
+    scratch = make_row_scratch(width, sweep.n_factors)
     if (rows := chosen & ~dual).any():
         own = prior.natural()
-        sse += draw_primal(out, means, np.flatnonzero(rows), ratings, own, sweep, scratch)
+        draw_primal(out, means, told, np.flatnonzero(rows), ratings, own, sweep, scratch)
     if (rows := chosen & dual).any():
         roots = prior.mu, 1.0 / np.sqrt(prior.Lambda)
-        sse += draw_dual(out, means, np.flatnonzero(rows), ratings, roots, sweep, scratch)
-    return sse
+        draw_dual(out, means, told, np.flatnonzero(rows), ratings, roots, sweep, scratch)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.gather import HalfSweep, Regressors
+from bayesmf.kernels.gather import SSE, HalfSweep, Regressors
 from bayesmf.kernels.keys import StreamCounter, stream_word
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
@@ -17,12 +17,20 @@ from bayesmf.worker.row_draws import draw_rows
 
 @dataclass(frozen=True)
 class RowsResult:
-    """New rows of a stripe, their conditional means, and the squared errors they leave."""
+    """New rows of a stripe, their conditional means, and sums of the ratings of each.
+
+    These are weighted as the rows met their ratings, and of the kinds that kernels/gather.py names.
+    """
 
     rows: Rows
     means: Rows
-    sse: float
+    told: NDArray[np.float64]
     count: int
+
+    @property
+    def sse(self) -> float:
+        """Squared errors of all ratings of the stripe."""
+        return float(self.told[:, SSE].sum())
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,8 @@ class RowsTask:
 
     `rows` are as they were, for over-relaxation by `relax`: the new rows lie as far beyond their
     conditional mean as the old ones stood before it. 0 is a draw that forgets them. `joint` columns
-    are drawn together, all with None. `other` are the `regressors` of the other side.
+    are drawn together, all with None. `other` are the `regressors` of the other side, `tau` the
+    precisions of each row's ratings.
     """
 
     chain: int
@@ -43,7 +52,7 @@ class RowsTask:
     other: Regressors
     n_factors: int
     prior: RowPrior
-    tau: float
+    tau: NDArray[np.float64]
     round: int
     key: NDArray[np.uint32]
 
@@ -53,5 +62,5 @@ class RowsTask:
         means = np.empty_like(rows)
         counter = StreamCounter(self.round, stream_word(self.stream, 0), self.key)
         sweep = HalfSweep(self.n_factors, self.tau, self.relax, counter)
-        sse = draw_rows(rows, means, held, self.other, self.prior, sweep, self.joint)
-        return RowsResult(rows, means, sse, len(held))
+        told = draw_rows(rows, means, held, self.other, self.prior, sweep, self.joint)
+        return RowsResult(rows, means, told, len(held))

@@ -32,7 +32,8 @@ def draw_exactly(
         (params.items, params.users, now.items),
     )[side]
     # A copy also because a task that is done late must not see the next phase's rows.
-    given = regressors(other, params.n_factors)
+    given = regressors(other, params.n_factors, now.weights(1 - side))
+    tau = now.of_rows(side, len(rows)).astype(np.float64)
     results = yield [
         RowsTask(
             chain=state.chain,
@@ -44,7 +45,7 @@ def draw_exactly(
             other=given,
             n_factors=params.n_factors,
             prior=prior,
-            tau=now.tau,
+            tau=tau[own],
             round=t,
             key=state.key,
         )

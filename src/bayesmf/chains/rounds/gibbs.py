@@ -8,8 +8,10 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, make_stripes
 from bayesmf.chains.rounds.exact_rows import draw_exactly
+from bayesmf.chains.rounds.row_noise import draw_row_noise, mean_weighted
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
+from bayesmf.kernels.gather import N_SUMS, SSE
 from bayesmf.model.params import Params
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
@@ -38,6 +40,7 @@ class GibbsRounds:
             *stripe_recipes(data, items, by_user=False),
         ]
         self.together: Sequence[Sequence[int]] = self._partitions
+        self._counts = np.diff(data.by_user.starts), np.diff(data.by_item.starts)
 
     def step(self, state: ChainState, t: int) -> None:
         return None
@@ -45,6 +48,11 @@ class GibbsRounds:
     def exact_errors(self, state: ChainState) -> Phases:
         """Nothing to do: a sweep leaves the errors of its last state."""
         yield from ()
+
+    def draw_noise(self, state: ChainState, t: int) -> None:
+        """Draw the precisions of items, whose errors the sweep has left."""
+        assert state.told is not None
+        draw_row_noise(state, t, 1, self._counts[1], state.told[:, SSE])
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Algorithm 1, lines 4-9."""
@@ -57,7 +65,12 @@ class GibbsRounds:
         for side, (partitions, mean) in enumerate(zip(self._partitions, means, strict=True)):
             stripes = [(partition, self.held[partition].span) for partition in partitions]
             results = yield from draw_exactly(state, t, side, stripes, relax, self._rule.joint)
+            told = np.empty((len(mean), N_SUMS))
             for (_, span), result in zip(stripes, results, strict=True):
-                mean[span] = result.means
-            state.sse = sum(result.sse for result in results)
+                mean[span], told[span] = result.means, result.told
             state.count = sum(result.count for result in results)
+            if side == 0:
+                draw_row_noise(state, t, 0, self._counts[0], told[:, SSE])
+            else:  # that of items waits until the state is kept: all of it is one draw then
+                state.told = told
+                state.sse = mean_weighted(state, self._counts[0], told[:, SSE])

@@ -1,0 +1,138 @@
+"""Noise that is not one number: every user, every item, or both have precisions of their own.
+
+The precision of a rating is tau_i, w_j, or tau_i w_j, with
+
+    tau_i ~ Gamma(k, RATE beta),   w_j ~ Gamma(k', RATE k') beside tau_i, or Gamma(k, beta) alone,
+
+beta ~ Gamma(1, 1) for ratings of variance one, and 1 / sqrt(k), which is how far precisions lie
+apart, half-normal (0, 1). All conditionals are exact: precisions given errors are Gamma, beta is
+too, and k is found by a slice sampler with beta integrated out (docs/sampler.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.kernels.types import Rows
+from bayesmf.model.slices import slice_sample
+
+Array = NDArray[np.float64]
+
+# What may have noise of its own; None is one number for all ratings.
+NOISE_BY = ("user", "item", "both")
+# Before anything is known: precisions differ by a factor of two or so.
+FIRST_SHAPE = 4.0
+# Shape and rate of beta's prior.
+RATE_SHAPE, RATE_RATE = 1.0, 1.0
+STEP = 0.3  # in log k, the first width of its slice
+# A precision below this is no number that float32 could divide by.
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class RowNoise:
+    """Precisions of the rows of one side, and the Gamma distribution that they come from.
+
+    With `mean_one` the rate is the shape: the other side has the size of the noise.
+    """
+
+    value: Rows
+    shape: float = FIRST_SHAPE
+    rate: float = FIRST_SHAPE
+    mean_one: bool = False
+
+    def draw(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
+        """Precisions given the weighted squared errors of each row's ratings, how many they are."""
+        found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
+        return replace(self, value=np.maximum(found, LEAST).astype(np.float32))
+
+    def draw_hyper(self, rng: np.random.Generator) -> Self:
+        """Shape and rate given the precisions."""
+        n, value = len(self.value), self.value.astype(np.float64)
+        total, logs = float(value.sum()), float(np.log(value).sum())
+
+        def log_density(log_k: float) -> float:
+            k = math.exp(log_k)
+            found = k * logs - n * math.lgamma(k) + log_shape_prior(log_k)
+            if self.mean_one:
+                return found + n * k * log_k - k * total
+            power = RATE_SHAPE + n * k
+            return found + math.lgamma(power) - power * math.log(RATE_RATE + total)
+
+        k = math.exp(slice_sample(log_density, math.log(self.shape), STEP, rng))
+        if self.mean_one:
+            return replace(self, shape=k, rate=k)
+        rate = rng.gamma(RATE_SHAPE + n * k) / (RATE_RATE + total)
+        return replace(self, shape=k, rate=float(rate))
+
+
+def log_shape_prior(log_k: float) -> float:
+    """log p(log k) where 1 / sqrt(k) is half-normal (0, 1), up to a constant."""
+    return -0.5 * log_k - 0.5 * math.exp(-log_k)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Precisions of users' and items' ratings, None on a side that has none of its own."""
+
+    users: RowNoise | None = None
+    items: RowNoise | None = None
+
+    @classmethod
+    def initial(cls, by: str, n_users: int, n_items: int) -> Noise:
+        """All rows alike."""
+        both = by == "both"
+        return cls(
+            RowNoise(np.ones(n_users, np.float32)) if by != "item" else None,
+            RowNoise(np.ones(n_items, np.float32), mean_one=both) if by != "user" else None,
+        )
+
+    def side(self, side: int) -> RowNoise | None:
+        """That of users (0) or items (1)."""
+        return self.items if side else self.users
+
+    def with_side(self, side: int, found: RowNoise) -> Noise:
+        """With other precisions of users (0) or items (1)."""
+        return replace(self, **{("users", "items")[side]: found})
+
+    def typical(self) -> float:
+        """The mean of the precisions' distribution, what one number would be."""
+        own = self.users or self.items
+        assert own is not None
+        return own.shape / own.rate
+
+    def draw_hyper(self, rng: np.random.Generator) -> Noise:
+        """Shapes and rates given all precisions, and the size that is either side's."""
+        if self.users is None or self.items is None:
+            return Noise(
+                self.users and self.users.draw_hyper(rng), self.items and self.items.draw_hyper(rng)
+            )
+        x = _draw_exchange(self.users, self.items, rng)
+        users = replace(self.users, value=self.users.value * np.float32(math.exp(x)))
+        items = replace(self.items, value=self.items.value * np.float32(math.exp(-x)))
+        return Noise(users.draw_hyper(rng), items.draw_hyper(rng))
+
+
+def _draw_exchange(users: RowNoise, items: RowNoise, rng: np.random.Generator) -> float:
+    """log c for (c tau_i, w_j / c), which no rating can tell apart: drawn with beta integrated out.
+
+    The generalised Gibbs step of Liu and Sabatti (2000), as for columns in model/rescale.py.
+    """
+    n, m = len(users.value), len(items.value)
+    total, weights = float(users.value.sum(dtype=float)), float(items.value.sum(dtype=float))
+    power = RATE_SHAPE + n * users.shape
+
+    def log_density(x: float) -> float:
+        return (
+            n * users.shape * x
+            - power * math.log(RATE_RATE + math.exp(x) * total)
+            - m * items.shape * x
+            - items.shape * math.exp(-x) * weights
+        )
+
+    return slice_sample(log_density, 0.0, STEP, rng)
