@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import bayesmf.demo
-from bayesmf import BayesianMF, Ratings, Synthetic
+from bayesmf import BayesianMF, Gibbs, Ratings, Synthetic
 from cli_tools import QUICK, Data, contents, process, run
 
 # -- predict --------------------------------------------------------------------------------------
@@ -420,3 +421,35 @@ def test_all_users_of_a_model_without_users_are_none(data: Data, tmp_path: Path)
     ran = run("recommend", tmp_path / "items", "--all")
     assert ran.status == 2
     assert "was saved without its users" in ran.err
+
+
+def test_probabilities_of_stars(data: Data, tmp_path: Path) -> None:
+    plan = Synthetic(60, 40, 1200, stars=True, random_state=2)
+    ratings = plan.ratings()
+    model = BayesianMF(2, sampler=Gibbs(epochs=45, burn_in=5), random_state=0).fit(ratings)
+    model.save(tmp_path / "m")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("user,item\n1,2\n3,4\n999,4\n")
+    ran = run("predict", tmp_path / "m", pairs, "--proba")
+    head, *rows = ran.out.splitlines()
+    assert head == "user,item,mean,std,low,high,known,p_1,p_2,p_3,p_4,p_5"
+    found = np.array([[float(x) for x in row.split(",")[7:]] for row in rows])
+    np.testing.assert_allclose(found[:2], model.predict_proba([1, 3], [2, 4]), atol=1e-6)
+    assert ran.err.count("warning") == 1  # of the user that is not known
+    told = run("predict", tmp_path / "m", pairs, "--proba", "--json").json["predictions"]
+    assert [f"p_{k}" for k in range(1, 6)] == list(told[0])[7:]
+    test = tmp_path / "test.csv"
+    test.write_text("user,item,rating\n1,2,3\n3,4,5\n")
+    scores = run("evaluate", tmp_path / "m", test, "--json").json
+    assert scores["log_loss"] > 0 and scores["rps"] > 0
+    out = run("evaluate", tmp_path / "m", test).out
+    assert "\nlog loss " in out and "\nRPS " in out and "\nlevels " in out
+
+
+def test_probabilities_of_numbers_without_levels(data: Data, tmp_path: Path) -> None:
+    model = BayesianMF(2, sampler=Gibbs(epochs=45, burn_in=5), random_state=0)
+    model.fit(Synthetic(60, 40, 1200, random_state=2).ratings()).save(tmp_path / "m")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("user,item\n1,2\n")
+    ran = run("predict", tmp_path / "m", pairs, "--proba")
+    assert ran.status == 2 and "take more than 256" in ran.err and ran.out == ""

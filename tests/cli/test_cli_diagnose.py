@@ -72,7 +72,7 @@ def test_calibration_for_people(data: Data) -> None:
         assert f"\n{name:<4}  {getattr(want.overall, name.lower()):.4f}\n" in ran.out
     table = {tuple(line.split()[:2]): line.split() for line in ran.out.splitlines() if line}
     for group in want.groups:
-        row = table[f"{group.side}s,", group.name]
+        row = table[tuple(group.label.split())]
         shares = [f"{100 * share:.1f}%" for share in group.coverage.values()]
         assert row[2:] == [group.span, str(group.n), f"{group.rmse:.4f}", *shares]
     bars = re.findall(r"^\d\.\d-\d\.\d +(\d+) +[\d.]+%  (#*)$", ran.out, re.MULTILINE)

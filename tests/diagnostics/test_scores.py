@@ -55,7 +55,8 @@ def test_chunks_add_up_and_the_result_is_json():
         parts.add(y[piece], np.clip(chunk[0].mean(axis=0), -1, 1), *chunk)
     a, b = whole.result().as_dict(), parts.result().as_dict()
     assert json.loads(json.dumps(a, allow_nan=False)) == a
-    errors = {"n", "rmse", "mae", "nll", "crps", "coverage", "rmse_se"}
+    errors = {"n", "rmse", "mae", "nll", "crps", "coverage", "rmse_se", "log_loss", "rps"}
+    errors |= {"level_coverage", "level_promised"}
     assert set(a) == errors | {"unseen_users", "unseen_items", "unseen", "learnt"}
     assert tuple(a["coverage"]) == ("50", "80", "90", "95")
     assert a["coverage"] == b["coverage"]

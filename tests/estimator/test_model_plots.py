@@ -12,6 +12,7 @@ import pytest
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.estimator import plot as looking
+from bayesmf.plots import panels
 from bayesmf.plots.panels import RowSpread, running_median
 from bayesmf.storage import reader, writer
 from looks import check_legends, check_text, lines
@@ -202,12 +203,15 @@ def test_calibration_shows_the_number_of_the_verdict(model, triple):
     np.testing.assert_allclose(shown["worst gap"], [[found.worst.level, found.worst.points]])
     gap = 100 * np.array(found.observed) - np.array(found.levels)
     np.testing.assert_allclose(shown["all ratings"][:, 1], gap)
-    for group in found.groups:
+    names = {"user": "users", "item": "items", "error": "error", "std": "std"}
+    drawn = panels.shown(found)
+    assert found.worst.group in (None, *drawn)
+    for group in drawn:
         gap = 100 * np.array(group.observed) - np.array(found.levels)
-        np.testing.assert_allclose(shown[f"{group.side}s, {group.span}"][:, 1], gap)
+        np.testing.assert_allclose(shown[f"{names[group.side]}, {group.span}"][:, 1], gap)
     # No curve goes further than the number says.
     curves = [xy[:, 1] for name, xy in shown.items() if name != "worst gap" and len(xy) > 2]
-    assert len(curves) == 1 + len(found.groups)
+    assert len(curves) == 1 + len(drawn)
     reached = max(np.abs(curve).max() for curve in curves)
     assert found.worst.counts or reached == pytest.approx(abs(found.worst.points))
 
@@ -228,7 +232,8 @@ def test_uncertainty_is_that_of_predictions_without_noise(model, triple):
     users = model.user_ids_.ids
     for k in (0, 7):
         _, std = model.predict(users, ids[k], return_std=True)
-        want = np.sqrt(np.maximum(std**2 - model.posterior_.noise(), 0.0)).mean()
+        noise = model.posterior_.noise_of(np.arange(len(users)), np.full(len(users), k))
+        want = np.sqrt(np.maximum(std**2 - noise, 0.0)).mean()
         assert items.std[k] == pytest.approx(want)
     ax = model.plot_uncertainty()
     shown = ax.collections[0].get_offsets()

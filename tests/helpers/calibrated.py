@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bayesmf.diagnostics.calibration import Calibrator
+from bayesmf.diagnostics.calibrator import Calibrator
 
 
 def mixtures(n, draws=6, seed=0):
@@ -15,8 +15,8 @@ def mixtures(n, draws=6, seed=0):
     return y, mu, var, rng.integers(0, 300, n), rng.geometric(0.02, n)
 
 
-def calibrate(y, mu, var, users, items, chunk=None):
-    calibrator = Calibrator(users, items)
+def calibrate(y, mu, var, users, items, chunk=None, errors=None, levels=None):
+    calibrator = Calibrator(users, items, errors, levels)
     for lo in range(0, len(y), chunk or len(y)):
         part = slice(lo, lo + (chunk or len(y)))
         pieces = np.ascontiguousarray(mu[:, part]), np.ascontiguousarray(var[:, part])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf.diagnostics.calibration import Calibrator
+from bayesmf.diagnostics.calibrator import Calibrator
 from bayesmf.errors import InputError
 from bayesmf.plots import diagnose as plots
 from bayesmf.plots import style as canvas
@@ -17,7 +17,8 @@ from looks import check_legends, check_text, lines
 def calibration():
     rng = np.random.default_rng(0)
     y, mu, var = rng.normal(size=900), np.zeros((2, 900)), np.full((2, 900), 0.4)
-    calibrator = Calibrator(rng.integers(0, 2000, 900), rng.integers(1000, 90_000, 900))
+    counts = rng.integers(0, 2000, 900), rng.integers(1000, 90_000, 900)
+    calibrator = Calibrator(*counts, rng.gamma(4.0, 0.2, 900))
     calibrator.add(y, mu[0], mu, var)
     return calibrator.result()
 
@@ -76,10 +77,10 @@ def test_reliability(drawn, calibration):
     np.testing.assert_allclose(shown[:, 0], calibration.levels)
     np.testing.assert_allclose(shown[:, 1], 100 * np.array(calibration.observed))
     for group in calibration.groups:
-        column = 1 if group.side == "user" else 2
+        column = 1 + ["user", "item", "error", "std"].index(group.side)
         shown = lines(figure.axes[column])[group.span][:, 1]
         np.testing.assert_allclose(shown, 100 * np.array(group.observed))
-        gaps = [line.get_ydata() for line in figure.axes[3 + column].get_lines()[1:]]
+        gaps = [line.get_ydata() for line in figure.axes[5 + column].get_lines()[1:]]
         want = 100 * np.array(group.observed) - np.array(calibration.levels)
         assert any(np.allclose(gap, want) for gap in gaps)
     assert (shown[0], shown[-1]) == (100 * group.observed[0], 100 * group.observed[-1])
@@ -91,7 +92,8 @@ def test_reliability(drawn, calibration):
     np.testing.assert_allclose(rings, [[[worst.level, worst.points]]])
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles[:3] == ["All ratings", "By users", "By items"]
-    assert all(title.startswith("grey: ") for title in titles[3:])
+    assert titles[3:5] == ["By users' training error", "By predicted std"]
+    assert all(title.startswith("grey: ") for title in titles[5:])
 
 
 @pytest.mark.parametrize("off", [-0.45, 0.0, 0.04])

@@ -42,8 +42,8 @@ def parser() -> options.Parser:
         "diagnose",
         "Say in a sentence whether a model has converged and, with --test, whether its intervals "
         "hold what they promise. Details follow: how it was fitted, R-hat and effective sample "
-        "size of predictions, precisions and tau, coverage by activity of users and by popularity "
-        "of items, and a PIT histogram.",
+        "size of predictions, precisions and tau, coverage by activity of users, popularity of "
+        "items, training error of users and predicted standard deviation, and a PIT histogram.",
         "model --test test.csv",
         "model --test test.csv --plots pictures",
     )
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
-    from bayesmf.cli.scores import error_facts, print_calibration
+    from bayesmf.cli.scores import error_facts, level_facts, print_calibration
 
     verdicts = [("converged", f"{about['verdict']} {about['advice']}".rstrip())]
     if calibration is not None:
@@ -116,7 +116,7 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
         _print(about["diagnostics"])
     if calibration is not None:
         print()
-        print_facts(error_facts(about["test"]))
+        print_facts([*error_facts(about["test"]), *level_facts(about["test"])])
         print()
         print_calibration(calibration)
     if about["plots"]:

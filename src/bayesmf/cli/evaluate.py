@@ -17,7 +17,8 @@ def parser() -> options.Parser:
     out = options.command(
         "evaluate",
         "Score a model on ratings that were held out: RMSE, MAE, negative log likelihood, CRPS, "
-        "and how many ratings fall into their intervals. With --ranking also the best items of "
+        "and how many ratings fall into their intervals; for stars also log loss and ranked "
+        "probability score. With --ranking also the best items of "
         "each user: NDCG, recall, precision, MRR, MAP, hit rate and share of the catalogue, beside "
         "those of popularity.",
         "model test.csv",

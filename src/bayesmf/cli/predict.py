@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from bayesmf.cli.output import (
     print_json,
     write_frame,
 )
+from bayesmf.errors import DataWarning
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from bayesmf.estimator.bayesian_mf import BayesianMF
     from bayesmf.estimator.results import Predictions
     from bayesmf.reading.table import Table
 
@@ -31,8 +34,10 @@ def parser() -> options.Parser:
         "Predict ratings: the expected rating, and standard deviation and interval of a new one, "
         "for each pair of user and item in a file. Ids that the model was not fitted on, and "
         "that send no ratings, are predicted from the prior; the column `known` is false for their "
-        "pairs. --columns names columns of both files.",
+        "pairs. With --proba there is a column for each level of the ratings, such as p_1 to p_5, "
+        "with its probability. --columns names columns of both files.",
         "model pairs.csv --level 0.8 --out predicted.csv",
+        "model pairs.csv --proba",
         "model pairs.csv --ratings new-users.csv",
     )
     options.add_model(out)
@@ -40,6 +45,9 @@ def parser() -> options.Parser:
     options.add_sent(out)
     out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
     options.add_level(out)
+    out.add_argument(
+        "--proba", action="store_true", help="also the probability of each level, such as stars"
+    )
     options.add_file_options(out, formats=False)
     options.add_json(out)
     return out
@@ -69,6 +77,8 @@ def run(args: argparse.Namespace) -> None:
         asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
         note(f"warning: {asked.unknown()}: the column known tells which")
     frame = _frame(pairs, found)
+    if args.proba:
+        frame = frame.hstack(_proba(model, pairs, ratings))
     about = {
         "model": args.model,
         "level": args.level,
@@ -89,6 +99,17 @@ def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) 
         print_csv(frame)
     else:
         print_facts([("pairs", f"{frame.height:,}"), ("saved", str(args.out))])
+
+
+def _proba(model: BayesianMF, pairs: Table, ratings: Any) -> list[pl.Series]:
+    """A column for each level, named by it."""
+    import polars as pl
+
+    with warnings.catch_warnings():  # of unknown ids, which are told of already
+        warnings.simplefilter("ignore", DataWarning)
+        found = model.predict_proba(pairs.user, pairs.item, ratings=ratings)
+    names = (f"p_{level:g}" for level in model.rating_levels_)
+    return [pl.Series(n, p, dtype=pl.Float32) for n, p in zip(names, found.T, strict=True)]
 
 
 def _frame(pairs: Table, found: Predictions) -> pl.DataFrame:

@@ -55,8 +55,18 @@ def score_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         *error_facts(scores),
         ("coverage", "  ".join(levels)),
+        *level_facts(scores),
         ("intervals", scores["intervals"]),
     ]
+
+
+def level_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """What runs of levels hold and promise; nothing where ratings have no levels."""
+    if scores["level_coverage"] is None:
+        return []
+    pairs = zip(scores["level_coverage"].items(), scores["level_promised"].values(), strict=True)
+    told = (f"{k}%: {100 * held:.1f}% ({100 * said:.1f}%)" for (k, held), said in pairs)
+    return [("levels", "  ".join(told) + " inside (promised) by runs of whole levels")]
 
 
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
@@ -70,6 +80,11 @@ def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
         ("MAE", short(scores["mae"])),
         ("NLL", short(scores["nll"])),
         ("CRPS", short(scores["crps"])),
+        *(
+            (name, short(scores[key]))
+            for name, key in (("log loss", "log_loss"), ("RPS", "rps"))
+            if scores[key] is not None
+        ),
     ]
 
 
@@ -84,7 +99,9 @@ def _unseen(scores: dict[str, Any]) -> str:
 def print_calibration(found: Calibration) -> None:
     """Print coverage overall and by group, and the PIT histogram."""
     print_text(
-        "Coverage of central intervals, by training ratings of the test rating's user and item:"
+        "Coverage of central intervals: by training ratings of the test rating's user and item, by "
+        "the RMSE on the user's training ratings (error), and by predicted standard deviation "
+        "(std):"
     )
     head, *rows = found.table()
     print_table(head, rows)

@@ -1,36 +1,20 @@
-"""Do intervals hold what they promise? Coverage overall and by training ratings, PIT, a verdict."""
+"""Do intervals hold what they promise? Coverage overall and by group, PIT, a verdict."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from bayesmf.data.tabular import html_table
 from bayesmf.diagnostics.coverage import FINE_LEVELS, GROUP_TOLERANCE, Gap, Group, gaps_of, worst_of
-from bayesmf.diagnostics.metrics import LEVELS, Scorer, Scores
-from bayesmf.errors import InputError
-from bayesmf.kernels.mixture import mixture_cdf
+from bayesmf.diagnostics.metrics import LEVELS, Scores
 from bayesmf.wording import short
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-PIT_BINS = 20
-# Ratings with at most so many different values are stars, or some other scale of steps.
-FEW_VALUES = 30
 # Intervals hold more training ratings than others: beyond this share of them nothing is judged.
 LEARNT_SHARE = 0.01
 # The level, in percent, that most people ask for: where intervals from here on are sound, they are
 # advised to ask for no less.
 USUAL = 90
-
-_TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
-_NAMES = {1: ("all",), 2: ("fewest", "most"), 3: ("fewest", "middle", "most")}
 
 
 @dataclass(frozen=True)
@@ -45,8 +29,12 @@ class Calibration:
     overall : Scores
         RMSE, MAE, NLL, CRPS and coverage of all test ratings.
     groups : tuple of Group
-        Terciles of the test ratings by training ratings of their user, then of their item. Equal
-        counts stay together, so there may be fewer than three.
+        Thirds of the test ratings by training ratings of their user, then of their item; fifths by
+        how far their user's training ratings are from their predictions, then by the standard
+        deviation that was predicted. Equals stay together, so there may be fewer. All of these were
+        known before the test ratings came, so intervals that are right hold what they promise in
+        each group; groups by errors of the test ratings themselves would show gaps anyway. There
+        are none by training errors where the model lacks its training ratings.
     pit : tuple of int
         Histogram of the probability integral transform: test ratings by the probability that was
         given to a smaller rating, in equal bins from 0 to 1.
@@ -65,7 +53,7 @@ class Calibration:
     >>> found.calibrated
     True
     >>> found.overall.n, len(found.groups), len(found.gaps())
-    (2000, 6, 322)
+    (2000, 16, 782)
     """
 
     overall: Scores
@@ -122,7 +110,9 @@ class Calibration:
             return "Intervals cannot be judged by ratings that were learnt from"
         worst = self.worst
         told = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
-        return f"{self._found()}: {told}"
+        other = self._opposite()
+        elsewhere = f", elsewhere too {_way(other)}" if other is not None else ""
+        return f"{self._found()}{elsewhere}: {told}"
 
     @property
     def verdict(self) -> str:
@@ -155,7 +145,7 @@ class Calibration:
     def _found(self) -> str:
         if self.worst.counts:
             which = "" if self._sound_from() > USUAL else f" below {self._sound_from()}%"
-            return f"Intervals{which} are too {'narrow' if self.worst.points < 0 else 'wide'}"
+            return f"Intervals{which} are too {_way(self.worst)}"
         if self._few():
             return "Nothing is seen to be wrong with intervals"
         return "Intervals hold what they promise"
@@ -176,8 +166,17 @@ class Calibration:
         if self._everywhere():
             return f", most of all for {worst}"
         others = len({gap.group for gap in self.gaps() if gap.counts} - {None, worst})
-        more = f" ({others} other group{'s' * (others > 1)} off as well)" if others else ""
-        return f" for {worst}{more}"
+        more = f"{others} other group{'s' * (others > 1)} off as well" if others else ""
+        if (other := self._opposite()) is not None:
+            held = f"{100 * other.observed:.1f}% in the {other.level}% interval"
+            more += f"; too {_way(other)} for {other.where}: {held}"
+        return f" for {worst} ({more})" if more else f" for {worst}"
+
+    def _opposite(self) -> Gap | None:
+        """The largest gap that counts and is on the other side of zero than the worst."""
+        way = self.worst.points if self.worst.counts else 0.0
+        found = [gap for gap in self.gaps() if gap.counts and gap.points * way < 0]
+        return worst_of(found) if found else None
 
     def _holds(self) -> str:
         worst = self.worst
@@ -248,7 +247,8 @@ class Calibration:
         Returns
         -------
         list of tuple of str
-            Rows, the head first: group, trained on, tested on, RMSE, coverage of levels.
+            Rows, the head first: group, range of what it is grouped by, test ratings, RMSE,
+            coverage of levels.
 
         Examples
         --------
@@ -256,11 +256,11 @@ class Calibration:
         >>> train, test = Synthetic(60, 40, 1200).ratings().split(0.2)
         >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
         >>> model.calibration(test).table()[0][:4]
-        ('', 'trained on', 'tested on', 'RMSE')
+        ('', 'range', 'tested on', 'RMSE')
         """
-        heads = ("", "trained on", "tested on", "RMSE", *(f"{level}%" for level in LEVELS))
+        heads = ("", "range", "tested on", "RMSE", *(f"{level}%" for level in LEVELS))
         every = [("all", "", self.overall.n, self.overall.rmse, self.overall.coverage)]
-        every += [(f"{g.side}s, {g.name}", g.span, g.n, g.rmse, g.coverage) for g in self.groups]
+        every += [(g.label, g.span, g.n, g.rmse, g.coverage) for g in self.groups]
         return [heads] + [
             (name, span, f"{n:,}", short(rmse), *(f"{100 * x:.1f}%" for x in shares.values()))
             for name, span, n, rmse, shares in every
@@ -277,115 +277,5 @@ class Calibration:
         return html_table(head, rows, self.verdict)
 
 
-class Calibrator:
-    """Accumulate a calibration over chunks of pairs, so that no chunk has to stay in memory.
-
-    Parameters
-    ----------
-    user_counts, item_counts : array-like of int
-        For each test rating, in the order of the chunks: how many training ratings its user has,
-        and its item; zero where they are not known.
-    """
-
-    def __init__(self, user_counts: ArrayLike, item_counts: ArrayLike) -> None:
-        self._sides = [
-            _Side("user", np.asarray(user_counts, np.int64)),
-            _Side("item", np.asarray(item_counts, np.int64)),
-        ]
-        self._scorer = Scorer()
-        self._pit = np.zeros(PIT_BINS, np.int64)
-        self._values: set[float] = set()
-        self._at = 0
-
-    def add(
-        self,
-        y: ArrayLike,
-        mean: ArrayLike,
-        mu: NDArray[np.floating[Any]],
-        var: NDArray[np.floating[Any]],
-    ) -> None:
-        """Add the next chunk of pairs, with the arguments of `Scorer.add`."""
-        rating = np.ascontiguousarray(y, dtype=np.float64)
-        self._scorer.add(rating, mean, mu, var)
-        pit = mixture_cdf(rating, mu, var)
-        self._pit += np.histogram(pit, PIT_BINS, (0.0, 1.0))[0]
-        if len(self._values) <= FEW_VALUES:
-            self._values.update(np.unique(rating).tolist())
-        squared = (rating - np.asarray(mean, np.float64)) ** 2
-        part = slice(self._at, self._at + len(rating))
-        covering = _levels_that_cover(pit)
-        for side in self._sides:
-            side.add(part, squared, covering)
-        self._at = part.stop
-
-    def result(self) -> Calibration:
-        """Return the calibration of all pairs, once they have been added."""
-        overall, side = self._scorer.result(), self._sides[0]
-        if self._at != len(side.label):
-            raise InputError(f"{self._at} ratings were added and {len(side.label)} announced")
-        return Calibration(
-            overall=overall,
-            groups=tuple(group for side in self._sides for group in side.groups()),
-            pit=tuple(self._pit.tolist()),
-            levels=FINE_LEVELS,
-            observed=_shares(side.covering.sum(axis=0)),
-            # Few ratings are not enough for that: each value must be there twice, on average.
-            few_values=len(self._values) <= min(FEW_VALUES, overall.n // 2),
-        )
-
-
-class _Side:
-    """Accumulates the groups of one side: users or items."""
-
-    def __init__(self, name: str, counts: Counts) -> None:
-        self.name = name
-        bounds = terciles(counts)
-        self.low = [int(low) for low, _ in bounds]
-        self.high = [int(high) for _, high in bounds]
-        self.label = np.searchsorted(self.high, counts).astype(np.int8)
-        self.squared = np.zeros(len(bounds))
-        self.covering = np.zeros((len(bounds), len(FINE_LEVELS) + 1), np.int64)
-
-    def add(self, part: slice, squared: Floats, covering: Counts) -> None:
-        label = self.label[part]
-        for k in range(len(self.low)):
-            mine = label == k
-            self.squared[k] += squared[mine].sum()
-            self.covering[k] += np.bincount(covering[mine], minlength=self.covering.shape[1])
-
-    def groups(self) -> list[Group]:
-        names = _NAMES[len(self.low)]
-        out = []
-        for k, covering in enumerate(self.covering):
-            n = int(covering.sum())
-            rmse = math.sqrt(self.squared[k] / n)
-            shares = _shares(covering)
-            out.append(Group(self.name, names[k], self.low[k], self.high[k], n, rmse, shares))
-        return out
-
-
-def terciles(counts: Counts) -> list[tuple[int, int]]:
-    """Lowest and highest count of up to three groups of about equally many ratings.
-
-    Equal counts stay together: each cut is made between counts where it is nearest to a third.
-    """
-    values, n = np.unique(counts, return_counts=True)
-    before = np.concatenate([[0], np.cumsum(n)])  # ratings before each possible cut
-    cuts = [int(np.abs(before - len(counts) * k / 3).argmin()) for k in range(4)]
-    return [
-        (int(values[lo]), int(values[hi - 1])) for lo, hi in itertools.pairwise(cuts) if lo < hi
-    ]
-
-
-def _levels_that_cover(pit: Floats) -> Counts:
-    """Number of fine levels, counted from the widest, whose interval holds the rating."""
-    above = np.searchsorted(_TAILS, pit, side="right")
-    below = len(_TAILS) - np.searchsorted(np.sort(1.0 - _TAILS), pit, side="left")
-    return np.minimum(above, below)
-
-
-def _shares(covering: Counts) -> tuple[float, ...]:
-    """Share of ratings inside the interval of each fine level, ascending."""
-    # A rating that the k widest intervals hold counts for each of these levels.
-    held = np.cumsum(covering[::-1])[:-1]
-    return tuple((held / max(covering.sum(), 1)).tolist())
+def _way(gap: Gap) -> str:
+    return "narrow" if gap.points < 0 else "wide"

@@ -13,28 +13,33 @@ FINE_LEVELS = tuple(range(50, 96))
 stars make their coverage jump; beyond 95% there are too few ratings outside."""
 # A gap counts if it is larger than these, in points, and than so many standard errors. They were
 # chosen on simulations, before any real ratings: with a model that is right, simulated test sets
-# (4,000 to 20,000 of each size, 46 levels x 7 curves) raise a false alarm in
-#     ratings         200    600   2,000  4,400  8,000  11,000  20,000
-#     of the sets    0.1%   0.1%    0.2%   0.3%   0.3%    0.1%   0.03%
-# With 3 standard errors it is 13% of sets of 2,000 and 0.03% of those of 20,000. Test ratings are
+# (3,000 to 8,000 of each size, 46 levels x 17 curves) raise a false alarm in
+#     ratings         60    200    600   2,000  4,400  8,000  11,000  20,000
+#     of the sets   0.1%   0.2%   0.4%    0.5%   0.7%   0.7%    0.6%    0.3%
+# With 3 standard errors and 7 curves it was 13% of sets of 2,000 already. Test ratings are
 # taken to be independent: few items (a hundred, say) with an unknown effect each raise it, to 8%
 # of sets of 20,000 where that effect has .3 of the variance of the noise.
 TOLERANCE, GROUP_TOLERANCE = 1.5, 3.0
 STANDARD_ERRORS = 4.0
+# Sides whose groups are by numbers of training ratings.
+COUNTED = ("user", "item")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Test ratings whose users (or items) have `low` to `high` training ratings.
+    """Test ratings that are alike in something that was known before they came.
 
     Attributes
     ----------
-    side : {"user", "item"}
-        Whose training ratings are counted.
-    name : {"fewest", "middle", "most", "all"}
-        Position among the groups of that side.
-    low, high : int
-        The fewest and the most training ratings.
+    side : {"user", "item", "error", "std"}
+        What they are grouped by: training ratings of their user, or of their item; how far the
+        user's training ratings are from their predictions (root mean square); or the standard
+        deviation that was predicted.
+    name : str
+        Position among the groups of that side: "fewest", "middle", "most" or "all" by training
+        ratings; "lowest", "second", "middle", "fourth" or "highest".
+    low, high : int or float
+        The least and the most of it.
     n : int
         Number of test ratings.
     rmse : float
@@ -54,8 +59,8 @@ class Group:
 
     side: str
     name: str
-    low: int
-    high: int
+    low: float
+    high: float
     n: int
     rmse: float
     observed: tuple[float, ...]
@@ -67,16 +72,33 @@ class Group:
 
     @property
     def span(self) -> str:
-        """Range of training ratings, as text."""
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,}-{self.high:,}"
+        """Range of what they are grouped by, as text."""
+        low, high = (
+            f"{x:,}" if self.side in COUNTED else _digits(x) for x in (self.low, self.high)
+        )
+        return low if low == high else f"{low}-{high}"
+
+    @property
+    def label(self) -> str:
+        """Side and position in few words, for tables."""
+        return f"{self.side}{'s' * (self.side in COUNTED)}, {self.name}"
 
     def __str__(self) -> str:
+        if self.side == "error":
+            return f"users with training errors of {self.span}"
+        if self.side == "std":
+            return f"ratings with a predicted std of {self.span}"
         ratings = "rating" if self.low == self.high == 1 else "ratings"
         return f"{self.side}s with {self.span} training {ratings}"
 
     def __repr__(self) -> str:
         inside = f"{100 * self.coverage['90']:.1f}% in the 90% interval"
         return f"Group({self}: {self.n:,} test ratings, RMSE {self.rmse:#.4g}, {inside})"
+
+
+def _digits(x: float) -> str:
+    """A number with three digits, or all that stand before the point."""
+    return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
 @dataclass(frozen=True)

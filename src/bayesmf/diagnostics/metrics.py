@@ -1,4 +1,4 @@
-"""Scores of predictions on held-out ratings: RMSE, MAE, NLL, CRPS, coverage."""
+"""Scores of predictions on held-out ratings: RMSE, MAE, NLL, CRPS, coverage, and of stars."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,9 @@ import numpy.typing as npt
 from bayesmf.checks import number_array
 from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.errors import InputError
+from bayesmf.kernels.levels import mixture_bins, shortest_runs
 from bayesmf.kernels.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
+from bayesmf.model.levels import RatingLevels
 from bayesmf.wording import short
 
 LEVELS = (50, 80, 90, 95)
@@ -41,6 +43,16 @@ class Scores(Tabular):
         predicts them.
     learnt : int
         Ratings that the model was fitted on. They make scores look better than they are.
+    log_loss : float or None
+        Mean negative log probability, in nats, that `predict_proba` gives to the level of the
+        rating. This and what follows is None where training ratings take more than 256 values, and
+        where a test rating is none of theirs.
+    rps : float or None
+        Mean ranked probability score: squared differences between the predicted probability of a
+        rating of at most a level and what came, summed over all levels but the last.
+    level_coverage, level_promised : dict of str to float, or None
+        Share of ratings inside the runs of `predict_levels`, and their mean probability, by level
+        in percent. A run holds whole levels, so it promises more than was asked for.
 
     Examples
     --------
@@ -63,6 +75,10 @@ class Scores(Tabular):
     unseen_items: int = 0
     unseen: int = 0
     learnt: int = 0
+    log_loss: float | None = None
+    rps: float | None = None
+    level_coverage: dict[str, float] | None = None
+    level_promised: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scores as plain numbers, for JSON.
@@ -87,7 +103,11 @@ class Scores(Tabular):
             "mae": self.mae,
             "nll": self.nll,
             "crps": self.crps,
+            "log_loss": self.log_loss,
+            "rps": self.rps,
             "coverage": dict(self.coverage),
+            "level_coverage": self.level_coverage and dict(self.level_coverage),
+            "level_promised": self.level_promised and dict(self.level_promised),
             "unseen_users": self.unseen_users,
             "unseen_items": self.unseen_items,
             "unseen": self.unseen,
@@ -95,9 +115,8 @@ class Scores(Tabular):
         }
 
     def __repr__(self) -> str:
-        numbers = (
-            f"{name}={short(getattr(self, name))}" for name in ("rmse", "mae", "nll", "crps")
-        )
+        names = ("rmse", "mae", "nll", "crps", "log_loss", "rps")
+        numbers = (f"{name}={short(x)}" for name in names if (x := getattr(self, name)) is not None)
         shares = ", ".join(f"{level}%: {share:.1%}" for level, share in self.coverage.items())
         counts = [f"{k}={n:,}" for k in ("unseen", "learnt") if (n := getattr(self, k))]
         return (
@@ -106,15 +125,20 @@ class Scores(Tabular):
 
     def _columns(self) -> Columns:
         flat = self.as_dict()
-        coverage = flat.pop("coverage")
-        flat |= {f"coverage_{level}": share for level, share in coverage.items()}
+        for kind in ("coverage", "level_coverage", "level_promised"):
+            shares = flat.pop(kind) or {}
+            flat |= {f"{kind}_{level}": share for level, share in shares.items()}
         return {name: [value] for name, value in flat.items()}
 
 
 class Scorer:
-    """Accumulate scores over chunks of pairs, so that no chunk has to stay in memory."""
+    """Accumulate scores over chunks of pairs, so that no chunk has to stay in memory.
 
-    def __init__(self) -> None:
+    `levels` are those of the training ratings, where they have any.
+    """
+
+    def __init__(self, levels: RatingLevels | None = None) -> None:
+        self._levels = None if levels is None else LevelScorer(levels)
         self._n = 0
         self._squared = 0.0
         self._fourth = 0.0
@@ -150,6 +174,8 @@ class Scorer:
             )
         if not len(rating):
             return
+        if self._levels is not None and not self._levels.add(rating, mu, var):
+            self._levels = None
         pit = mixture_cdf(rating, mu, var)
         self._n += len(rating)
         squared = error * error
@@ -183,7 +209,48 @@ class Scorer:
             nll=-self._log_density / n,
             crps=self._crps / n,
             coverage={str(level): self._inside[level] / n for level in LEVELS},
+            **({} if self._levels is None else self._levels.result()),
         )
+
+
+class LevelScorer:
+    """Accumulates scores of the probabilities of levels."""
+
+    def __init__(self, levels: RatingLevels) -> None:
+        self._levels, self._edges = levels, np.array(levels.edges)
+        self._n, self._log, self._rps = 0, 0.0, 0.0
+        self._inside = dict.fromkeys(LEVELS, 0)
+        self._promised = dict.fromkeys(LEVELS, 0.0)
+
+    def add(
+        self, rating: Floats, mu: npt.NDArray[np.floating[Any]], var: npt.NDArray[np.floating[Any]]
+    ) -> bool:
+        """Add a chunk of pairs; False where a rating is none of the levels."""
+        number = self._levels.numbers(rating)
+        if number is None:
+            return False
+        proba = mixture_bins(self._edges, mu, var, self._levels.rounding)
+        self._n += len(rating)
+        given = np.maximum(proba[np.arange(len(rating)), number], np.finfo(np.float64).tiny)
+        self._log -= float(np.log(given).sum())
+        below = np.cumsum(proba, axis=1)[:, :-1]
+        came = number[:, None] <= np.arange(len(self._edges))
+        self._rps += float(np.square(below - came).sum())
+        for level in LEVELS:
+            first, last, held = shortest_runs(proba, level / 100)
+            self._inside[level] += int(np.count_nonzero((first <= number) & (number <= last)))
+            self._promised[level] += float(held.sum())
+        return True
+
+    def result(self) -> dict[str, Any]:
+        """Scores of all pairs added so far, by the names of `Scores`."""
+        n = self._n
+        return {
+            "log_loss": self._log / n,
+            "rps": self._rps / n,
+            "level_coverage": {str(level): self._inside[level] / n for level in LEVELS},
+            "level_promised": {str(level): self._promised[level] / n for level in LEVELS},
+        }
 
 
 def _errors(y: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:

@@ -16,8 +16,8 @@ from bayesmf.estimator.evaluate_ranking import RankScoring
 from bayesmf.estimator.explain import Explaining
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.folder import load_model, save_model
+from bayesmf.estimator.levels import PredictingLevels
 from bayesmf.estimator.plot import Plotting
-from bayesmf.estimator.predict import Predicting
 from bayesmf.estimator.sklearn import EstimatorHabits
 from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
@@ -32,7 +32,7 @@ KeepName = Literal["auto", "items", "users", "both"]
 EngineName = Literal["threads", "serial", "ray", "simulated"]
 
 
-class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting):
+class BayesianMF(EstimatorHabits, PredictingLevels, RankScoring, Explaining, Plotting):
     """Bayesian matrix factorization by Markov chain Monte Carlo.
 
     A rating of item j by user i is modelled as the mean of all ratings, plus a bias of the user and
@@ -97,6 +97,8 @@ class BayesianMF(EstimatorHabits, Predicting, RankScoring, Explaining, Plotting)
         The `Event` of each epoch of each chain.
     report_ : dict
         Seconds, ratings per second, epochs, draws, convergence, resolved settings.
+    rating_levels_ : ndarray
+        The values that training ratings take, where these are at most 256.
 
     Examples
     --------

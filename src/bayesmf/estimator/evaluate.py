@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from bayesmf.checks import whole
 from bayesmf.diagnostics import mixing
-from bayesmf.diagnostics.calibration import Calibration, Calibrator
+from bayesmf.diagnostics.calibration import Calibration
+from bayesmf.diagnostics.calibrator import Calibrator
 from bayesmf.diagnostics.metrics import Scorer, Scores
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
 from bayesmf.estimator.sklearn import r_squared
+from bayesmf.posterior.levels import levels_of
+from bayesmf.posterior.residuals import training_errors
 from bayesmf.posterior.traces import traces
 from bayesmf.reading.memory import Columns
 from bayesmf.system.progress import Line
@@ -78,6 +81,9 @@ class Scoring(Fitted):
     ) -> Scores:
         """Score predictions on held-out ratings: RMSE, MAE, NLL, CRPS and coverage.
 
+        Where ratings take few values, as stars do, also the log loss and the ranked probability
+        score of `predict_proba`, and how many ratings the runs of `predict_levels` hold.
+
         Parameters
         ----------
         ratings : Ratings, path-like, table, sparse matrix or tuple of array-like
@@ -117,8 +123,8 @@ class Scoring(Fitted):
         >>> found.rmse < 1.5
         True
         """
-        scorer = Scorer()
         fitted, test = self._held_out(ratings, y, columns)
+        scorer = Scorer(levels_of(fitted.posterior))
         self._score(scorer, fitted, test, progress)
         return replace(scorer.result(), **test.counts)
 
@@ -132,7 +138,9 @@ class Scoring(Fitted):
     ) -> Calibration:
         """Compare how many held-out ratings intervals hold with how many they promise.
 
-        Coverage is found overall, and by how many training ratings users and items have.
+        Coverage is found overall, and for groups of ratings: by how many training ratings users
+        and items have, by how far users' training ratings are from their predictions, and by the
+        standard deviation that was predicted.
 
         Parameters
         ----------
@@ -169,11 +177,14 @@ class Scoring(Fitted):
         >>> model = BayesianMF(4, sampler=Gibbs(epochs=20), random_state=0).fit(train)
         >>> found = model.calibration(test)
         >>> len(found.groups)
-        6
+        16
         """
         fitted, test = self._held_out(ratings, y, columns)
         calibrator = Calibrator(
-            fitted.seen.user_counts(test.user), fitted.seen.item_counts(test.item)
+            fitted.seen.user_counts(test.user),
+            fitted.seen.item_counts(test.item),
+            training_errors(fitted.posterior, test.user, self.n_workers),
+            levels_of(fitted.posterior),
         )
         self._score(calibrator, fitted, test, progress)
         found = calibrator.result()

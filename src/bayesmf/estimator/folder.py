@@ -19,7 +19,9 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
 from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
+from bayesmf.model.levels import RatingLevels
 from bayesmf.model.spread import spread_evenly
+from bayesmf.posterior.levels import levels_of
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
@@ -67,6 +69,9 @@ def save_model(
             "ratings": held if people else "none",
         },
     }
+    if not people and (levels := levels_of(posterior)) is not None:
+        # Found from the ratings, which are left out.
+        meta["levels"] = {name: list(numbers) for name, numbers in levels._asdict().items()}
     write_folder(path, arrays, meta, instead_of=instead_of)
 
 
@@ -138,7 +143,10 @@ def _made(
     ratings = _ratings_of(arrays, len(items))
     if ratings.counts is not None and ratings.counts.sum() != report["ratings"]:
         raise InputError(f"{path} holds counts of other ratings than it tells of: fit again")
-    posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"])
+    levels = None
+    if "levels" in meta:
+        levels = RatingLevels(tuple(meta["levels"]["levels"]), tuple(meta["levels"]["edges"]))
+    posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"], levels=levels)
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds matrices that are no precisions: fit again")
     users = IdMap.from_arrays(arrays, "user_id_") if ratings.has_users else IdMap(NO_IDS)

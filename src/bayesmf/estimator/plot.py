@@ -76,7 +76,9 @@ class Plotting(Scoring):
 
         Curves are the share of held-out ratings inside intervals of 50% to 95%, less what was
         promised: of all ratings (thick), by training ratings of their user (lines) and of their
-        item (dashes). Grey is what is allowed, the ring is the worst gap, which decides.
+        item (dashes), and of the lowest and the highest fifth by training error of their user
+        (dots) and by predicted standard deviation (dots and dashes). Grey is what is allowed, the
+        ring is the worst gap of all groups, which decides.
 
         Parameters
         ----------
@@ -110,7 +112,7 @@ class Plotting(Scoring):
         self._fitted()
         canvas.check_matplotlib()  # before the work
         found = ratings if isinstance(ratings, Calibration) else self.calibration(ratings)
-        with canvas.given_or_new(ax, WIDTH, HEIGHT + 0.6) as ax:
+        with canvas.given_or_new(ax, WIDTH, HEIGHT + 1.0) as ax:
             panels.calibration(ax, found)
         return ax
 

@@ -169,6 +169,9 @@ class Predicting(Fitted):
     ) -> tuple[Any, Any]:
         """Predict the interval in which a new rating falls with probability `level`.
 
+        It is about a rating as the model has them, a real number: bounds may lie between stars, and
+        beyond the highest. Where ratings take few values, `predict_levels` tells which of them.
+
         Parameters
         ----------
         users, items : id or array-like of ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,8 @@ _HOLDS = {"keep": TEXT, "ratings": TEXT}
 EARLIER = {"keep": "both", "ratings": "pairs"}
 HELD = {"all": tuple(SIDES), "pairs": ("both",), "none": ("items",)}
 _META = {
-    "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history?": [TEXT], "holds?": _HOLDS
+    "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history?": [TEXT], "holds?": _HOLDS,
+    "levels?": {"levels": [NUMBER], "edges": [NUMBER]},
 }  # fmt: skip
 
 
@@ -74,6 +76,8 @@ def check_meta(meta: dict[str, Any]) -> None:
     inside = units["low"] - dust <= units["center"] <= units["high"] + dust
     if units["n_factors"] < 1 or units["scale"] <= 0 or not inside or large:
         raise ValueError("meta.units are not those of ratings")
+    if "levels" in meta:
+        check_levels(**meta["levels"])
     if meta["report"].get("updates", 0) < 0:
         raise ValueError("meta.report.updates is no number of updates")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
@@ -86,6 +90,15 @@ def check_meta(meta: dict[str, Any]) -> None:
     asked = meta["params"].get("keep", "auto")
     if asked not in ("auto", keep) and (asked, ratings) != ("both", "none"):
         raise ValueError("meta.params.keep does not fit meta.holds.keep")
+
+
+def check_levels(levels: list[float], edges: list[float]) -> None:
+    """Raise ValueError where numbers are not levels of ratings with an edge between any two."""
+    rising = all(a < b for a, b in itertools.pairwise(levels))
+    in_order = all(a <= b for a, b in itertools.pairwise(edges))
+    fitting = len(levels) == len(edges) + 1 <= MOST_LEVELS
+    if not (rising and in_order and fitting) or any(abs(x) > 1e30 for x in levels + edges):
+        raise ValueError("meta.levels are not those of ratings")
 
 
 def draws_expected(

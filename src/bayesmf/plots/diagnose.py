@@ -29,28 +29,38 @@ from bayesmf.plots.style import check_matplotlib as check_matplotlib
 Curve = tuple[str, int, Sequence[float]]  # a name, ratings, coverage by level
 
 NAMES = ("reliability.png", "pit.png", "traces.png", "rmse.png")
+# Titles of groups by side, and of their legends.
+SIDES = {
+    "": ("All ratings", None),
+    "user": ("By users", "training ratings of the user"),
+    "item": ("By items", "training ratings of the item"),
+    "error": ("By users' training error", "user's training RMSE"),
+    "std": ("By predicted std", "predicted std"),
+}
 
 
 # -- calibration ----------------------------------------------------------------------------------
 
 
 def reliability(calibration: Calibration, path: Path) -> Path:
-    """Draw observed against promised coverage, and the gap: overall, by user, by item."""
+    """Draw observed against promised coverage, and the gap: overall, and by each kind of group."""
     overall, worst = calibration.overall, calibration.worst
-    titles = {"": "All ratings", "user": "By users", "item": "By items"}
-    with canvas.drawing(12, 7.2) as figure:
-        axes = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(1.5, 1))
-        for (side, title), top, bottom in zip(titles.items(), *axes, strict=True):
+    found = {group.side for group in calibration.groups}
+    sides = [side for side in SIDES if not side or side in found]
+    with canvas.drawing(1.5 + 3.6 * len(sides), 7.6) as figure:
+        axes = figure.subplots(2, len(sides), sharex=True, sharey="row", height_ratios=(1.5, 1))
+        for side, top, bottom in zip(sides, *axes, strict=True):
+            title, heading = SIDES[side]
             mine = [group for group in calibration.groups if group.side == side]
             curves: list[Curve] = [(group.span, group.n, group.observed) for group in mine]
             if not side:
                 curves = [(f"{overall.n:,} test ratings", overall.n, calibration.observed)]
             _coverage(top, curves)
             top.set_title(title)
-            heading = f"training ratings of the {side}" if side else None
             # The curves are on one side of the diagonal, the legend on the other.
             corner = "upper left" if _mean_gap(curves) < 0 else "lower right"
-            top.legend(loc=corner, fontsize=8.5, title=heading, title_fontsize=8.5)
+            dense = {"labelspacing": 0.2, "borderpad": 0.2, "handlelength": 1.7}
+            top.legend(loc=corner, fontsize=8, title=heading, title_fontsize=8, **dense)
             _gaps(bottom, curves, GROUP_TOLERANCE if side else TOLERANCE)
             judged = calibration.calibrated is not None
             if judged and (worst.group.side if worst.group else "") == side:
@@ -66,13 +76,17 @@ def _mean_gap(curves: list[Curve]) -> float:
     return float(np.mean([np.array(shares) - np.array(FINE_LEVELS) / 100 for *_, shares in curves]))
 
 
+def _dashes(k: int) -> Any:
+    return DASHES[k % len(DASHES)]
+
+
 def _coverage(ax: Any, curves: list[Curve]) -> None:
     ends = FINE_LEVELS[0], FINE_LEVELS[-1]
     promised = "as promised" if len(curves) == 1 else None
     ax.plot(ends, ends, color=GREY, linestyle="--", linewidth=1.2, label=promised)
     for k, (label, _, observed) in enumerate(curves):
         shares = 100 * np.array(observed)
-        ax.plot(FINE_LEVELS, shares, color=COLOURS[k], linestyle=DASHES[k], label=label)
+        ax.plot(FINE_LEVELS, shares, color=COLOURS[k], linestyle=_dashes(k), label=label)
     ax.set_xlim(*ends)
 
 
@@ -81,7 +95,7 @@ def _gaps(ax: Any, curves: list[Curve], tolerance: float) -> None:
     panels.gap_band(ax, smallest, tolerance, 0.18)
     ax.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
     for k, (_, _, observed) in enumerate(curves):
-        panels.gap_curve(ax, observed, color=COLOURS[k], linestyle=DASHES[k], linewidth=1.6)
+        panels.gap_curve(ax, observed, color=COLOURS[k], linestyle=_dashes(k), linewidth=1.6)
     ax.set_xlabel("promised coverage of central intervals (%)")
     few = allowed_gap(FINE_LEVELS[0], smallest, tolerance) > tolerance
     chance = f" or {STANDARD_ERRORS:g} standard errors" if few else ""

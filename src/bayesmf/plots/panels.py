@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bayesmf.diagnostics.calibration import Calibration
 from bayesmf.diagnostics.coverage import (
+    COUNTED,
     FINE_LEVELS,
     GROUP_TOLERANCE,
     TOLERANCE,
@@ -134,19 +135,34 @@ def mark_worst(ax: Any, worst: Gap) -> None:
     ax.plot(worst.level, worst.points, color="black", linestyle="none", label="worst gap", **ring)
 
 
+# Dashes of groups by what they are grouped by.
+BY: dict[str, Any] = {"user": "-", "item": (0, (4, 1.5)), "error": ":", "std": "-."}
+
+
+def shown(found: Calibration) -> list[Group]:
+    """Groups that are drawn where all are too many: of fifths the outer ones, and the worst."""
+    middle = ("second", "middle", "third", "fourth")
+    return [
+        group
+        for group in found.groups
+        if group.side in COUNTED or group.name not in middle or group == found.worst.group
+    ]
+
+
 def calibration(ax: Any, found: Calibration) -> None:
-    """Draw gaps of all ratings and of every group, what is allowed, and the verdict."""
-    groups: dict[str, list[Group]] = {"user": [], "item": []}
-    for group in found.groups:
+    """Draw gaps of all ratings and of groups, what is allowed, and the verdict."""
+    groups: dict[str, list[Group]] = {side: [] for side in BY}
+    for group in shown(found):
         groups[group.side].append(group)
     smallest = min(group.n for group in found.groups)
     gap_band(ax, smallest, GROUP_TOLERANCE, 0.13, "allowed in a group")
     gap_band(ax, found.overall.n, TOLERANCE, 0.25, "allowed of all")
     ax.axhline(0, color=GREY, linestyle="--", linewidth=1.2)
-    for dashes, side in zip(("-", (0, (4, 1.5))), groups, strict=True):
+    for side, dashes in BY.items():
+        name = f"{side}s" if side in COUNTED else side
         for group, colour in zip(groups[side], COLOURS, strict=False):
             style = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
-            gap_curve(ax, group.observed, **style, label=f"{side}s, {group.span}")
+            gap_curve(ax, group.observed, **style, label=f"{name}, {group.span}")
     gap_curve(ax, found.observed, color="black", linewidth=2.4, label="all ratings")
     if found.calibrated is not None:
         mark_worst(ax, found.worst)
@@ -154,8 +170,12 @@ def calibration(ax: Any, found: Calibration) -> None:
     ax.set_xlabel("promised coverage of the interval (%)")
     ax.set_ylabel("observed less promised (points)")
     canvas.set_title(ax, found.headline)
-    heading = "above 0: too wide, below: too narrow;\nusers and items by training ratings"
-    canvas.add_legend(ax, 4, fontsize="small", title=heading, title_fontsize="small")
+    heading = (
+        "above 0: too wide, below: too narrow; by training\n"
+        "ratings, training error of the user, predicted std"
+    )
+    dense = {"columnspacing": 1.0, "handlelength": 1.7, "labelspacing": 0.2, "borderpad": 0.2}
+    canvas.add_legend(ax, 4, fontsize="small", title=heading, title_fontsize="small", **dense)
 
 
 # -- uncertainty ----------------------------------------------------------------------------------

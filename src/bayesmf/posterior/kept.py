@@ -14,6 +14,7 @@ from bayesmf.errors import InputError
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
+from bayesmf.model.levels import RatingLevels
 from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.noise import precisions_of, weights_of
@@ -38,6 +39,7 @@ class KeptDraws:
     scale: float
     low: float
     high: float
+    levels: RatingLevels | None = None
 
     @property
     def n_users(self) -> int:

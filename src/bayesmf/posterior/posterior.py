@@ -82,6 +82,9 @@ class Posterior(KeptDraws):
         Mean and standard deviation of the training ratings, or 1 where they were not standardized.
     low, high : float
         Range of the training ratings.
+    levels : RatingLevels or None
+        Values that ratings take and the edges between them, where the training ratings are not
+        here to find them by.
 
     Examples
     --------

@@ -1,0 +1,158 @@
+"""Ratings that take few values, such as stars: the probability of each level, and runs of levels.
+
+The model's ratings are real numbers. Between two levels there is an edge, and what falls between
+two edges is the level between them; the outer bins are open. Edges begin halfway between levels and
+are then moved so that each level is predicted, on average over training ratings, as often as it was
+given: people use half stars less often than whole ones, and the highest star more often than a bell
+curve does. That takes no held-out ratings: an average over many ratings hardly depends on whether
+they were learnt from, unlike a likelihood (docs/answers.md has figures).
+
+Ratings vary more for being rounded, and the model's noise has that in it. Bins round once more, so
+that share of the variance is taken off before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+from bayesmf.kernels.csr import MOST_LEVELS
+from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
+from bayesmf.kernels.levels import mixture_bins, shortest_runs
+from bayesmf.kernels.mixture import mixture_quantile
+from bayesmf.model.levels import RatingLevels
+from bayesmf.model.spread import spread_evenly
+from bayesmf.posterior.pairs import Block, Progress, Tables
+from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
+from bayesmf.posterior.rows import Solved
+from bayesmf.system.threads import Pool
+
+# Training ratings and draws by which edges are learnt: an average over both.
+RATINGS, DRAWS = 8_000, 8
+# So many ratings, spread as edges halfway would have them, are added to the training ratings: few
+# ratings do not move edges.
+PRIOR = 20.0
+
+
+class Runs(NamedTuple):
+    """The shortest runs of levels that hold enough: bounds, both inside, and their probability."""
+
+    low: Floats
+    high: Floats
+    held: Floats
+
+
+def levels_of(posterior: Posterior) -> RatingLevels | None:
+    """Levels of the training ratings and edges between them; None where ratings have none.
+
+    Found once for a posterior.
+    """
+    if posterior.levels is not None:
+        return posterior.levels
+    if not posterior.has_ratings or posterior.ratings.by_user.value.dtype != np.uint8:
+        return None
+    found = posterior.__dict__.get("_levels")
+    if found is None:  # of two threads that come first, both find the same
+        found = posterior.__dict__["_levels"] = _learn(posterior)
+    return found
+
+
+def needed_levels(posterior: Posterior, what: str) -> RatingLevels:
+    """Levels and edges, or one sentence on why there are none; `what` needs them."""
+    if (found := levels_of(posterior)) is not None:
+        return found
+    posterior.need_ratings(what)
+    raise InputError(
+        f"{what} is for ratings that take few values, such as stars, and these take more than "
+        f"{MOST_LEVELS}: use predict_interval, or round the ratings before the fit"
+    )
+
+
+def level_probabilities(
+    posterior: Posterior,
+    user: Index,
+    item: Index,
+    levels: RatingLevels,
+    threads: Pool | int | None = None,
+    progress: Progress | None = None,
+) -> Floats:
+    """Probability of each level for pairs by row number, (pairs, levels); -1 is an unseen row."""
+    edges = (np.array(levels.edges) - posterior.center) / posterior.scale
+    rounding = levels.rounding / posterior.scale**2
+    out = np.empty((len(user), len(edges) + 1))
+
+    def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        found = posterior.sides.components(block, solved, tables)
+        out[at] = mixture_bins(edges, found.moved(), found.var, rounding)
+
+    posterior._each(user, item, work, threads, progress=progress)
+    return out
+
+
+def runs_of(levels: RatingLevels, proba: Floats, level: float) -> Runs:
+    """The shortest runs of levels that hold at least `level`, of equally short the likeliest."""
+    check_level(level)
+    first, last, held = shortest_runs(proba, level)
+    values = np.array(levels.levels)
+    return Runs(values[first], values[last], held)
+
+
+def _learn(posterior: Posterior) -> RatingLevels:
+    """Levels in units of the ratings, and edges that give each its share of training ratings."""
+    code, center, scale = posterior.ratings.by_user.value, posterior.center, posterior.scale
+    counts = np.zeros(len(posterior.ratings.levels), np.int64)
+    for lo in range(0, len(code), 1 << 22):
+        counts += np.bincount(code[lo : lo + (1 << 22)], minlength=len(counts))
+    given = counts > 0  # ratings that were replaced may leave levels behind
+    raw = center + scale * posterior.ratings.levels[given].astype(np.float64)
+    levels = _short(raw)
+    halfway = (levels[1:] + levels[:-1]) / 2
+    found = RatingLevels(tuple(levels.tolist()), tuple(halfway.tolist()))
+    rounding = found.rounding / scale**2
+    mu, var = _some_components(posterior)
+    begin = mixture_bins((halfway - center) / scale, mu, var, rounding)[0]
+    share = counts[given] + PRIOR * begin
+    below = np.cumsum(share)[:-1] / share.sum()
+    # All components together are one mixture, whose quantiles the edges are.
+    var = np.maximum(var - np.float32(rounding), np.float32(0.25) * var)
+    edges = [center + scale * float(mixture_quantile(p, mu, var)[0]) for p in below.tolist()]
+    return found._replace(edges=tuple(np.maximum.accumulate(edges).tolist()))
+
+
+def _short(values: Floats) -> Floats:
+    """The shortest decimal numbers near values, which ascend: 3.5, not 3.4999998.
+
+    Values have the digits of float32.
+    """
+    close = 2e-6 * float(np.abs(values).max())
+    if len(values) > 1:
+        close = min(close, 0.01 * float(np.diff(values).min()))
+    tried = np.array([np.round(values, decimals) for decimals in range(16)])
+    near = np.abs(tried - values) <= close
+    return np.asarray(tried[near.argmax(0), np.arange(len(values))])
+
+
+def _some_components(posterior: Posterior) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Components of some training ratings under some draws, in the chain's units: one mixture."""
+    lists, draws = posterior.ratings.by_user, posterior.draws
+    n = len(lists.other)
+    which = np.arange(n)
+    if n > RATINGS:
+        which = np.unique(generator(make_key(0), 2, STREAM_FOLD).integers(0, n, RATINGS))
+    user = np.searchsorted(lists.starts, which, side="right") - 1
+    item = np.asarray(lists.other[which], np.int64)
+    some = posterior
+    if len(draws) > DRAWS:
+        some = posterior.with_draws(spread_evenly(draws.chain, DRAWS))
+    mu = np.empty((len(some.draws), len(which)), np.float32)
+    var = np.empty_like(mu)
+
+    def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        found = some.sides.components(block, solved, tables)
+        mu[:, at], var[:, at] = found.moved(), found.var
+
+    some._each(np.asarray(user, np.int64), item, work)
+    return mu.reshape(-1, 1), var.reshape(-1, 1)
