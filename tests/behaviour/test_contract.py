@@ -67,14 +67,23 @@ def test_same_seed_same_bits_on_any_engine(algorithm, data):
 
 
 def test_unseen_ids_get_the_prior(fitted, data):
-    train = data[0]
-    user, item = train.users[0], train.items[0]
-    mean, std = fitted.predict([user, 99, user, 99], [item, item, 98, 98], return_std=True)
+    train, n = data[0], 40
+    users, items = train.users[:n], train.items[:n]
+    user, item = np.concatenate([users, [99] * n, users, [99] * n]), np.tile(items, 4)
+    item[2 * n :] = 98
+    mean, std = (x.reshape(4, n) for x in fitted.predict(user, item, return_std=True))
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
-    assert (std[1:] > std[0]).all()
-    assert std[3] > std[0]
-    assert abs(mean[3] - train.mean()) < 0.5
+    # Without the noise of ratings, which is the user's and the item's own.
+    rows = np.searchsorted(train.user_ids.ids, users), np.searchsorted(train.item_ids.ids, items)
+    nobody = np.full(n, -1)
+    noise = fitted.posterior_.noise_of(
+        np.concatenate([rows[0], nobody, rows[0], nobody]),
+        np.concatenate([rows[1], rows[1], nobody, nobody]),
+    )
+    spread = np.median(std**2 - noise.reshape(4, n), axis=1)
+    assert (spread[1:] > spread[0]).all()
+    assert abs(mean[3, 0] - train.mean()) < 0.5
     assert len(fitted.recommend(99, n=5)) == 5
 
 

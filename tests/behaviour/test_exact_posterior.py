@@ -14,12 +14,14 @@ import pytest
 
 import naive
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.rounds.gradient import GradientRounds
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
+from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.samplers.sgld import SGLD
+from bayesmf.worker.gradient_tasks import GradientTask
 from bayesmf.worker.tasks import run_task
 
 # Ratings of a user of each class, and how many users it has.
@@ -42,35 +44,53 @@ def _data(seed=0):
     ), items
 
 
-def _exact(data, items):
+def _weights(by, seed=1):
+    """Precisions of users and items by a factor of three or so, of one side or of both."""
+    rng = np.random.default_rng(seed)
+    users, items = (rng.gamma(4.0, 0.25, n).astype(np.float32) for n in (N_USERS, N_ITEMS))
+    return Noise(
+        None if by == "item" else RowNoise(users),
+        None if by == "user" else RowNoise(items, mean_one=by == "both"),
+    )
+
+
+def _exact(data, items, noise=None):
     means, variances = [], []
     for i in range(data.n_users):
         user, item, value = data.triples()
         mine = user == i
         X, target = naive.regression(items[item[mine]], value[mine], D)
+        if noise is not None:
+            own = 1.0 if noise.users is None else noise.users.value[i]
+            other = 1.0 if noise.items is None else noise.items.value[item[mine]]
+            root = np.sqrt(own * other * np.ones(len(X)))
+            X, target = X * root[:, None], target * root
         mean, precision = naive.row_posterior(X, target, PRIOR.mu, np.diag(PRIOR.Lambda), TAU)
         means.append(mean)
         variances.append(np.diag(np.linalg.inv(precision)))
     return np.array(means), np.array(variances)
 
 
-def _chain(sampler, data, items, about, n_rounds, seed=0):
+def _chain(sampler, data, items, about, n_rounds, seed=0, noise=None):
     """Mean of every user's row over a long run, the items held, and variance about one; and hbar.
 
     Rounds are laid out and scheduled as in a fit; only the items' step is set to zero.
     """
-    rounds = GradientRounds(data, sampler.resolve(data_shape(data)), seed)
+    rounds = make_rounds(data, sampler.resolve(data_shape(data)), seed)
     params = Params(np.zeros((data.n_users, WIDTH), np.float32), items.copy(), D)
-    state = ChainState(0, make_key(seed), params, Precisions(PRIOR, PRIOR, TAU))
+    state = ChainState(0, make_key(seed), params, Precisions(PRIOR, PRIOR, TAU, noise=noise))
     hbar = np.zeros(data.n_users)
     for one in rounds.held:
         hbar[one.block.user_rows] = 1 / one.prior_weight_user
     total, square, n = np.zeros(params.users.shape), np.zeros(params.users.shape), 0
     for t in range(n_rounds):
-        round_ = rounds.round(state, t)
-        tasks = [replace(task, step_items=0.0) for task in next(round_)]
-        with pytest.raises(StopIteration):
-            round_.send([run_task(rounds.held[task.partition], task) for task in tasks])
+        round_, results = rounds.round(state, t), None
+        while True:
+            try:
+                tasks = round_.send(results)
+            except StopIteration:
+                break
+            results = [run_task(rounds.held[k.partition], _still(k)) for k in tasks]
         if t > n_rounds // 10:
             total += params.users
             square += params.users.astype(float) ** 2
@@ -78,6 +98,11 @@ def _chain(sampler, data, items, about, n_rounds, seed=0):
     assert np.array_equal(params.items, items)
     mean = total / n
     return mean, square / n - mean**2 + (mean - about) ** 2, hbar
+
+
+def _still(task):
+    """The task with the items held."""
+    return replace(task, step_items=0.0) if isinstance(task, GradientTask) else task
 
 
 def _sampler(noise, minibatch, grid=(1, 1), n_batches=2, step=5e-4):
@@ -110,6 +135,27 @@ def test_matched_noise_has_the_exact_mean_and_variance(minibatch, grid):
         assert abs(ratio - 1) < 4 * error + 0.025
     for shift, error in _by_class((mean - exact_mean) / exact_variance**0.5):
         assert error < 0.05
+        assert abs(shift) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("by", "minibatch", "grid"),
+    [("user", "shuffled", (1, 1)), ("item", "shuffled", (2, 2)), ("both", "replacement", (1, 1)),
+     ("both", "shuffled", (3, 1))],
+)  # fmt: skip
+def test_ratings_of_unequal_precision(by, minibatch, grid):
+    """Users and items have precisions of their own, which are given: mean and variance as above."""
+    data, items = _data()
+    noise = _weights(by)
+    exact_mean, exact_variance = _exact(data, items, noise)
+    alike = _exact(data, items)[1]
+    assert np.abs(alike / exact_variance - 1).mean() > 0.08  # weights left out would be noticed
+    sampler = _sampler("matched", minibatch, grid, step=3e-4)
+    mean, variance, _ = _chain(sampler, data, items, exact_mean, 1200 * max(grid), noise=noise)
+    for ratio, error in _by_class(variance / exact_variance):
+        assert error < 0.03
+        assert abs(ratio - 1) < 4 * error + 0.025
+    for shift, error in _by_class((mean - exact_mean) / exact_variance**0.5):
         assert abs(shift) < 4 * error
 
 

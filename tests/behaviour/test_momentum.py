@@ -31,6 +31,18 @@ def test_variance_of_every_class_of_rows(known, rule, share):
 
 
 @pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
+def test_ratings_of_unequal_precision(rule):
+    """Users and items have precisions of their own, which are given. Tolerances are those above."""
+    known = Known(4, noise=True, classes=(3, 30, 100, 300))
+    mean, variance = known.chain(rule(batch_size=batches(known, 0.1)), 800)
+    ratio, error = by_class(variance / known.variance)
+    assert np.all(error < 0.03)
+    assert np.all(np.abs(ratio - 1) < 0.05)
+    shift, _ = by_class((mean - known.mean) ** 2 / known.variance)
+    assert np.all(shift < 0.15**2)
+
+
+@pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
 def test_variance_of_rows_of_thousands_of_ratings(rule):
     """As above; the Monte Carlo error is 1%."""
     known = Known(5, classes=(3000,))

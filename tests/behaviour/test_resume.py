@@ -93,7 +93,7 @@ def test_rounds_that_were_rolled_back(rule, tmp_path, monkeypatch):
 
     monkeypatch.setattr(BlockRounds, "_sound", unlucky)
     # Precisions are drawn every sixth round only: in between a roll-back finds them as they were.
-    settings = _settings(rule(epochs=5, precision_every=6, **SHORT))
+    settings = _settings(rule(epochs=7, precision_every=6, **SHORT))
     reference = _never_stopped(settings)
     assert reference[1][-1] >= 3, "repairs"
     for tasks in range(2, 14):

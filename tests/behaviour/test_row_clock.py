@@ -229,7 +229,7 @@ def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
     """Steps that are stable for independent columns alone; a chain finds its way back by itself."""
     monkeypatch.setattr(
         "bayesmf.chains.rounds.clock.stable_steps",
-        lambda rule, facts, width: np.full(len(facts.n), 2.0),
+        lambda facts, width: np.full(len(facts.n), 2.0),
     )
     train, test = Ratings(*planted()).split(0.15, random_state=1)
     sampler = rule(epochs=300, burn_in=100, delta_max=2.0, batch_size=10**9, exact_below=0)

@@ -27,10 +27,15 @@ from problems import random_data
 N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3
 
 
-def _side(rows, block_rows, weight, prior):
+# Of the ratings of users and of items.
+WEIGHTS = np.array([0.7, 1.6, 1.0, 2.3]), np.array([1.2, 0.4, 1.0])
+
+
+def _side(rows, block_rows, weight, of_ratings, prior):
     wide, dtype = padded(rows.shape[1]), rows.dtype.type
     return Side(
-        pad(rows[block_rows], wide), block_rows, weight, np.zeros(len(block_rows), dtype),
+        pad(rows[block_rows], wide), block_rows, weight,
+        of_ratings[block_rows].astype(dtype), np.zeros(len(block_rows), dtype),
         pad(prior[0], wide, dtype), pad_precision(prior[1], wide, dtype), dtype(2.0),
         stream_word(0, 0),
     )  # fmt: skip
@@ -39,8 +44,8 @@ def _side(rows, block_rows, weight, prior):
 def _estimate(held, batch, users, items, priors):
     """What one mini-batch adds to each row of the whole matrix."""
     block = held.block
-    x = _side(users, block.user_rows, held.prior_weight_user, priors[0])
-    y = _side(items, block.item_rows, held.prior_weight_item, priors[1])
+    x = _side(users, block.user_rows, held.prior_weight_user, WEIGHTS[0], priors[0])
+    y = _side(items, block.item_rows, held.prior_weight_item, WEIGHTS[1], priors[1])
     width = users.shape[1]
     columns, scale = make_columns(D, width, users.dtype), users.dtype.type(held.scale * TAU)
     scratch = make_scratch(len(y.rows), columns)
@@ -94,7 +99,7 @@ def _compare(shape, slots, minibatch, full, dtype, tolerance):
         for side in range(2):
             mean[side][:] += v * sum(p[side] for p in parts) / len(parts)
     ratings = list(zip(*data.triples(), strict=True))
-    gx, gy, _ = naive.gradients(users, items, ratings, D)
+    gx, gy, _ = naive.gradients(users, items, ratings, D, WEIGHTS)
     for got, rows, likelihood, (mu, L) in zip(mean, (users, items), (gx, gy), priors, strict=True):
         matrix = L if full else np.diag(L)
         gradient = TAU * likelihood - (rows - mu) @ matrix
@@ -121,7 +126,7 @@ def _compare_without_the_corrector(dtype, tolerance):
     )
     parts = [_estimate(bare, b, users, items, priors)[0] for b in _batches(held, "replacement", 2)]
     ratings = list(zip(*data.triples(), strict=True))
-    gx, _, _ = naive.gradients(users, items, ratings, D)
+    gx, _, _ = naive.gradients(users, items, ratings, D, WEIGHTS)
     hbar = 1 / held.prior_weight_user
     G2 = TAU * gx - hbar[:, None] * users * priors[0][1]
     assert np.allclose(sum(parts) / len(parts), G2, atol=tolerance)

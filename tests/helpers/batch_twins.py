@@ -15,7 +15,13 @@ import naive
 from bayesmf.kernels import gradient, row_clock
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
-from bayesmf.kernels.minibatch import make_columns, make_scratch, pad, sum_squared_errors
+from bayesmf.kernels.minibatch import (
+    make_columns,
+    make_scratch,
+    pad,
+    sum_squared_errors,
+    sum_weights,
+)
 from bayesmf.worker.block_tasks import pad_precision
 
 N_USERS, N_ITEMS = 7, 9
@@ -60,13 +66,14 @@ def gradient_side(rng, rows, full, step, stream):
     """One side as kernels see it, in the precision of the rows; and as the plain twin does."""
     (n, width), dtype = rows.shape, rows.dtype.type
     mu, Lambda = rng.normal(size=width), matrix(rng, width, full)
-    weight, noise = rng.uniform(1, 4, n), rng.uniform(0, 3, n)
+    weight, noise, of_ratings = rng.uniform(1, 4, n), rng.uniform(0, 3, n), rng.gamma(3, 0.5, n)
     numbers, wide = rng.permutation(100)[:n].astype(np.int32), padded(width)
     side = gradient.Side(
-        pad(rows, wide), numbers, weight.astype(dtype), noise.astype(dtype), pad(mu, wide, dtype),
+        pad(rows, wide), numbers, weight.astype(dtype), of_ratings.astype(dtype),
+        noise.astype(dtype), pad(mu, wide, dtype),
         pad_precision(stored(Lambda, full), wide, dtype), dtype(step), stream_word(stream, 4),
     )  # fmt: skip
-    return side, (step, weight, noise, mu, Lambda)
+    return side, (step, weight, of_ratings, noise, mu, Lambda)
 
 
 def run_dealt(batches, order, x, y, scale, first, key, d, width):
@@ -101,9 +108,32 @@ def compare_gradient(width, bias, full, coded, dtype, tolerance):
     for side, rows in zip((x, y), expected[:2], strict=True):
         assert np.allclose(side.rows[:, :width], rows, rtol=0, atol=tolerance * 10)
         assert not side.rows[:, width:].any()
-    _, _, total = naive.gradients(*wide, batch.all, d)
-    found = sum_squared_errors(batch.arrays, *before, make_columns(d, width, dtype))
+    compare_errors(batch, before, wide, d, (x_plain[2], y_plain[2]), tolerance)
+
+
+def compare_errors(batch, rows, plain, d, weights, tolerance):
+    """Squared errors of all ratings; and of each row, by the weights of the other side's rows."""
+    columns = make_columns(d, plain[0].shape[1], rows[0].dtype)
+    squares = [
+        (i, j, (r - naive.predict(plain[0][i], plain[1][j], d)) ** 2) for i, j, r in batch.all
+    ]
+    total = sum(square for _, _, square in squares)
+    found = sum_squared_errors(batch.arrays, *rows, columns, None, None)
     assert found == pytest.approx(total, rel=tolerance)
+    sums = np.zeros(N_USERS), np.zeros(N_ITEMS)
+    counts = np.zeros(N_USERS), np.zeros(N_ITEMS)
+    given = tuple(weight.astype(rows[0].dtype) for weight in weights)
+    assert sum_squared_errors(batch.arrays, *rows, columns, given, sums) == pytest.approx(
+        total, rel=tolerance
+    )
+    sum_weights(batch.arrays, *given, *counts)
+    expected = np.zeros((2, N_USERS)), np.zeros((2, N_ITEMS))
+    for i, j, square in squares:
+        expected[0][:, i] += weights[1][j] * square, weights[1][j]
+        expected[1][:, j] += weights[0][i] * square, weights[0][i]
+    for k in range(2):
+        assert np.allclose(sums[k], expected[k][0], rtol=10 * tolerance)
+        assert np.allclose(counts[k], expected[k][1], rtol=10 * tolerance)
 
 
 # --- rules with a clock for each row
@@ -119,6 +149,7 @@ def clock_side(rng, n, width, full, gain, stream, dtype):
         pad(rng.normal(size=(n, width)) / max(1, width / 4) ** 0.5, wide),
         pad(rng.normal(size=(n, width)), wide),
         rng.normal(size=n), rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n),
+        rng.gamma(3, 0.5, n),
         rng.uniform(1, 8, n), eta, keep, share, pad(rng.normal(size=width), wide),
         pad_precision(stored(Lambda, full), wide, float), diagonal,
         pad(rng.uniform(0.2, 1, width), wide), dtype(gain), stream_word(stream, 4),
@@ -161,8 +192,9 @@ def compare_clock(width, bias, full, coded, gain, dtype, tolerance):
         batch.arrays, np.array([1]), x, y, columns, 6, key, make_scratch(N_ITEMS, columns)
     )
     gx, gy, errors = naive.gradients(
-        *(side.rows[:, :width].astype(float) for side in before), batch.ratings, d
-    )
+        *(side.rows[:, :width].astype(float) for side in before), batch.ratings, d,
+        (x.weight, y.weight),
+    )  # fmt: skip
     assert count == len(batch.ratings)
     assert sse == pytest.approx(errors, rel=tolerance)
     for side, old, gradients, hit in (

@@ -15,19 +15,24 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.clock import ClockRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
+from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import STREAM_ITEMS, make_key
+from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.worker.clock_tasks import ClockTask
-from bayesmf.worker.row_tasks import RowsResult
+from bayesmf.worker.row_tasks import RowsResult, RowsTask
 from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, TAU = (3, 10, 30, 100, 300, 1000), 12, 1.0
 
 
 class Known:
-    """Data whose users' posterior given the items is known; so many of each number of ratings."""
+    """Data whose users' posterior given the items is known; so many of each number of ratings.
 
-    def __init__(self, d, seed=0, classes=CLASSES):
+    With `noise` users and items have precisions of their own, which are known as well.
+    """
+
+    def __init__(self, d, seed=0, classes=CLASSES, noise=False):
         rng = np.random.default_rng(seed)
         width, counts, n_items = d + 1, np.repeat(classes, EACH), max(classes) * 6 // 5
         user = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
@@ -37,7 +42,13 @@ class Known:
         users = rng.normal(size=(len(counts), width)) / np.sqrt(self.prior.Lambda)
         regressors = np.concatenate([self.items[:, :d], np.ones((n_items, 1))], axis=1)
         mean = np.einsum("nd,nd->n", users[user], regressors[item]) + self.items[item, d]
-        value = (mean + TAU**-0.5 * rng.normal(size=len(user))).astype(np.float32)
+        self.noise, self.weights = None, (np.ones(len(counts)), np.ones(n_items))
+        if noise:
+            rows = [rng.gamma(3.0, 1 / 3.0, n).astype(np.float32) for n in (len(counts), n_items)]
+            self.noise = Noise(RowNoise(rows[0]), RowNoise(rows[1], mean_one=True))
+            self.weights = tuple(own.astype(float) for own in rows)
+        tau = TAU * self.weights[0][user] * self.weights[1][item]
+        value = (mean + tau**-0.5 * rng.normal(size=len(user))).astype(np.float32)
         self.data = TrainingData.from_triples(user, item, value, len(counts), n_items)
         self.mean, self.covariance = self._exact()
         self.variance = np.array([np.diag(c) for c in self.covariance])
@@ -49,6 +60,8 @@ class Known:
             mine = user == i
             X, target = naive.regression(self.items[item[mine]], value[mine], self.d)
             prior = self.prior.mu, np.diag(self.prior.Lambda)
+            root = np.sqrt(self.weights[0][i] * self.weights[1][item[mine]])
+            X, target = X * root[:, None], target * root
             mean, precision = naive.row_posterior(X, target, *prior, TAU)
             means.append(mean)
             covariances.append(np.linalg.inv(precision))
@@ -70,7 +83,8 @@ class Known:
         rule = replace(rule.choose(shape, self.d, 1).resolve(shape), burn_in=0.0)
         rounds = ClockRounds(self.data, rule, seed)
         params = Params(self.start(np.random.default_rng(seed)), self.items.copy(), self.d)
-        state = ChainState(0, make_key(seed), params, Precisions(self.prior, self.prior, TAU))
+        now = Precisions(self.prior, self.prior, TAU, noise=self.noise)
+        state = ChainState(0, make_key(seed), params, now)
         total, square = np.zeros(params.users.shape), np.zeros(params.users.shape)
         per_pass = round(rule.rounds_per_epoch(shape))
         for t in range(10 * per_pass, (10 + n_passes) * per_pass):
@@ -98,8 +112,8 @@ def _work(held, task):
     if isinstance(task, ClockTask):
         still = replace(task.item_clocks, eta=np.zeros_like(task.item_clocks.eta))
         return run_task(held, replace(task, item_clocks=still))
-    if task.stream == STREAM_ITEMS:
-        return RowsResult(task.rows, task.rows, 0.0, 1)
+    if isinstance(task, RowsTask) and task.stream == STREAM_ITEMS:
+        return RowsResult(task.rows, task.rows, np.zeros((len(task.rows), N_SUMS)), 1)
     return run_task(held, task)
 
 

@@ -38,33 +38,38 @@ def predict(x, y, n_factors):
     return total + x[n_factors] + y[n_factors] if len(x) > n_factors else total
 
 
-def gradients(users, items, ratings, n_factors):
-    """Sum of the ratings' gradients (tau = 1) for every row, at one state; and the sum of e^2."""
+def gradients(users, items, ratings, n_factors, weights=None):
+    """Sum of the ratings' gradients (tau = 1) for every row, at one state; and the sum of e^2.
+
+    `weights` are those of users' and of items' ratings, in gradients alone; ones without.
+    """
+    own, other = weights or (np.ones(len(users)), np.ones(len(items)))
     gx, gy, sse = np.zeros_like(users), np.zeros_like(items), 0.0
     for i, j, r in ratings:
         error = r - predict(users[i], items[j], n_factors)
+        sse += error**2
+        error *= own[i] * other[j]
         gx[i, :n_factors] += error * items[j, :n_factors]
         gy[j, :n_factors] += error * users[i, :n_factors]
         if users.shape[1] > n_factors:
             gx[i, n_factors] += error
             gy[j, n_factors] += error
-        sse += error**2
     return gx, gy, sse
 
 
 def update_batch(users, items, ratings, n_factors, scale, sides, noise):
     """The updates of Section 3.3.1 for one mini-batch: rows it touches, all from the old state.
 
-    `sides` is ((step, 1/hbar, noise variance, mu, Lambda as a matrix), the same for items), `noise`
-    a pair of {row: vector}.
+    `sides` is ((step, 1/hbar, weight of ratings, noise variance, mu, Lambda as a matrix), the same
+    for items), `noise` a pair of {row: vector}.
     """
-    gx, gy, sse = gradients(users, items, ratings, n_factors)
+    gx, gy, sse = gradients(users, items, ratings, n_factors, (sides[0][2], sides[1][2]))
     new = users.copy(), items.copy()
     touched = {i for i, _, _ in ratings}, {j for _, j, _ in ratings}
     for rows, old, gradient, hit, side, z in zip(
         new, (users, items), (gx, gy), touched, sides, noise, strict=True
     ):
-        step, weight, variance, mu, Lambda = side
+        step, weight, _, variance, mu, Lambda = side
         for k in hit:
             drift = scale * gradient[k] - weight[k] * (Lambda @ (old[k] - mu))
             rows[k] = old[k] + step / 2 * drift + np.sqrt(step * variance[k]) * z[k]

@@ -37,13 +37,26 @@ class ColumnSquares(NamedTuple):
     version: int
 
 
+class Weighed(NamedTuple):
+    """How many ratings the rows of users and items have, where these differ in precision.
+
+    A rating counts by its precision over tau. `most` is the most that a visit stands for. They
+    hold while the chain's precisions have the `version` they had then.
+    """
+
+    users: NDArray[np.float64]
+    items: NDArray[np.float64]
+    most: float
+    version: int
+
+
 @dataclass
 class ChainState:
     """The state of a chain. `sse` and `count` are the squared errors that its last round met.
 
     `pace` is halved whenever a round diverges and is run again, `repairs` counts how often. Rules
     with a clock for each row also carry momenta, (users, items), and the mean squares of both
-    sides' columns.
+    sides' columns. `errors_by_row` are the weighted squared errors of users and of items.
     """
 
     chain: int
@@ -59,6 +72,8 @@ class ChainState:
     safe: Safe | None = None
     momenta: tuple[Rows, Rows] | None = None
     moments: ColumnSquares | None = None
+    weighed: Weighed | None = None  # where rows have noise of their own
+    errors_by_row: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them
 
 

@@ -15,11 +15,13 @@ from bayesmf.kernels.minibatch import draw_batch
 
 
 @njit(**EXACT)
-def add_gradients(data, lo, hi, X, Y, n_factors, user_gradients, item_gradients):
+def add_gradients(data, lo, hi, X, Y, weights, n_factors, user_gradients, item_gradients):
     """Add the likelihood's gradients of the segments from lo to hi; returns squared errors.
 
-    Without tau: the gradient of -1/2 sum of errors^2.
+    Without tau: the gradient of -1/2 sum of errors^2, each times the weights of its user's and of
+    its item's ratings. Squared errors are as they are.
     """
+    own, other = weights
     sse, width = 0.0, X.shape[1]
     for k in range(lo, hi):
         i = data.segment_user[k]
@@ -30,13 +32,14 @@ def add_gradients(data, lo, hi, X, Y, n_factors, user_gradients, item_gradients)
                 error -= X[i, d] * Y[j, d]
             for d in range(n_factors, width):
                 error -= X[i, d] + Y[j, d]
+            sse += error * error
+            error *= np.float64(own[i]) * np.float64(other[j])
             for d in range(n_factors):
                 user_gradients[i, d] += error * Y[j, d]
                 item_gradients[j, d] += error * X[i, d]
             for d in range(n_factors, width):
                 user_gradients[i, d] += error
                 item_gradients[j, d] += error
-            sse += error * error
     return sse
 
 

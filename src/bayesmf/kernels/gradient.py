@@ -35,6 +35,7 @@ class Side(NamedTuple):
     rows: Rows  # updated in place
     numbers: NDArray[np.int32]  # row numbers in the whole matrix: the random numbers' keys
     prior_weight: NDArray[np.float32]  # 1 / hbar
+    weight: NDArray[np.float32]  # of the row's ratings: their precision over tau
     noise: NDArray[np.float32]  # noise variance in units of the step: 0, 1 or 1 / hbar
     mu: NDArray[np.float32]
     Lambda: NDArray[np.float32]  # diagonal or matrix
@@ -81,6 +82,7 @@ def update_batch(batches, segments, users, items, columns, scale, iteration, key
     segment_user, lanes, noise = batches.segment_user, columns.lanes, users.noise
     gradient, z, weight = scratch.gradient, scratch.noise.z, users.prior_weight
     X, Y = users.rows.reshape(-1), items.rows.reshape(-1)
+    own, other = users.weight, items.weight
     room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
     biased, zero = columns.width > columns.n_factors, X.dtype.type(0.0)
     half_step, still = X.dtype.type(0.5) * users.step, _U(z.shape[0]) - padded_width
@@ -97,7 +99,9 @@ def update_batch(batches, segments, users, items, columns, scale, iteration, key
             at = i * padded_width
             open_segment(X, at, scratch.x, gradient, columns)
             a = X[at + _U(columns.n_factors)] if biased else zero
-            n_touched, errors, squares = gather_segment(batches, k, a, Y, n_touched, scratch, lanes)
+            n_touched, errors, squares = gather_segment(
+                batches, k, a, own[i], Y, other, n_touched, scratch, lanes
+            )
             sse += np.float64(squares)
             if users.step > 0:
                 close_segment(gradient, errors, columns)

@@ -131,11 +131,12 @@ def close_segment(gradient, errors, columns):
 
 
 @njit(**PART)
-def gather_segment(batches, segment, a, Y, n_touched, scratch, lanes):
+def gather_segment(batches, segment, a, own, Y, weight, n_touched, scratch, lanes):
     """Add up the gradients of one user and of its items over the ratings of a segment.
 
-    For e = rating - a - x . Y[item], gradient += e Y[item] and item_gradients[item] += e x, where
-    a is the user's bias. Returns how many items are touched now, sum(e) and sum(e ** 2).
+    For e = rating - a - x . Y[item], where a is the user's bias, and g = own weight[item] e, where
+    `own` is the weight of the user's ratings: gradient += g Y[item], item_gradients[item] += g x.
+    Returns how many items are touched now, sum(g) and sum(e ** 2).
     """
     item, value, levels = batches.item, batches.value, batches.levels
     x, gradient, item_gradients = scratch.x, scratch.gradient, scratch.item_gradients
@@ -161,8 +162,9 @@ def gather_segment(batches, segment, a, Y, n_touched, scratch, lanes):
             c = _U(LANES * v)
             dot = fma(load(x, c), load(Y, at + c), dot)
         error = Y.dtype.type(rating_at(value, levels, n)) - a - total(dot)
-        errors += error
         squares += error * error
+        error *= own * weight[j]  # ones where all ratings have the same noise
+        errors += error
         e = splat(error)
         for v in range(len(lanes)):
             c = _U(LANES * v)
@@ -208,10 +210,12 @@ def draw_noise(positions, lo, hi, wanted, numbers, noise, columns, counter):
 
 
 @njit(**ENTRY)
-def sum_squared_errors(batches, X, Y, columns):
-    """Sum over all ratings of a block of (rating - prediction) ** 2, at one state.
+def sum_squared_errors(batches, X, Y, columns, weights, sums):
+    """Sum over all ratings of a block of e ** 2 = (rating - prediction) ** 2, at one state.
 
-    X and Y are padded rows of users and items.
+    X and Y are padded rows of users and items. Where `weights` of their ratings are given, (users,
+    items), e ** 2 is also added to `sums`, (users, items): to the user's times the item's weight,
+    to the item's times the user's. Without, both are None, which is other code once compiled.
     """
     lanes, features = columns.lanes, columns.features
     segment_user, segment_starts, item = batches.segment_user, batches.segment_starts, batches.item
@@ -237,8 +241,24 @@ def sum_squared_errors(batches, X, Y, columns):
                 dot = fma(load(x, c), load(Y, at + c), dot)
             error = Y.dtype.type(rating_at(value, levels, n)) - a - total(dot)
             squares += error * error
+            if weights is not None:
+                i, j, square = _U(segment_user[k]), _U(item[n]), np.float64(error * error)
+                sums[0][i] += np.float64(weights[1][j]) * square
+                sums[1][j] += np.float64(weights[0][i]) * square
         sse += np.float64(squares)
     return sse
+
+
+@njit(**EXACT)
+def sum_weights(batches, own, other, of_users, of_items):
+    """of_users[i] += other[j] and of_items[j] += own[i] for each rating of a block."""
+    segment_user, segment_starts, item = batches.segment_user, batches.segment_starts, batches.item
+    for k in range(segment_user.shape[0]):
+        i, total = segment_user[k], 0.0
+        for n in range(segment_starts[k], segment_starts[k + 1]):
+            total += np.float64(other[item[n]])
+            of_items[item[n]] += np.float64(own[i])
+        of_users[i] += total
 
 
 def room_for(m: int, batches: Batches) -> tuple[NDArray[np.int64], Batches]:

@@ -45,7 +45,8 @@ class ClockSide(NamedTuple):
     momenta: Rows  # updated in place
     heat: Rows  # of each row's thermostat, updated in place
     numbers: NDArray[np.int32]  # row numbers in the whole matrix: the random numbers' keys
-    n: NDArray[np.float32]  # ratings of the row in all blocks
+    n: NDArray[np.float32]  # ratings of the row in all blocks, by weight
+    weight: NDArray[np.float32]  # of the row's ratings: their precision over tau
     factor: NDArray[np.float32]  # of the likelihood's gradient, with tau in it
     eta: NDArray[np.float32]  # step; 0 holds the row
     persistence: NDArray[np.float32]  # c, the share of the momentum that friction leaves
@@ -117,7 +118,7 @@ def update_batch(batches, segments, users, items, columns, iteration, key, scrat
     gradient, z, n_factors = scratch.gradient, scratch.noise.z, columns.n_factors
     X, Y, M = users.rows.reshape(-1), items.rows.reshape(-1), users.momenta.reshape(-1)
     room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
-    zero = X.dtype.type(0.0)
+    zero, own, other = X.dtype.type(0.0), users.weight, items.weight
     sse, n_touched, counter = 0.0, _U(0), StreamCounter(iteration, users.stream, key)
     for first in range(_U(segments[0]), _U(segments[1]), room):
         last = min(first + room, _U(segments[1]))
@@ -128,7 +129,9 @@ def update_batch(batches, segments, users, items, columns, iteration, key, scrat
             at = i * padded_width
             open_segment(X, at, scratch.x, gradient, columns)
             a = X[at + _U(n_factors)] if columns.width > n_factors else zero
-            n_touched, errors, squares = gather_segment(batches, k, a, Y, n_touched, scratch, lanes)
+            n_touched, errors, squares = gather_segment(
+                batches, k, a, own[i], Y, other, n_touched, scratch, lanes
+            )
             sse += np.float64(squares)
             if eta[i] > 0:
                 close_segment(gradient, errors, columns)

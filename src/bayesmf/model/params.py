@@ -137,3 +137,15 @@ class Precisions:
         """
         own = None if self.noise is None else self.noise.side(side)
         return None if own is None else own.value
+
+    def shares(self) -> tuple[Rows | None, Rows | None]:
+        """Weights of users' and items' ratings, None where all alike; tau times both is precision.
+
+        The same as `of_rows` and `weights`, in the units of one tau for all.
+        """
+        if self.noise is None:
+            return None, None
+        users, items, tau = self.weights(0), self.weights(1), np.float32(self.tau)
+        if users is None:
+            return None, None if items is None else items / tau
+        return users / tau, items

@@ -49,7 +49,7 @@ class DataShape(NamedTuple):
     n_ratings: int
     n_users: int
     n_items: int
-    busy: int
+    busy: float
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,6 @@ class Sampler(ABC):
 
     kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
-    row_noise: ClassVar[bool] = False  # whether it can draw precisions of single users and items
-    rescales: ClassVar[bool] = False  # whether the scale move is made with draws of precisions
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
@@ -94,6 +92,16 @@ class Sampler(ABC):
     @property
     def adaptive(self) -> bool:
         """Whether the length of the run follows from convergence."""
+        return False
+
+    @property
+    def row_noise(self) -> bool:
+        """Whether it can draw precisions of single users and items."""
+        return False
+
+    @property
+    def rescales(self) -> bool:
+        """Whether the scale move is made with draws of precisions."""
         return False
 
     @property
@@ -158,7 +166,7 @@ class BatchRule(Sampler):
         None,
         Whole(
             "Ratings in a mini-batch. By default a pass has 256 of them, 32 for `RowClock`, fewer "
-            "where they would be small; a block has 4 for rules with momentum, and 1 with "
+            "where they would be small; a block has up to 4 for rules with momentum, 1 with "
             '`noise="paper"`.',
             help="ratings in a mini-batch",
             metavar="m",
@@ -210,6 +218,11 @@ class BatchRule(Sampler):
         rule = replace(rule, minibatch=rule.minibatch or rule.default_minibatch())
         rule = replace(rule, round_length=rule.round_length or rule.n_batches(shape))
         return replace(rule, epochs=rule.epochs or rule.default_epochs(shape))
+
+    @property
+    def row_noise(self) -> bool:
+        # A rule whose last state is its only draw draws no precisions.
+        return self.keeps_draws
 
     def default_batches(self, per_block: int) -> int:
         """Mini-batches that a block of so many ratings is dealt into by default."""

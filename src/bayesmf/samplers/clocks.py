@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from bayesmf.samplers import start
-from bayesmf.samplers.base import SHUFFLE_GROUPS, Array, BatchRule, DataShape, check_settings
+from bayesmf.samplers.base import (
+    SHUFFLE_GROUPS,
+    SMALLEST_BATCH,
+    Array,
+    BatchRule,
+    DataShape,
+    check_settings,
+)
 from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
@@ -86,6 +93,11 @@ class ClockRule(BatchRule):
     kind_of_rounds = "clock"
     rescales = True
     passes_for_a_sweep = 8
+    # Share of a row's variance that visits of unequal curvature may bring, in units of rho. So much
+    # leaves RowClock's means up to a tenth of a standard deviation off, and its spread 3% too small
+    # (docs/sampler.md); with a twelfth of it a hundred passes over MovieLens 100K end at an RMSE 1%
+    # higher.
+    uneven: ClassVar[float] = 12.5
     gain = 0.0  # of a thermostat; a setting of rules that have one
 
     @property
@@ -112,8 +124,9 @@ class ClockRule(BatchRule):
 
     def default_batches(self, per_block: int) -> int:
         # A pass relaxes a row about as far however it is cut, but every cut costs a visit to all
-        # rows, and a visit that sees few ratings meets the curvature of those few.
-        return 4
+        # rows, and a visit that sees few ratings meets the curvature of those few: with 500 ratings
+        # in four parts means are up to 8% of a standard deviation off, in one part they are right.
+        return int(np.clip(per_block // SMALLEST_BATCH, 1, 4))
 
     def default_epochs(self, shape: DataShape) -> float:
         return float(round(np.clip(2e8 / shape.n_ratings, 100, 1000) / np.sqrt(self.n_chains)))

@@ -19,7 +19,9 @@ class RowClock(ClockRule):
     """Preconditioned Langevin steps, each row by its own clock; rare rows are drawn exactly.
 
     Every row takes steps in units of its own relaxation time, so that rows with few ratings and
-    rows with many forget where they began equally fast.
+    rows with many forget where they began equally fast. It is for predictions, not for their
+    intervals: these are 2 to 3% too narrow, and means are up to a tenth of a standard deviation
+    off, less with a smaller `rho`. `SGHMC` is better at both.
 
     See Also
     --------

@@ -41,6 +41,8 @@ class Steps:
     share: NDArray[np.float32]
 
 
+# The largest share of a row's variance that uneven visits may bring, whatever the rule says.
+MOST_UNEVEN = 0.25
 # Steps that are tried, one and a half per cent apart.
 _LADDER = np.geomspace(1e-9, 2.0, 1440)
 
@@ -60,28 +62,49 @@ def longest(rule: ClockRule, visits: Array, noise: Array, rho: float) -> Array:
     return out
 
 
-def stable_steps(rule: ClockRule, facts: RowFacts, width: int) -> Array:
+def stable_steps(facts: RowFacts, width: int) -> Array:
     """The longest step that is stable for rows seen through few ratings at a time.
 
     Seen through c ratings, the curvature of a visit in units of P is up to (1 + sqrt(width / c))^2,
-    at most 2 (width + c) / c; a step times that has to stay below 4. And where visits differ, it is
-    random, with a relative variance of about width / c: as gradient noise of that size, drawn anew
-    on each visit, it may bring a quarter of the variance. (Some rows meet partners far longer than
-    the mean, so that theirs is several times as large.)
+    at most 2 (width + c) / c; a step times that has to stay below 4.
     """
     c = facts.per_visit
-    differ = 1.0 - c / facts.n
-    forever = np.full(len(c), np.inf)
-    return np.minimum(2.0 * c / (width + c), longest(rule, forever, differ * (width + c) / c, 0.25))
+    return 2.0 * c / (width + c)
+
+
+def uneven(facts: RowFacts, width: int) -> Array:
+    """Variance of the curvature that visits meet, in units of its mean squared.
+
+    About width / c for visits of c ratings that are not all of the row's. (Some rows meet partners
+    far longer than the mean, so that theirs is several times as large.)
+    """
+    c = facts.per_visit
+    return (1.0 - c / facts.n) * (width + c) / c
 
 
 def clock_steps(
-    rule: ClockRule, facts: RowFacts, stable: Array, delta_max: float, rho: float
+    rule: ClockRule,
+    facts: RowFacts,
+    stable: Array,
+    delta_max: float,
+    rho: float,
+    unequal: Array | None = None,
 ) -> Steps:
-    """Every row's step under the limits of the time; `stable` is 0 for rows that do not move."""
+    """Every row's step under the limits of the time; `stable` is 0 for rows that do not move.
+
+    Where visits meet curvatures that differ (`uneven`), steps of length eta act as steps of none
+    would on another posterior: one that is narrower by eta/4 times that variance, and whose mean
+    has moved as well, because what is met later in a pass is met where the earlier has led. Nothing
+    of the noise can make up for it: it is small where steps are short, and how small is up to the
+    rule (`uneven`) and its rho.
+    """
     pairs = np.stack([facts.visits, facts.noise], axis=1)
     kinds, where = np.unique(np.round(pairs, 9), axis=0, return_inverse=True)
     limit = longest(rule, kinds[:, 0], kinds[:, 1], rho)[where.reshape(-1)]
+    if unequal is not None:
+        forever = np.full(len(unequal), np.inf)
+        most = min(rule.uneven * rho, MOST_UNEVEN)
+        limit = np.minimum(limit, longest(rule, forever, unequal, most))
     eta = np.minimum(np.minimum(limit, stable), delta_max)
     moving = np.maximum(eta, 1e-12)
     share = facts.noise * rule.known(moving, facts.visits)

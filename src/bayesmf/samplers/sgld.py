@@ -80,6 +80,16 @@ class SGLD(GradientRule):
     )
     initial_precision: float = setting(start.INITIAL_PRECISION, INITIAL_PRECISION)
 
+    @property
+    def row_noise(self) -> bool:
+        # The printed model has one tau.
+        return self.noise != "paper"
+
+    @property
+    def rescales(self) -> bool:
+        # Without it columns' precisions move as slowly as the scale of the rows does.
+        return self.noise != "paper"
+
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None

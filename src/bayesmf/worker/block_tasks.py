@@ -10,11 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.blocks import Block, batch_order
-from bayesmf.kernels.minibatch import PaddedColumns, make_columns, pad, room_for, sum_squared_errors
+from bayesmf.kernels.minibatch import (
+    PaddedColumns,
+    make_columns,
+    pad,
+    room_for,
+    sum_squared_errors,
+    sum_weights,
+)
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import Precisions
 
 Weights = NDArray[np.floating[Any]]
+Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,11 @@ class HeldBlock:
 
 @dataclass(frozen=True)
 class BlockTask:
-    """A round of mini-batch updates in one block: `length` of them, the rows of both sides."""
+    """A round of mini-batch updates in one block: `length` of them, the rows of both sides.
+
+    Weights are the precisions of a row's ratings over tau, times the other side's; None where the
+    side has no noise of its own.
+    """
 
     chain: int
     partition: int
@@ -46,6 +58,8 @@ class BlockTask:
     items: Rows
     n_factors: int
     precisions: Precisions
+    user_weight: Rows | None
+    item_weight: Rows | None
     first_iteration: int
     first_batch: int
     length: int
@@ -54,6 +68,10 @@ class BlockTask:
     def columns(self) -> PaddedColumns:
         """What stands in the columns of padded rows."""
         return make_columns(self.n_factors, self.users.shape[1], self.users.dtype)
+
+    def weights(self) -> tuple[Rows, Rows]:
+        """Weights of the ratings of users and of items, ones where there are none."""
+        return row_weights(self.user_weight, self.users), row_weights(self.item_weight, self.items)
 
     def over_batches(
         self,
@@ -86,6 +104,11 @@ class RoundResult:
     finite: bool = True  # whether all rows are
 
 
+def row_weights(weight: Rows | None, rows: Rows) -> Rows:
+    """The weights of the rows' ratings, or ones."""
+    return np.ones(len(rows), rows.dtype) if weight is None else weight.astype(rows.dtype)
+
+
 def all_finite(*rows: Rows) -> bool:
     """Whether all numbers are finite. Looked at by workers, which do it side by side."""
     with np.errstate(all="ignore"):
@@ -101,26 +124,52 @@ def pad_precision(Lambda: NDArray[np.float64], wide: int, dtype: Any) -> NDArray
 
 @dataclass(frozen=True)
 class ErrorsResult:
-    """Squared errors, summed."""
+    """Squared errors, summed; and sums of each user and item of the block, where asked for."""
 
     sse: float
     count: int
+    by_row: tuple[Sums, Sums] | None = None
 
 
 @dataclass(frozen=True)
 class ErrorsTask:
-    """The squared errors of a block at one state, for an exact draw of tau."""
+    """The squared errors of a block at one state, for an exact draw of tau.
+
+    With `weights`, precisions of users' and items' ratings, also those of each row, times the
+    weights of the other side's rows: for exact draws of the rows' own precisions.
+    """
 
     chain: int
     partition: int
     users: Rows
     items: Rows
     n_factors: int
+    weights: tuple[Rows, Rows] | None = None
 
     def execute(self, held: HeldBlock) -> ErrorsResult:
         """Go over all ratings of the block; nothing is updated."""
         columns = make_columns(self.n_factors, self.users.shape[1], self.users.dtype)
         users, items = (pad(rows, len(columns.features)) for rows in (self.users, self.items))
-        return ErrorsResult(
-            sum_squared_errors(held.block.batches, users, items, columns), len(held)
-        )
+        sums = None if self.weights is None else _no_sums(*self.weights)
+        sse = sum_squared_errors(held.block.batches, users, items, columns, self.weights, sums)
+        return ErrorsResult(sse, len(held), sums)
+
+
+@dataclass(frozen=True)
+class WeightsTask:
+    """Each user's sum of the weights of its items, each item's of its users, in a block."""
+
+    chain: int
+    partition: int
+    weights: tuple[Rows, Rows]
+
+    def execute(self, held: HeldBlock) -> ErrorsResult:
+        """Go over all ratings of the block without looking at one."""
+        sums = _no_sums(*self.weights)
+        sum_weights(held.block.batches, *self.weights, *sums)
+        return ErrorsResult(0.0, 0, sums)
+
+
+def _no_sums(*sides: Rows) -> tuple[Sums, Sums]:
+    users, items = (np.zeros(len(side)) for side in sides)
+    return users, items

@@ -35,7 +35,8 @@ class ClockBlock(HeldBlock):
 class Clocks:
     """What rows of one side take along; see kernels/row_clock.py.
 
-    A step `eta` of 0 holds a row. `square` are the mean squares of the other side's columns;
+    A step `eta` of 0 holds a row. `n` are the rows' ratings by weight, None where all weigh the
+    same and their number is the block's. `square` are the mean squares of the other side's columns;
     `gain` is that of a thermostat, whose heat is then one more column of `momenta`.
     """
 
@@ -45,6 +46,7 @@ class Clocks:
     share: NDArray[np.float32]
     square: NDArray[np.float64]
     gain: float
+    n: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,16 @@ class ClockTask(BlockTask):
         if not len(block):
             momenta = self.user_clocks.momenta, self.item_clocks.momenta
             return ClockResult(self.users, self.items, 0.0, 0, momenta=momenta)
+        own, other = self.weights()
         users = _side(
-            self.users, block.user_rows, held.prior_weight_user, held.n_user, self.user_clocks,
-            prior.users, held.scale, prior.tau, stream_word(STREAM_USERS, block.number),
+            self.users, block.user_rows, held.prior_weight_user, held.n_user, own,
+            self.user_clocks, prior.users, held.scale, prior.tau,
+            stream_word(STREAM_USERS, block.number),
         )  # fmt: skip
         items = _side(
-            self.items, block.item_rows, held.prior_weight_item, held.n_item, self.item_clocks,
-            prior.items, held.scale, prior.tau, stream_word(STREAM_ITEMS, block.number),
+            self.items, block.item_rows, held.prior_weight_item, held.n_item, other,
+            self.item_clocks, prior.items, held.scale, prior.tau,
+            stream_word(STREAM_ITEMS, block.number),
         )  # fmt: skip
         columns = self.columns()
         sse, count = self.over_batches(
@@ -95,6 +100,7 @@ def _side(
     numbers: NDArray[np.int32],
     prior_weight: Weights,
     n: Weights,
+    weight: Rows,
     clocks: Clocks,
     prior: RowPrior,
     scale: float,
@@ -118,7 +124,8 @@ def _side(
         pad(clocks.momenta[:, :width], wide),
         heat.copy() if len(heat) else np.zeros(len(rows), dtype),
         numbers,
-        n,
+        n if clocks.n is None else clocks.n,
+        weight,
         (scale * tau / prior_weight).astype(dtype),
         clocks.eta.astype(dtype),
         clocks.persistence,

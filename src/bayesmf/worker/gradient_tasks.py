@@ -47,12 +47,13 @@ class GradientTask(BlockTask):
         block, prior, width = held.block, self.precisions, self.users.shape[1]
         if not len(block):
             return RoundResult(self.users, self.items, 0.0, 0)
+        own, other = self.weights()
         users = _side(
-            self.users, block.user_rows, held.prior_weight_user, self.noise(held.noise_user),
+            self.users, block.user_rows, held.prior_weight_user, own, self.noise(held.noise_user),
             prior.users, self.step_users, stream_word(STREAM_USERS, block.number),
         )  # fmt: skip
         items = _side(
-            self.items, block.item_rows, held.prior_weight_item, self.noise(held.noise_item),
+            self.items, block.item_rows, held.prior_weight_item, other, self.noise(held.noise_item),
             prior.items, self.step_items, stream_word(STREAM_ITEMS, block.number),
         )  # fmt: skip
         columns = self.columns()
@@ -74,6 +75,7 @@ def _side(
     rows: Rows,
     numbers: NDArray[np.int32],
     prior_weight: Weights,
+    weight: Rows,
     noise: Weights,
     prior: RowPrior,
     step: float,
@@ -84,6 +86,7 @@ def _side(
         pad(rows, wide),  # a copy: the task may have to be done again
         numbers,
         prior_weight,
+        weight,
         noise,
         pad(prior.mu, wide, rows.dtype),
         pad_precision(prior.Lambda, wide, rows.dtype),

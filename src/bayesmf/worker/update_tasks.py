@@ -62,7 +62,8 @@ class UpdateTask(GradientTask):
         """One mini-batch, the segments from lo to hi: gradients at the old state, then updates."""
         block, prior = held.block, self.precisions
         gradients = np.zeros(users.shape), np.zeros(items.shape)
-        sse = add_gradients(batches, lo, hi, users, items, self.n_factors, *gradients)
+        weights = self.weights()
+        sse = add_gradients(batches, lo, hi, users, items, weights, self.n_factors, *gradients)
         rated = batches.item[batches.segment_starts[lo] : batches.segment_starts[hi]]
         for touched, rows, likelihood, numbers, weight, noise, above, step, stream in (
             (np.unique(batches.segment_user[lo:hi]), users, gradients[0], block.user_rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from bayesmf.blocks.blocks import Block, make_blocks
 from bayesmf.blocks.correctors import h_bar
 from bayesmf.blocks.rotation import Rotation, visit_turns
-from bayesmf.chains.state import ChainState, Phases, Safe
+from bayesmf.chains.rounds.row_noise import draw_row_noise, rating_weights, taken
+from bayesmf.chains.state import ChainState, Phases, Safe, Weighed
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import Array, BatchRule, DataShape
-from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult
+from bayesmf.worker.block_tasks import ErrorsResult, ErrorsTask, HeldBlock, RoundResult, WeightsTask
 from bayesmf.worker.recipes import block_recipes
 from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
@@ -36,6 +38,8 @@ class BlockRounds(ABC):
     def __init__(self, data: TrainingData, rule: BatchRule, n_chains: int, seed: int) -> None:
         assert rule.round_length is not None
         self._shape = data_shape(data)
+        self._rated = data.user_counts(), data.item_counts()
+        self._precision_every = rule.precision_every
         self.groups = rule.grid.groups()
         # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
         dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(self._shape)
@@ -77,14 +81,17 @@ class BlockRounds(ABC):
 
     def common(self, state: ChainState, t: int, partition: int, first_batch: int) -> dict[str, Any]:
         """Arguments that tasks of all kinds of rounds have."""
-        block, params = self.blocks[partition].block, state.params
+        block, params, now = self.blocks[partition].block, state.params, state.precisions
+        own, other = now.shares()
         return {
             "chain": state.chain,
             "partition": partition,
             "users": params.users.take(block.user_rows, axis=0),
             "items": params.items.take(block.item_rows, axis=0),
             "n_factors": params.n_factors,
-            "precisions": state.precisions,
+            "precisions": replace(now, noise=None),  # a task has its own rows' alone
+            "user_weight": taken(own, block.user_rows),
+            "item_weight": taken(other, block.item_rows),
             "first_iteration": t * self.length,
             "first_batch": first_batch,
             "length": self.length,
@@ -105,6 +112,7 @@ class BlockRounds(ABC):
         if self._may_repair and state.safe is None:
             state.safe = _copy(state)  # a start is small, whatever follows
         while True:
+            yield from self.weigh(state)
             results = yield [self.task(state, t, p, visit * self.length) for p in group]
             if all(self._sound(result) for result in results):
                 break
@@ -125,9 +133,33 @@ class BlockRounds(ABC):
         if sse <= 2.0 * self._variance * max(count, 1):
             state.safe = _copy(state)
 
+    def weigh(self, state: ChainState) -> Phases:
+        """Count the rows' ratings by their precisions, once whenever these have been drawn."""
+        now = state.precisions
+        if now.noise is None or (state.weighed and state.weighed.version == now.version):
+            return
+        own, other = rating_weights(*now.shares(), self._shape)
+        results = yield [
+            WeightsTask(state.chain, p, (own[one.block.user_rows], other[one.block.item_rows]))
+            for p, one in enumerate(self.blocks)
+        ]
+        users, items, most = np.zeros(len(own)), np.zeros(len(other)), 1e-12
+        for one, v, result in zip(self.blocks, self.visit_rate, results, strict=True):
+            assert isinstance(result, ErrorsResult) and result.by_row is not None
+            for total, weight, rows, sums in (
+                (users, own, one.block.user_rows, result.by_row[0]),
+                (items, other, one.block.item_rows, result.by_row[1]),
+            ):
+                found = weight[rows] * sums
+                total[rows] += found
+                most = max(most, float(found.max(initial=0.0)) / v)
+        state.weighed = Weighed(users, items, most, now.version)
+
     def exact_errors(self, state: ChainState) -> Phases:
         """A pass over the ratings without updates: errors met on the way belong to other states."""
-        params = state.params
+        params, now, weights = state.params, state.precisions, None
+        if now.noise is not None:
+            weights = rating_weights(now.weights(0), now.weights(1), self._shape)
         results = yield [
             ErrorsTask(
                 state.chain,
@@ -135,11 +167,33 @@ class BlockRounds(ABC):
                 params.users.take(one.block.user_rows, axis=0),
                 params.items.take(one.block.item_rows, axis=0),
                 params.n_factors,
+                weights and (weights[0][one.block.user_rows], weights[1][one.block.item_rows]),
             )
             for partition, one in enumerate(self.blocks)
         ]
         state.sse = sum(result.sse for result in results)
         state.count = sum(result.count for result in results)
+        if weights is not None:
+            state.errors_by_row = np.zeros(len(weights[0])), np.zeros(len(weights[1]))
+            for one, result in zip(self.blocks, results, strict=True):
+                assert isinstance(result, ErrorsResult) and result.by_row is not None
+                state.errors_by_row[0][one.block.user_rows] += result.by_row[0]
+                state.errors_by_row[1][one.block.item_rows] += result.by_row[1]
+
+    def draw_noise(self, state: ChainState, t: int) -> None:
+        """Draw the precisions of users or of items, in turn where both have their own.
+
+        The errors are those under the precisions of now: with new ones of users those of items
+        would have to be added up once more.
+        """
+        noise = state.precisions.noise
+        if noise is None:
+            return
+        assert state.errors_by_row is not None and self._precision_every is not None
+        both = noise.users is not None and noise.items is not None
+        side = (t // self._precision_every) % 2 if both else int(noise.users is None)
+        draw_row_noise(state, t, side, self._rated[side], state.errors_by_row[side])
+        state.errors_by_row = None
 
     def _sound(self, result: Result) -> bool:
         """Errors much larger than the ratings are no model any more.

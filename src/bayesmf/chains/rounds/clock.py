@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.rounds.blocks import BlockRounds
@@ -11,7 +14,7 @@ from bayesmf.chains.state import ChainState, ColumnSquares, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.base import Array
 from bayesmf.samplers.clocks import ClockRule, Limits
-from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps
+from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps, uneven
 from bayesmf.worker.block_tasks import HeldBlock, RoundResult
 from bayesmf.worker.clock_tasks import ClockBlock, ClockResult, Clocks, ClockTask
 
@@ -93,12 +96,12 @@ class ClockRounds(BlockRounds):
         key = (width, limits.delta_max, limits.rho)
         if width not in self._stable:
             self._stable[width] = [
-                np.where(moving, stable_steps(self._rule, facts, width), 0.0)
+                np.where(moving, stable_steps(facts, width), 0.0)
                 for facts, moving in zip(self.facts, self._moving, strict=True)
             ]
         if key not in self._steps:
             self._steps[key] = [
-                clock_steps(self._rule, facts, stable, *key[1:])
+                clock_steps(self._rule, facts, stable, *key[1:], uneven(facts, width))
                 for facts, stable in zip(self.facts, self._stable[width], strict=True)
             ]
         return self._steps[key]
@@ -107,11 +110,13 @@ class ClockRounds(BlockRounds):
         """Mean squares of columns, computed anew when precisions have been drawn, not before."""
         version = state.precisions.version
         if state.moments is None or state.moments.version != version:
+            counts: tuple[NDArray[Any], ...] = self._counts
+            total: float = self._total
+            if state.weighed is not None:
+                counts, total = state.weighed[:2], float(state.weighed.users.sum())
             users, items = (
-                np.einsum("i,id,id->d", counts / self._total, rows, rows)
-                for counts, rows in zip(
-                    self._counts, (state.params.users, state.params.items), strict=True
-                )
+                np.einsum("i,id,id->d", own / total, rows, rows)
+                for own, rows in zip(counts, (state.params.users, state.params.items), strict=True)
             )
             # The partner of a bias is the constant one.
             users[state.params.n_factors :] = items[state.params.n_factors :] = 1.0
@@ -139,12 +144,14 @@ class ClockRounds(BlockRounds):
                 1.0 - noise * (1.0 - s.share[rows]) if noise < 1.0 else s.share[rows],
                 square,
                 rule.gain,
+                None if n is None else n[rows].astype(np.float32),
             )
-            for rows, u, s, square in zip(
+            for rows, u, s, square, n in zip(
                 (block.user_rows, block.item_rows),
                 state.momenta,
                 self.steps(state, t),
                 (np.maximum(moments.items, least), np.maximum(moments.users, least)),
+                state.weighed[:2] if state.weighed is not None else (None, None),
                 strict=True,
             )
         ]

@@ -41,7 +41,12 @@ class GradientRounds(BlockRounds):
             rule = replace(rule, step_size=None)
         assert rule.kappa is not None
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
-        first = rule.first_step(self._shape, self._stiffest, now.tau, pull)
+        shape, stiffest = self._shape, self._stiffest
+        if state.weighed is not None:  # curvatures are those of rows with noise of their own
+            counts = np.concatenate([state.weighed.users, state.weighed.items])
+            shape = shape._replace(busy=float(np.quantile(counts, 0.9, method="higher")))
+            stiffest = state.weighed.most * self._variance
+        first = rule.first_step(shape, stiffest, now.tau, pull)
         first *= rule.start_factor(t / rule.rounds_per_epoch(self._shape))
         return state.pace * StepSize(first, rule.kappa, rule.decay)(t)
 

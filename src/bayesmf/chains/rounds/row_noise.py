@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import STREAM_NOISE, generator
+from bayesmf.kernels.types import Rows
+from bayesmf.samplers.base import DataShape
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -35,3 +37,16 @@ def mean_weighted(state: ChainState, counts: Index, errors: Floats) -> float:
     if weights is None:
         return total
     return total * float(counts.sum()) / float(counts @ weights.astype(np.float64))
+
+
+def rating_weights(own: Rows | None, other: Rows | None, shape: DataShape) -> tuple[Rows, Rows]:
+    """Weights of users' and of items' ratings, ones where there are none."""
+    return (
+        np.ones(shape.n_users, np.float32) if own is None else own,
+        np.ones(shape.n_items, np.float32) if other is None else other,
+    )
+
+
+def taken(weights: Rows | None, rows: NDArray[np.int32]) -> Rows | None:
+    """Weights of some rows."""
+    return None if weights is None else weights[rows]

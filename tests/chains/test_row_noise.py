@@ -1,0 +1,166 @@
+"""Precisions of single users and items under mini-batch rules: how they are drawn, what follows."""
+
+import numpy as np
+import pytest
+
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, InputError, Ratings, RowClock
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
+from bayesmf.chains.state import ChainState
+from bayesmf.kernels.keys import make_key
+from bayesmf.model.noise import Noise, RowNoise
+from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.worker.tasks import run_task
+from driving import sweep
+from problems import random_data
+
+N_USERS, N_ITEMS, D = 30, 20, 3
+PRIOR = RowPrior(np.zeros(D + 1), np.full(D + 1, 2.0))
+
+
+def _noise(by, seed=0):
+    rng = np.random.default_rng(seed)
+    users, items = (rng.gamma(3.0, 0.5, n).astype(np.float32) for n in (N_USERS, N_ITEMS))
+    return Noise(
+        None if by == "item" else RowNoise(users, 3.0, 2.0),
+        None if by == "user" else RowNoise(items, 2.0, 2.0, mean_one=by == "both"),
+    )
+
+
+def _state(noise, tau=1.7):
+    params = Params.initial(N_USERS, N_ITEMS, D, bias=True, key=make_key(3))
+    return ChainState(0, make_key(3), params, Precisions(PRIOR, PRIOR, tau, noise=noise))
+
+
+def _do(rounds, phases):
+    tasks = next(phases)
+    while True:
+        try:
+            tasks = phases.send([run_task(rounds.held[t.partition], t) for t in tasks])
+        except StopIteration:
+            return
+
+
+def _rounds(rule, data):
+    shape = data_shape(data)
+    return make_rounds(data, rule.choose(shape, D, 1).resolve(shape), 5)
+
+
+def _precision_of_ratings(data, noise):
+    user, item, _ = data.triples()
+    out = np.ones(len(user))
+    if noise.users is not None:
+        out *= noise.users.value[user]
+    if noise.items is not None:
+        out *= noise.items.value[item]
+    return out
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("by", ["user", "item", "both"])
+def test_ratings_are_counted_by_their_precision(by, grid):
+    data, noise = random_data(N_USERS, N_ITEMS, 300), _noise(by)
+    rounds, state = _rounds(SGLD(grid=grid), data), _state(noise)
+    _do(rounds, rounds.weigh(state))
+    user, item, _ = data.triples()
+    each = _precision_of_ratings(data, noise) / state.precisions.tau
+    users, items = np.bincount(user, each, N_USERS), np.bincount(item, each, N_ITEMS)
+    np.testing.assert_allclose(state.weighed.users, users, rtol=1e-5)
+    np.testing.assert_allclose(state.weighed.items, items, rtol=1e-5)
+    most = max(users.max(), items.max())
+    assert state.weighed.most <= most * max(grid) * (1 + 1e-5)
+    if grid == (1, 1):
+        assert state.weighed.most == pytest.approx(most, rel=1e-5)
+        # A step is for one curvature: with every precision twice as large it is half as long.
+        step = rounds.step(state, 0)
+        state.weighed = state.weighed._replace(
+            users=2 * state.weighed.users, items=2 * state.weighed.items, most=2 * most
+        )
+        assert rounds.step(state, 0) == pytest.approx(step / 2)
+    with pytest.raises(StopIteration):  # once for each draw of precisions
+        next(rounds.weigh(state))
+
+
+@pytest.mark.parametrize(("by", "turns"), [("user", [0, 0]), ("item", [1, 1]), ("both", [0, 1])])
+def test_precisions_given_errors_are_gamma(by, turns):
+    """Mean and variance of 4,000 draws given one state, both to five standard errors (6e-7)."""
+    data, noise = random_data(N_USERS, N_ITEMS, 300), _noise(by)
+    rounds, state = _rounds(SGLD(grid=(2, 2), precision_every=1), data), _state(noise)
+    before = state.precisions
+    _do(rounds, rounds.exact_errors(state))
+    errors = state.errors_by_row
+    user, item, value = data.triples()
+    x, y = state.params.users.astype(float), state.params.items.astype(float)
+    fit = (x[user, :D] * y[item, :D]).sum(1) + x[user, D] + y[item, D]
+    squares = (value - fit) ** 2
+    assert state.sse == pytest.approx(squares.sum(), rel=1e-5)  # these are as they are
+    for t, side in enumerate(turns):
+        own, other = (user, item) if side == 0 else (item, user)
+        weights = before.weights(1 - side)
+        sums = np.bincount(own, squares if weights is None else squares * weights[other])
+        np.testing.assert_allclose(errors[side], sums, rtol=1e-4)
+        drawn = []
+        for k in range(4000):
+            state.precisions, state.errors_by_row = before, errors
+            rounds.draw_noise(state, 2 * k + t)
+            drawn.append(state.precisions.noise.side(side).value)
+            unmoved = state.precisions.noise.side(1 - side)
+            assert unmoved is before.noise.side(1 - side)
+        prior = noise.side(side)
+        shape = prior.shape + 0.5 * np.bincount(own)
+        rate = prior.rate + 0.5 * sums
+        drawn, n = np.array(drawn, float), 4000
+        z = (drawn.mean(0) - shape / rate) / np.sqrt(shape / rate**2 / n)
+        assert np.abs(z).max() < 5
+        kurtosis = 3 + 6 / shape
+        z = (drawn.var(0) / (shape / rate**2) - 1) / np.sqrt((kurtosis - 1) / n)
+        assert np.abs(z).max() < 5
+
+
+@pytest.mark.parametrize("rule", [SGLD(step_size=1e-3), RowClock(), SGHMC(), SGNHT()])
+def test_equal_precisions_are_one_tau(rule):
+    """tau for all, and as precisions of users, of items or both, are the same to rounding."""
+    data = random_data(N_USERS, N_ITEMS, 300)
+
+    def after(noise):
+        rounds, state = _rounds(rule, data), _state(noise, 1.5)
+        for t in range(6):
+            sweep(rounds, state, t)
+        return state.params.users
+
+    def rows(n, value):
+        return RowNoise(np.full(n, value, np.float32))
+
+    one = after(None)
+    for noise in (
+        Noise(rows(N_USERS, 1.5), None),
+        Noise(None, rows(N_ITEMS, 1.5)),
+        Noise(rows(N_USERS, 3.0), rows(N_ITEMS, 0.5)),
+    ):
+        np.testing.assert_allclose(after(noise), one, atol=2e-4)
+
+
+def test_who_draws_them():
+    for rule in (SGLD(), RowClock(), SGHMC(), SGNHT()):
+        assert rule.row_noise and rule.rescales
+    printed = SGLD(noise="paper")
+    assert not (printed.row_noise or printed.rescales or SGD().row_noise or SGD().rescales)
+    ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [1.0, 2.0, 3.0, 5.0])
+    with pytest.raises(InputError, match="SGD does not"):
+        BayesianMF(1, sampler=SGD(), noise_by="user").fit(ratings)
+
+
+@pytest.mark.parametrize("rule", [SGLD(epochs=150), RowClock(epochs=80), SGHMC(epochs=80)])
+def test_noisy_users_are_found(rule):
+    """A third of the users rate with three times the noise."""
+    rng = np.random.default_rng(0)
+    user, item = np.divmod(rng.choice(90 * 60, 3600, replace=False), 60)
+    a, b = rng.normal(size=90), rng.normal(size=60)
+    loud = np.arange(90) < 30
+    value = a[user] + b[item] + np.where(loud[user], 1.2, 0.4) * rng.normal(size=len(user))
+    model = BayesianMF(1, sampler=rule, random_state=0, progress=False)
+    draws = model.fit(Ratings(user, item, value)).posterior_.draws
+    found = draws.user_tau.mean(0)
+    assert found[~loud].mean() / found[loud].mean() == pytest.approx(9, rel=0.3)
+    assert np.mean(found[~loud] > found[loud].max()) > 0.9
+    assert np.std(np.log(draws.item_tau.mean(0))) < 0.2  # items are alike
