@@ -135,7 +135,7 @@ def _found(**changes):
     found = {
         "rhat": 1.3, "limit": 1.1, "loss": 0.002, "ess": 30.0, "ended_by": "longest run",
         "target": "balanced", "rule": "Gibbs", "chains": 2, "passes": 90, "draws": 180,
-        "epochs": 120.0,
+        "epochs": 120.0, "rhat_noise": 1.0, "slowest": "tau",
     }  # fmt: skip
     return {**found, **changes}
 
@@ -193,10 +193,24 @@ def test_one_number_in_every_form():
 
 
 def test_what_more_sampling_brings_is_told_where_it_is_known():
-    """Of runs that have converged, with several chains, whose every pass is kept."""
-    assert "at most about 0.2%" in verdict(_found(rhat=1.0))
-    for changes in ({}, {"rhat": 1.0, "draws": 179}, {"rhat": 1.0, "chains": 1, "draws": 90}):
+    """Of runs that have converged, with several chains."""
+    assert "about 0.2% off the RMSE" in verdict(_found(rhat=1.0))
+    for changes in ({}, {"rhat": 1.0, "loss": None}, {"rhat": 1.0, "chains": 1, "draws": 90}):
         assert "%" not in verdict(_found(**changes))
+
+
+def test_noise_that_has_not_mixed_is_told():
+    found = _found(rhat=1.02, rhat_noise=1.4, slowest="item_shape")
+    assert told(found)["converged"] is False
+    assert "predict alike (R-hat 1.020, limit 1.1), but the shape of items' precisions has not " \
+        "mixed (R-hat 1.400)" in verdict(found)  # fmt: skip
+    assert "R-hat 1.400" in headline(found)
+    assert 'target="accurate"' in advice(found, shell=False)
+    # Models of earlier versions say nothing of it.
+    old = {
+        name: x for name, x in _found(rhat=1.02).items() if name not in ("rhat_noise", "slowest")
+    }
+    assert told(old)["converged"] is True
 
 
 def test_no_prediction_that_moved_is_told_alike_everywhere():
@@ -250,7 +264,8 @@ def test_the_verdict_does_not_depend_on_how_many_draws_are_kept():
         for thin, most in ((None, None), (20, None), (None, 5))
     ]
     for one in found:
-        for name in ("draws", "verdict"):  # what is said of fewer draws is less
+        assert one["loss"] > 0
+        for name in ("draws", "verdict", "loss"):  # of the draws themselves
             del one[name]
     assert found[0]["converged"] and found[0] == found[1] == found[2]
 

@@ -14,9 +14,12 @@ import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Ratings
 from bayesmf.chains.monitor import SEGMENTS, RunningMean
+from bayesmf.chains.pairs import Traces
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
+from bayesmf.diagnostics.averages import DECAY
 from bayesmf.engines.local import Serial, Threads
+from bayesmf.model.noise import PARAMETERS
 from bayesmf.model.priors import WishartPrior
 from bayesmf.samplers.auto import Auto
 from bayesmf.server.run import run
@@ -64,7 +67,9 @@ def test_targets_ask_for_more():
         assert report["sampler"]["n_chains"] == rule.n_chains
         assert report["target"] == found["target"] == target
         assert rule.least <= report["epochs"] <= rule.most
-        reached = found["loss"] <= rule.loss and found["rhat"] <= rule.rhat
+        reached = (
+            found["loss"] <= rule.loss and max(found["rhat"], found["rhat_noise"]) <= rule.rhat
+        )
         assert found["ended_by"] == ("target" if reached else "longest run")
         done[target] = report["epochs"] * report["sampler"]["n_chains"]
     assert done["fast"] < done["balanced"] < done["accurate"]
@@ -153,37 +158,82 @@ def test_stages_rise_to_the_end(per_epoch, n_rounds):
 # -- judgement ------------------------------------------------------------------------------------
 
 
-def _judge(expected, drawn, tau):
-    """`expected` and `drawn` are (chains, draws, pairs)."""
-    state = SimpleNamespace(precisions=SimpleNamespace(tau=tau))
-    return judge([
-        SimpleNamespace(traces=lambda one=one, other=other: (one, other), state=state)
-        for one, other in zip(expected, drawn, strict=True)
-    ])  # fmt: skip
+def _judge(expected, drawn, tau, kept=None, noise=None, first=1000):
+    """`expected` and `drawn` are (chains, passes, pairs); the chains set out long ago."""
+
+    def traces(one, other, k):
+        n = len(one)
+        rounds, names = np.arange(first, first + n), np.full((n, len(PARAMETERS)), np.nan)
+        if noise is not None:
+            names[:, 0] = noise[k]
+        which = np.arange(n) if kept is None else np.asarray(kept)
+        return Traces(rounds, one, other, names, np.full(n, 1 / tau), which, 0)
+
+    found = [traces(*each, k) for k, each in enumerate(zip(expected, drawn, strict=True))]
+    return judge([SimpleNamespace(traces=lambda own=own: own) for own in found])
 
 
-@pytest.mark.parametrize("n_chains", [1, 4])
-@pytest.mark.parametrize("n_draws", [100, 400])
-def test_the_loss_of_independent_draws(n_chains, n_draws):
+@pytest.mark.parametrize("n_chains", [1, 2, 4])
+@pytest.mark.parametrize("every", [1, 5])
+def test_the_loss_is_that_of_the_draws_that_are_kept(n_chains, every):
     """An average over n draws of variance s^2 has error s^2 / n, beside noise and spread."""
-    rng, s, spread, tau = np.random.default_rng(0), 0.3, 0.5, 2.0
-    shape = n_chains, n_draws, 400
-    level = rng.normal(size=400)
-    found = _judge(level + s * rng.normal(size=shape), level + spread * rng.normal(size=shape), tau)
-    error = s**2 / (n_chains * n_draws)
-    assert found.loss == pytest.approx(np.sqrt(1 + error / (1 / tau + spread**2)) - 1, rel=0.15)
-    assert found.ess == pytest.approx(n_chains * n_draws, rel=0.15)
+    rng, s, spread, tau, n = np.random.default_rng(0), 0.3, 0.5, 2.0, 200
+    shape = n_chains, n, 400
+    level, kept = rng.normal(size=400), np.arange(n)[::every]
+    expected = level + s * rng.normal(size=shape)
+    found = _judge(expected, level + spread * rng.normal(size=shape), tau, kept, first=3)
+    error = s**2 / (n_chains * len(kept))
+    assert found.loss == pytest.approx(np.sqrt(1 + error / (1 / tau + spread**2)) - 1, rel=0.3)
+    assert found.ess == pytest.approx(n_chains * n, rel=0.15)  # of all passes
     assert found.rhat < 1.1
+    # Where there is no room for all draws, or they are thinned, a run does not go on for it.
+    assert found.loss / found.loss_of_all == pytest.approx(every, rel=0.3)
+    assert found.enough(Target(1, 1, 2, loss=1.01 * found.loss_of_all, rhat=1.1))
+
+
+@pytest.mark.parametrize("n_chains", [1, 2, 4])
+def test_what_the_start_has_left_is_part_of_the_loss(n_chains):
+    """A trend that all chains have in common is no variance between them, yet it is an error."""
+    rng, n, s = np.random.default_rng(1), 40, 0.1
+    rounds, kept = np.arange(3, 3 + n) + 1.0, np.arange(n)[7:]
+    law = rounds**-DECAY
+    trend = np.outer(law, rng.normal(size=400))
+    x = trend + s * rng.normal(size=(n_chains, n, 400))
+    error = law[kept].mean() ** 2 + s**2 / (n_chains * len(kept))
+    assert law[kept].mean() ** 2 > s**2 / (2 * len(kept))
+    rest = 1 + x.var(axis=(0, 1)).mean()
+    assert _judge(x, x, 1.0, kept, first=3).loss == pytest.approx(
+        np.sqrt(1 + error / rest) - 1, rel=0.25
+    )
 
 
 def test_the_loss_of_draws_that_hang_together():
     """AR(1) with rho = 0.8: nine draws are worth one."""
-    rng, rho, n = np.random.default_rng(1), 0.8, 1000
-    x = rng.normal(size=(2, n, 100))
+    rng, rho, n = np.random.default_rng(1), 0.8, 400
+    x = rng.normal(size=(4, n, 400))
     for t in range(1, n):
         x[:, t] = rho * x[:, t - 1] + np.sqrt(1 - rho**2) * x[:, t]
-    error = (1 + rho) / (1 - rho) / (2 * n)
-    assert _judge(x, x, 1.0).loss == pytest.approx(np.sqrt(1 + error / 2) - 1, rel=0.15)
+    error = (1 + rho) / (1 - rho) / (4 * n)
+    found = _judge(x, x, 1.0, first=3)
+    assert found.loss == pytest.approx(np.sqrt(1 + error / 2) - 1, rel=0.3)
+
+
+def test_a_trace_that_begins_late_is_not_taken_for_a_start():
+    x = np.random.default_rng(5).normal(size=(2, 40, 400))
+    assert _judge(x, x, 1.0).loss < 5 * (np.sqrt(1 + 1 / 80 / 2) - 1)
+
+
+def test_noise_that_has_not_mixed_is_not_enough():
+    rng = np.random.default_rng(2)
+    x, walk = rng.normal(size=(2, 300, 50)), np.linspace(0, 1, 300)
+    steady, target = rng.normal(size=(2, 300)), Target(2, 1, 2, loss=1.0, rhat=1.1)
+    found = _judge(x, x, 1.0, noise=steady)
+    assert found.enough(target) and found.rhat_noise < 1.05 and found.slowest == "tau"
+    found = _judge(x, x, 1.0, noise=steady + 5 * walk)
+    assert not found.enough(target) and found.rhat_noise > 1.5 > 1.1 > found.rhat
+    # A noise that is given has nothing to mix.
+    found = _judge(x, x, 1.0, noise=np.zeros((2, 300)))
+    assert found.enough(target) and np.isnan(found.rhat_noise) and found.slowest == ""
 
 
 def test_stuck_chains_are_not_enough():
@@ -208,6 +258,7 @@ def test_every_condition_counts():
     assert Convergence(1e-3, 1.1, 100.0).enough(target)
     for loss, rhat in ((2e-3, 1.0), (0.0, 1.2), (np.nan, 1.0), (0.0, np.nan)):
         assert not Convergence(loss, rhat, 100.0).enough(target)
+    assert not Convergence(1e-3, 1.1, 100.0, rhat_noise=1.2).enough(target)
 
 
 def test_little_is_not_enough_nor_is_what_does_not_move():
@@ -222,7 +273,9 @@ def test_chains_of_unequal_length_are_judged_by_their_ends():
     rng = np.random.default_rng(4)
     long, short = rng.normal(size=(60, 50)), rng.normal(size=(40, 50))
     cut = np.array([long[-40:], short])
-    assert _judge([long, short], [long, short], 1.0) == _judge(cut, cut, 1.0)
+    unequal, equal = (_judge(x, x, 1.0, first=3) for x in ([long, short], cut))
+    assert (unequal.rhat, unequal.ess, unequal.passes) == (equal.rhat, equal.ess, equal.passes)
+    assert unequal.loss == pytest.approx(equal.loss, rel=0.5)
 
 
 # -- which draws are kept -------------------------------------------------------------------------
@@ -353,7 +406,7 @@ def test_the_rmse_that_is_followed_is_that_of_predict():
     user[:20], item[20:40] = 1_201, 1_201
     train = Ratings(user[300:], item[300:], value[300:])
     test = Ratings(user[:300], item[:300], value[:300])
-    model = BayesianMF(2, target="fast", max_draws=4000, random_state=0)
+    model = BayesianMF(2, sampler=Gibbs(epochs=30), max_draws=4000, random_state=0)
     model.fit(train, validation=test)
     error = model.predict(test.users, test.items) - test.rating
     assert len(model.history_) < SEGMENTS + 3 + SEGMENTS  # parts of at most two draws

@@ -3,8 +3,8 @@
 A rule that takes small steps moves both sides slowly, and a state of it predicts badly long before
 it has converged. But given one side, the rows of the other are Gaussian and known exactly from
 their own ratings (kernels/row_posterior.py): with m_i = E[U_i | V, Lambda, tau] the prediction
-m_i . V_j is E[U_i . V_j | V, ratings], for pairs that were rated as well. It has the expectation
-of U_i . V_j and less spread, and it needs no more of a chain than that one side be good.
+m_i . V_j is E[U_i . V_j | V, Lambda, tau, ratings], for pairs that were rated as well. It has the
+expectation of U_i . V_j and less spread, and needs no more of a chain than that one side be good.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,37 @@ from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
+from bayesmf.model.noise import N_PARAMETERS
 from bayesmf.system.forks import once
 
-Traces = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+class Traces(NamedTuple):
+    """What was followed of a chain, pass by pass from its first on that was looked at.
+
+    Attributes
+    ----------
+    rounds
+        Rounds of the passes, (passes,).
+    expected, drawn
+        Predictions of the probe pairs, (passes, pairs): as the fitted model makes them of such a
+        draw, and of the state itself.
+    noise
+        Logarithms of the noise's parameters as `model.noise.PARAMETERS` names them, (passes, 5).
+    spread
+        Mean variance of the noise of ratings of the probe pairs, (passes,).
+    kept
+        Positions of the passes whose states would be the draws if the run ended now.
+    late
+        Position of the first pass that would not be burn-in.
+    """
+
+    rounds: NDArray[np.int64]
+    expected: NDArray[np.float32]
+    drawn: NDArray[np.float32]
+    noise: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    kept: NDArray[np.int64]
+    late: int
 
 
 @dataclass(frozen=True)
@@ -35,8 +63,9 @@ class WatchedPairs:
     def predict(self, state: ChainState) -> NDArray[np.float32]:
         """Predictions at a state, from conditional means where there are any.
 
-        Given V the rows of U are independent, so E[m_i(V) . m_j(U)] = E[U_i . V_j] for a pair
-        nobody has rated; for a rated one U_i enters m_j, and only E[U_i . m_j(U)] is the same.
+        Given V, precisions and tau the rows of U are independent, so E[m_i(V) . m_j(U)] is
+        E[U_i . V_j] for a pair nobody has rated; for a rated one U_i enters m_j, and only
+        E[U_i . m_j(U)] is the same.
         """
         params, means = state.params, state.means
         if means is None:
@@ -49,6 +78,17 @@ class WatchedPairs:
         if len(self.unseen):
             out[self.unseen] = self._from_priors(state)
         return out
+
+    def noise(self, state: ChainState) -> float:
+        """Mean variance of the noise of the pairs' ratings; of pairs with training ratings."""
+        now = state.precisions
+        if now.noise is None:
+            return 1.0 / now.tau
+        precision = now.of_rows(0, len(state.params.users))[self.user].astype(np.float64)
+        weights = now.weights(1)
+        if weights is not None:
+            precision *= weights[self.item]
+        return float(np.mean(1.0 / precision))
 
     def draw(self, state: ChainState) -> NDArray[np.float32]:
         """Predictions of the state itself, with all its spread."""
@@ -112,33 +152,54 @@ def rated_pairs(
 
 
 class ProbeTrace:
-    """Predictions of the probe pairs at some rounds of a chain: what convergence is judged by."""
+    """What convergence is judged by: probe pairs and the noise at some rounds of a chain."""
 
     def __init__(self, pairs: WatchedPairs) -> None:
         self._pairs = pairs
         self.rounds: list[int] = []
         self._expected: list[NDArray[np.float32]] = []
         self._drawn: list[NDArray[np.float32]] = []
+        self._noise: list[NDArray[np.float64]] = []
 
     def add(self, state: ChainState, t: int) -> None:
         """Predict the pairs at the state after round t."""
         self.rounds.append(t)
         self._expected.append(self._pairs.predict(state))
         self._drawn.append(self._pairs.draw(state))
+        now = state.precisions
+        self._noise.append(np.array([*now.noise_parameters(), self._pairs.noise(state)]))
 
-    def since(self, first: int) -> Traces:
-        """Expected and drawn predictions, (rounds, pairs), from the `first` of the rounds on."""
-        return np.array(self._expected[first:]), np.array(self._drawn[first:])
+    def traces(self, kept: Iterable[int], late: int) -> Traces:
+        """All of it, for a chain whose draws are of the rounds `kept`, burn-in ending at `late`."""
+        rounds = np.array(self.rounds, np.int64)
+        n, pairs = len(rounds), len(self._pairs.user)
+        noise = np.array(self._noise).reshape(n, N_PARAMETERS + 1)
+        return Traces(
+            rounds,
+            np.array(self._expected, np.float32).reshape(n, pairs),
+            np.array(self._drawn, np.float32).reshape(n, pairs),
+            noise[:, :-1],
+            noise[:, -1],
+            np.flatnonzero(np.isin(rounds, list(kept))),
+            late,
+        )
 
     def export(self) -> dict[str, NDArray[Any]]:
         """Arrays for a checkpoint."""
         arrays: dict[str, NDArray[Any]] = {"probed_at": np.array(self.rounds, np.int64)}
         if self.rounds:
-            arrays |= {"expected": np.array(self._expected), "drawn": np.array(self._drawn)}
+            arrays |= {
+                "expected": np.array(self._expected),
+                "drawn": np.array(self._drawn),
+                "noise": np.array(self._noise),
+            }
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take up what `export` gave; checkpoints of early versions may have none of it."""
-        self.rounds = [int(t) for t in arrays.get("probed_at", ())]
-        self._expected = [np.array(one) for one in arrays.get("expected", ())]
-        self._drawn = [np.array(one) for one in arrays.get("drawn", ())]
+        if "noise" not in arrays:
+            return
+        self.rounds = [int(t) for t in arrays["probed_at"]]
+        self._expected = [np.array(one) for one in arrays["expected"]]
+        self._drawn = [np.array(one) for one in arrays["drawn"]]
+        self._noise = [np.array(one) for one in arrays["noise"]]

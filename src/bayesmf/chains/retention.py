@@ -65,8 +65,11 @@ class Retention(Protocol):
         """Decide on the state after round t."""
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:
-        """Position of the first of some rounds, none of them in `burning`, that is no burn-in if
-        the run ends with the last of them."""
+        """Position of the first of some rounds that is no burn-in if the run ends with the last of
+        them; their number where all are."""
+
+    def kept(self, rounds: Sequence[int]) -> Sequence[int]:
+        """Those of the rounds so far whose states would be the draws if the run ended now."""
 
     def finish(self) -> Sequence[int] | None:
         """Positions of the draws that stay when the run is over; None for all."""
@@ -131,7 +134,11 @@ class Fixed:
         return Decision(thinning.n_draws if first else None, keep=True, average=True)
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:
-        return 0
+        return len(rounds) if self.burning else int(np.searchsorted(rounds, self._first))
+
+    def kept(self, rounds: Sequence[int]) -> Sequence[int]:
+        late = rounds[self.first_after_burn_in(rounds) :]
+        return [t for t in late if self._thinning.keeps(t - self._first)]
 
     def finish(self) -> None:
         return None
@@ -187,6 +194,9 @@ class Growing:
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:
         return int(np.searchsorted(rounds, BURN_SHARE * (rounds[-1] + 1))) if rounds else 0
+
+    def kept(self, rounds: Sequence[int]) -> Sequence[int]:
+        return self._at[self.first_after_burn_in(self._at) :]
 
     def finish(self) -> Sequence[int]:
         return range(self.first_after_burn_in(self._at), len(self._at))

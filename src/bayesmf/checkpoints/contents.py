@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bayesmf.chains.chain import Chain
 from bayesmf.model.contents import draws_expected
+from bayesmf.model.noise import N_PARAMETERS
 from bayesmf.storage.contents import (
     ANY,
     ASCENDING,
@@ -125,6 +126,8 @@ class Expecting:
             probed = expected["keeping_probed_at"].shape
             pairs = Expected("f4", (*probed, *arrays["keeping_expected"].shape[1:2]))
             expected |= {"keeping_expected": pairs, "keeping_drawn": pairs}
+            if "keeping_noise" in arrays:  # of which NaN is what there is none of
+                expected["keeping_noise"] = Expected("f8", (*probed, N_PARAMETERS + 1), ANY)
         if "mean_totals" in arrays:
             expected["mean_totals"] = Expected("f4", arrays["mean_totals"].shape[:2])
         return expected

@@ -1,8 +1,9 @@
-"""Did it converge? One number decides, one sentence says it, and one more says what to do.
+"""Did it converge? Two numbers decide, one sentence says it, and one more says what to do.
 
-The number is the split R-hat of predictions: where chains that began apart, and the halves of each
-chain, predict alike, it is near 1. 400 pairs of user and item are followed, and it is what 95% of
-them stay below. `fit`, `report_["convergence"]`, `diagnose` and the pictures all tell this number.
+They are split R-hats, near 1 where chains that began apart, and the halves of each chain, agree.
+`rhat` is that of predictions: 400 pairs of user and item are followed, and 95% of them stay below
+it. `rhat_noise` is the largest of the noise's parameters, on which intervals depend. `fit`,
+`report_["convergence"]`, `diagnose` and the pictures all tell these numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
+
+from bayesmf.model.noise import PARAMETERS
 
 # Limit of R-hat where the target has none of its own.
 AGREE = 1.1
@@ -21,7 +24,7 @@ LEAST_DRAWS = 4
 ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
 LARGEST_RHAT = 1e6
 # Said beside R-hats of other quantities, which may be larger.
-DECIDED_BY = "The verdict is that of predictions, 95% of 400 watched pairs"
+DECIDED_BY = "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise"
 OPTIMISERS = ("SGD",)
 # Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
 MORE, MUCH_MORE = 2, 4
@@ -36,8 +39,9 @@ def told(found: Convergence) -> dict[str, Any]:
     Parameters
     ----------
     found : mapping
-        `rule` and `chains`; `rhat`, `limit`, `loss` and `passes` after burn-in; `draws` that were
-        kept; `epochs`, `ended_by` and `target`, for the advice.
+        `rule` and `chains`; `rhat`, `rhat_noise` and the name of the `slowest` of the noise's
+        parameters, `limit`, `loss` and `passes` after burn-in; `draws` that were kept; `epochs`,
+        `ended_by` and `target`, for the advice.
 
     Returns
     -------
@@ -57,10 +61,15 @@ def state_of(found: Convergence) -> State:
         return "optimiser"
     if found["rhat"] is None:
         return "too few" if found["passes"] < LEAST_DRAWS else "still"
-    if found["rhat"] <= found["limit"]:
+    if worst(found) <= found["limit"]:
         return "converged"
     enough = enough_passes(found["chains"], found["limit"])
     return "too few" if found["passes"] < enough else "not converged"
+
+
+def worst(found: Convergence) -> float:
+    """The larger R-hat; models of earlier versions have none of the noise."""
+    return max(found["rhat"], found.get("rhat_noise") or 0.0)
 
 
 def enough_passes(chains: int, limit: float) -> int:
@@ -80,7 +89,7 @@ def verdict(found: Convergence) -> str:
     if state == "still":
         return "Whether it converged is not known: no prediction moved from draw to draw."
     if state == "too few":
-        number = "" if found["rhat"] is None else f" (R-hat {found['rhat']:.3f})"
+        number = "" if found["rhat"] is None else f" (R-hat {worst(found):.3f})"
         passes = "1 pass" if found["passes"] == 1 else f"{found['passes']} passes"
         are = "is" if found["passes"] == 1 else "are"
         enough = enough_passes(found["chains"], found["limit"])
@@ -92,6 +101,12 @@ def verdict(found: Convergence) -> str:
     alone = found["chains"] == 1
     if state == "not converged":
         who = "the halves of the chain" if alone else f"the {found['chains']} chains"
+        if found["rhat"] <= found["limit"]:
+            slowest = PARAMETERS.get(found["slowest"], "the noise")
+            return (
+                f"Not converged: {who} predict alike {number}, but {slowest} has not mixed (R-hat "
+                f"{found['rhat_noise']:.3f}); intervals of another fit may differ."
+            )
         return (
             f"Not converged: {who} do not predict alike yet {number}; another fit may give other "
             "answers."
@@ -114,15 +129,14 @@ def headline(found: Convergence) -> str:
     if state == "too few":
         return "Too few passes to know whether it converged"
     word = "Converged" if state == "converged" else "Not converged"
-    return f"{word}: R-hat {found['rhat']:.3f}, limit {found['limit']:g}"
+    return f"{word}: R-hat {worst(found):.3f}, limit {found['limit']:g}"
 
 
 def _gain(found: Convergence) -> str:
-    """What more sampling would gain; empty where not every pass was kept as a draw."""
-    if found["loss"] is None or found["draws"] < found["chains"] * found["passes"]:
+    """What more sampling would gain, of the average over the draws that were kept."""
+    if found["loss"] is None:
         return ""
-    # An estimate on the safe side: long runs gain less than this, or nothing.
-    return f"; more sampling would take at most about {100 * found['loss']:.2g}% off the RMSE"
+    return f"; endless sampling would take about {100 * found['loss']:.2g}% off the RMSE"
 
 
 def advice(found: Convergence, shell: bool) -> str:

@@ -274,21 +274,33 @@ def add_pull(pull, Lambda, width, column, delta, at):
 
 
 @njit(**PART)
-def tell_sums(told, ratings, e, root, lo, n, own_bias):
-    """Sums of a row's ratings, whose errors are left in e."""
+def tell_sums(told, ratings, e, root, t, lo, n, up, own_bias):
+    """Sums of a row's ratings, whose errors are left in e; t is room for what rows explain."""
     bias, index, value, levels = ratings.bias, ratings.other, ratings.value, ratings.levels
-    ft = bt = ff = fb = bb = np.float64(0.0)
     for k in range(_U(n)):
         at = _U(lo) + k
-        t = (rating_at(value, levels, at) - bias[_U(index[at])]) * root[k]
-        b = own_bias * root[k]
-        f = t - b - e[k]
-        ft += np.float64(f * t)
-        bt += np.float64(b * t)
-        ff += np.float64(f * f)
-        fb += np.float64(f * b)
-        bb += np.float64(b * b)
-    told[FT], told[BT], told[FF], told[FB], told[BB] = ft, bt, ff, fb, bb
+        t[k] = (rating_at(value, levels, at) - bias[_U(index[at])]) * root[k]
+    for k in range(_U(n), up):
+        t[k] = np.float32(0.0)
+    b = splat(own_bias)
+    ft = rt = ff = fr = rr = np.float64(0.0)
+    for first in range(_U(0), up, _U(CHUNK)):
+        v0 = v1 = v2 = v3 = v4 = splat(np.float32(0.0))
+        for k in range(first, min(first + _U(CHUNK), up), _LANES):
+            r, x = load(root, k), load(t, k)
+            f = x - b * r - load(e, k)
+            v0 = fma(f, x, v0)
+            v1 = fma(r, x, v1)
+            v2 = fma(f, f, v2)
+            v3 = fma(f, r, v3)
+            v4 = fma(r, r, v4)
+        ft += total(v0)
+        rt += total(v1)
+        ff += total(v2)
+        fr += total(v3)
+        rr += total(v4)
+    told[FT], told[FF] = ft, ff
+    told[BT], told[FB], told[BB] = own_bias * rt, own_bias * fr, own_bias * own_bias * rr
 
 
 @njit(**ENTRY)
@@ -312,7 +324,8 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
         most = n if n > most else most
     x = np.empty((padded_width + _LANES) * _U(most + 2 * LANES), np.float32)
     e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
-    root, nothing = np.empty(most + LANES, np.float32), np.empty(0, np.float32)
+    root, t = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.float32)
+    nothing = np.empty(0, np.float32)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
     u, dev = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
     mid, pull = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
@@ -365,7 +378,7 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
         for d in range(width):
             out[row, d], means[row, d] = dev[d] + mu[d], mid[d] + mu[d]
         own_bias = out[row, n_factors] if width > n_factors else np.float32(0.0)
-        tell_sums(told[row], ratings, e, root, lo, n, own_bias)
+        tell_sums(told[row], ratings, e, root, t, lo, n, up, own_bias)
 
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:

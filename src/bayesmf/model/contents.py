@@ -42,7 +42,8 @@ _REPORT = {
     "validation_rmse?": _MAYBE, "engine?": ANYTHING, "updates?": WHOLE, "update_seconds?": NUMBER,
     "convergence?": (None, {
         "state?": TEXT, "converged?": (FLAG, None), "verdict?": TEXT, "advice?": TEXT,
-        "loss?": _MAYBE, "rhat?": _MAYBE, "ess?": _MAYBE, "limit?": _MAYBE, "passes?": WHOLE,
+        "loss?": _MAYBE, "rhat?": _MAYBE, "rhat_noise?": _MAYBE,
+        "slowest?": (TEXT, None), "ess?": _MAYBE, "limit?": _MAYBE, "passes?": WHOLE,
         "chains?": WHOLE, "draws?": WHOLE, "epochs?": NUMBER, "target?": (TEXT, None),
         "rule?": TEXT, "ended_by?": (TEXT, None),
     }),

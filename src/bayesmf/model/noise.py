@@ -6,7 +6,8 @@ The precision of a rating is tau_i, w_j, or tau_i w_j, with
 
 beta ~ Gamma(1, 1) for ratings of variance one, and 1 / sqrt(k), which is how far precisions lie
 apart, half-normal (0, 1). All conditionals are exact: precisions given errors are Gamma, beta is
-too, and k is found by a slice sampler with beta integrated out (docs/sampler.md).
+too, and k is found by a slice sampler: with precisions integrated out where the errors are at hand,
+and with beta integrated out given precisions (docs/sampler.md).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.kernels.evidence import log_evidence
 from bayesmf.kernels.types import Rows
 from bayesmf.model.slices import slice_sample
 
@@ -25,11 +27,22 @@ Array = NDArray[np.float64]
 
 # What may have noise of its own; None is one number for all ratings.
 NOISE_BY = ("user", "item", "both")
+# What the noise's distribution has, by the names that reports use, and in words.
+PARAMETERS = {
+    "tau": "the precision of the noise",
+    "user_shape": "the shape of users' precisions",
+    "user_rate": "the rate of users' precisions",
+    "item_shape": "the shape of items' precisions",
+    "item_rate": "the rate of items' precisions",
+}
+N_PARAMETERS = len(PARAMETERS)
 # Before anything is known: precisions differ by a factor of two or so.
 FIRST_SHAPE = 4.0
 # Shape and rate of beta's prior.
 RATE_SHAPE, RATE_RATE = 1.0, 1.0
 STEP = 0.3  # in log k, the first width of its slice
+# With precisions integrated out the slice's width is this over the root of the number of rows.
+WIDE = 6.0
 # A precision below this is no number that float32 could divide by.
 LEAST = 1e-12
 
@@ -47,9 +60,37 @@ class RowNoise:
     mean_one: bool = False
 
     def draw(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
-        """Precisions given the weighted squared errors of each row's ratings, how many they are."""
-        found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
-        return replace(self, value=np.maximum(found, LEAST).astype(np.float32))
+        """Shape, rate and precisions given the weighted squared errors of each row's ratings.
+
+        Shape and rate come first, with the precisions integrated out: given these they would move
+        in steps as small as the rows are many.
+        """
+        shape, rate = self._draw_law(0.5 * counts.astype(np.float64), 0.5 * sse, rng)
+        found = rng.gamma(shape + 0.5 * counts) / (rate + 0.5 * sse)
+        value = np.maximum(found, LEAST).astype(np.float32)
+        return replace(self, value=value, shape=shape, rate=rate)
+
+    def _draw_law(
+        self, halves: Array, errors: Array, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        """Shape and rate given half the numbers of ratings and half their squared errors."""
+        sizes, times = np.unique(halves, return_counts=True)
+        step = WIDE / math.sqrt(len(halves))
+
+        def log_density(log_k: float, log_mean: float) -> float:
+            log_rate = log_k - log_mean
+            found = log_shape_prior(log_k)
+            if not self.mean_one:
+                found += RATE_SHAPE * log_rate - RATE_RATE * math.exp(log_rate)
+            k, rate = math.exp(log_k), math.exp(log_rate)
+            return found + float(log_evidence(k, rate, sizes, times, halves, errors))
+
+        # By shape and mean, which the errors tell apart; shape and rate go together.
+        log_k, log_mean = math.log(self.shape), math.log(self.shape / self.rate)
+        log_k = slice_sample(lambda x: log_density(x, log_mean), log_k, step, rng)
+        if not self.mean_one:
+            log_mean = slice_sample(lambda x: log_density(log_k, x), log_mean, step, rng)
+        return math.exp(log_k), math.exp(log_k - log_mean)
 
     def draw_hyper(self, rng: np.random.Generator) -> Self:
         """Shape and rate given the precisions."""

@@ -7,6 +7,7 @@ update touches is one stretch of memory. The bias column is absent in the Wishar
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +123,15 @@ class Precisions:
     tau: float
     version: int = 0
     noise: Noise | None = None
+
+    def noise_parameters(self) -> list[float]:
+        """Logarithms of `noise.PARAMETERS`, NaN for those that there are none of."""
+        found = [math.log(self.tau)]
+        for side in (0, 1):
+            own = None if self.noise is None else self.noise.side(side)
+            found.append(math.nan if own is None else math.log(own.shape))
+            found.append(math.nan if own is None or own.mean_one else math.log(own.rate))
+        return found
 
     def of_rows(self, side: int, n_rows: int) -> Rows:
         """Precision of ratings of weight one, for each row of users (0) or items (1)."""

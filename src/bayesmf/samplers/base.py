@@ -63,6 +63,7 @@ class Sampler(ABC):
 
     kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
+    starts_apart: ClassVar[bool] = False  # whether chains begin with precisions of their own
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep

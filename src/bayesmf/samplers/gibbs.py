@@ -66,6 +66,7 @@ class Gibbs(Sampler):
     kind_of_rounds = "gibbs"
     rescales = True
     row_noise = True
+    starts_apart = True
     precision_every = 1
     not_kept = 3
 

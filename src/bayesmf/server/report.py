@@ -36,9 +36,15 @@ class RunReport:
 
 def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> dict[str, Any]:
     """What the probe pairs say of a run, and what follows from it, in plain values."""
-    known = {name: None if math.isnan(x) else x for name, x in found._asdict().items()}
-    if known["rhat"] is not None:  # JSON has no infinity
-        known["rhat"] = min(known["rhat"], LARGEST_RHAT)
+    known: dict[str, Any] = {
+        name: None if isinstance(x, float) and math.isnan(x) else x
+        for name, x in found._asdict().items()
+        if name != "loss_of_all"
+    }
+    known["slowest"] = found.slowest or None
+    for name in ("rhat", "rhat_noise"):
+        if known[name] is not None:  # JSON has no infinity
+            known[name] = min(known[name], LARGEST_RHAT)
     target = settings.target if settings.sampler.adaptive else None
     about = {
         "limit": AGREE if target is None else target_named(target).rhat,

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.chains.chain import Chain
+from bayesmf.chains.pairs import Traces
 from bayesmf.checks import one_of
+from bayesmf.diagnostics.averages import ChainTrace, error_of_averages
 from bayesmf.diagnostics.convergence import LEAST_DRAWS
 from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
+from bayesmf.model.noise import PARAMETERS
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95
@@ -26,7 +30,7 @@ class Target(NamedTuple):
     """What a target's name stands for: chains, sweeps at the least and the most, when to stop.
 
     `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` what all but
-    a few predictions must reach.
+    a few predictions, and the parameters of the noise, must reach.
     """
 
     n_chains: int
@@ -49,21 +53,28 @@ def target_named(name: str) -> Target:
 
 
 class Convergence(NamedTuple):
-    """What the probe pairs say.
+    """What the probe pairs and the noise say.
 
-    `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate; `ess`
-    the median effective number of draws; `rhat` the split R-hat that 95% of the pairs stay below;
-    `passes` how often each chain was looked at after burn-in.
+    `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate, of the
+    average over the draws that are kept; `ess` the median effective number of all draws; `rhat` the
+    split R-hat that 95% of the pairs stay below; `passes` how often each chain was looked at after
+    burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters, NaN where none are
+    drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every pass
+    after burn-in were kept: a run does not go on because there is no room for more draws.
     """
 
     loss: float
     rhat: float
     ess: float
     passes: int = 0
+    rhat_noise: float = np.nan
+    slowest: str = ""
+    loss_of_all: float = np.nan
 
     def enough(self, target: Target) -> bool:
         """Whether the target is reached; False while anything is unknown."""
-        return self.loss <= target.loss and self.rhat <= target.rhat
+        mixed = self.rhat <= target.rhat and not self.rhat_noise > target.rhat
+        return bool(np.fmin(self.loss, self.loss_of_all) <= target.loss) and mixed
 
 
 def stages(per_epoch: float, n_rounds: int) -> list[int]:
@@ -76,23 +87,38 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
 
 
 def judge(chains: Sequence[Chain]) -> Convergence:
-    """Judge convergence by the probe pairs of all chains."""
-    expected, drawn = zip(*(chain.traces() for chain in chains), strict=True)
-    shortest = min(len(trace) for trace in expected)
+    """Judge convergence by the probe pairs of all chains, and by their noise."""
+    traces = [chain.traces() for chain in chains]
+    shortest = min(len(trace.rounds) - trace.late for trace in traces)
     if shortest < LEAST_DRAWS:
         return Convergence(np.nan, np.nan, np.nan, shortest)
-    means = np.array([trace[-shortest:] for trace in expected])
-    states = np.array([trace[-shortest:] for trace in drawn])
+    states = np.array([trace.drawn[-shortest:] for trace in traces])
     rhat, ess = split_rhat(states), effective_sample_size(states)
     known = rhat[~np.isnan(rhat)]  # infinite are those of chains that do not move, but differ
     if not len(known):  # nothing moves at all, which no sampler that works would do
         return Convergence(np.nan, np.nan, np.nan, shortest)
-    noise = float(np.mean([1.0 / chain.state.precisions.tau for chain in chains]))
-    with np.errstate(all="ignore"):
-        error = np.nanmean(means.var(axis=(0, 1), ddof=1) / effective_sample_size(means))
+    noise = np.mean([trace.spread[-shortest:].mean() for trace in traces])
     # Noise and what is not known of the pair make the error that more draws cannot remove.
     rest = noise + float(np.mean(states.var(axis=(0, 1))))
-    loss = float(np.sqrt(1.0 + error / rest) - 1.0)
+    kept, all_ = (
+        float(np.sqrt(1.0 + error_of_averages(own) / rest) - 1.0)
+        for own in (
+            [ChainTrace(one.expected, one.rounds + 1, one.kept) for one in traces],
+            [ChainTrace(one.expected, one.rounds + 1, _late(one)) for one in traces],
+        )
+    )
     # One of the values, not between two: infinity has no middle.
     worst = float(np.quantile(known, AGREEING, method="higher"))
-    return Convergence(loss, worst, float(np.nanmedian(ess)), shortest)
+    slowest, mixed = _slowest(np.array([trace.noise[-shortest:] for trace in traces]))
+    return Convergence(kept, worst, float(np.nanmedian(ess)), shortest, mixed, slowest, all_)
+
+
+def _late(trace: Traces) -> NDArray[np.int64]:
+    return np.arange(trace.late, len(trace.rounds))
+
+
+def _slowest(noise: NDArray[np.float64]) -> tuple[str, float]:
+    """The parameter of the noise that has mixed least, and its split R-hat."""
+    found = dict(zip(PARAMETERS, split_rhat(noise), strict=True))
+    known = {name: float(rhat) for name, rhat in found.items() if not np.isnan(rhat)}
+    return max(known.items(), key=lambda item: item[1]) if known else ("", np.nan)
