@@ -1,10 +1,12 @@
-"""Gibbs against NUTS on the whole posterior: `python -m benchmarks.nuts --nuts-python PYTHON`.
+"""Samplers against NUTS on the whole posterior: `python -m benchmarks.nuts --nuts-python PYTHON`.
 
-A problem of 40 x 30 with 500 planted ratings. NumPyro's NUTS draws rows, the parameters of their
-priors and tau by gradients, from a model written down a second time (nuts_worker.py); ours are long
-chains of Gibbs of which one side's draws are kept. Compared are, for all 1,200 pairs, the posterior
-mean of the prediction and its variance without noise, and the mean of tau. Errors are those of
-Monte Carlo: by the effective number of draws for NUTS, by the spread over chains for ours.
+A problem of 40 x 30 with 500 planted ratings, of users and items who differ in their noise.
+NumPyro's NUTS draws rows, the parameters of their priors and all precisions of noise by gradients,
+from a model written down a second time (nuts_worker.py); ours are long chains of which one side's
+draws are kept. Compared are, for all 1,200 pairs, the posterior mean of the prediction and its
+variance without noise; and of the logarithms of all precisions of noise, their shapes and rates,
+means and variances. Errors are those of Monte Carlo: by the effective number of draws for NUTS, by
+the spread over chains for ours.
 
 PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it.
 """
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +28,27 @@ from numpy.typing import NDArray
 
 from bayesmf import BayesianMF, ConvergenceWarning, Gibbs, InputError
 from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
+from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
 from benchmarks.arguments import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 N_USERS, N_ITEMS, N_RATINGS, FACTORS = 40, 30, 500, 2
-PRIORS = ("gamma", "wishart-bias")
+PRIORS = ("gamma", "wishart", "wishart-bias")
 KEEPS = ("items", "users", "both")
+NOISE = {"none": None, "user": "user", "item": "item", "both": "both"}
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "rows": {},
+    "columns": {"joint": 4},
+    "plain": {"overrelax": 0.0},
+}
+N_CHAINS = 20
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Found:
-    """Estimates of the pairs' means and variances and of tau's mean, and their errors squared."""
+    """Estimates of means and variances of pairs and of the noise, and their errors squared."""
 
     value: dict[str, Floats]
     error: dict[str, Floats]
@@ -49,6 +60,9 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("--nuts-python", metavar="PYTHON", required=True, help="interpreter that has NumPyro")
     add("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
+    add("--noise", nargs="+", choices=list(NOISE), default=list(NOISE), help="whose noise (all)")
+    add("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
+    add("--save", metavar="FILE", help="write what NUTS has found: arrays of NumPy")
     add(
         "--keep",
         nargs="+",
@@ -71,15 +85,18 @@ def planted(seed: int) -> tuple[NDArray[Any], NDArray[Any], Floats]:
     U, V = rng.normal(size=(N_USERS, FACTORS)), rng.normal(size=(N_ITEMS, FACTORS))
     a, b = 0.5 * rng.normal(size=N_USERS), 0.5 * rng.normal(size=N_ITEMS)
     mean = a[user] + b[item] + (U[user] * V[item]).sum(1)
-    return user, item, mean + 0.7 * rng.normal(size=N_RATINGS)
+    sd = 0.7 * np.exp(0.4 * rng.normal(size=N_USERS)[user] + 0.2 * rng.normal(size=N_ITEMS)[item])
+    return user, item, mean + sd * rng.normal(size=N_RATINGS)
 
 
-def by_gibbs(data: Any, prior: str, keep: str, sweeps: int, seed: int) -> BayesianMF:
+def by_gibbs(
+    data: Any, case: tuple[str, str | None], how: str, keep: str, sweeps: int, seed: int
+) -> BayesianMF:
     """Twenty long chains, of which every fourth state is kept."""
-    sampler = Gibbs(epochs=sweeps, burn_in=sweeps // 10, thin=4, n_chains=20)
+    sampler = Gibbs(epochs=sweeps, burn_in=sweeps // 10, thin=4, n_chains=N_CHAINS, **SAMPLERS[how])
     model = BayesianMF(
-        FACTORS, sampler=sampler, prior=prior, keep=keep, max_draws=20 * sweeps,
-        random_state=seed, progress=False,
+        FACTORS, sampler=sampler, prior=case[0], noise_by=case[1], keep=keep,
+        max_draws=N_CHAINS * sweeps, random_state=seed, progress=False,
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -101,18 +118,46 @@ def of_chains(posterior: Posterior) -> Found:
             center=0.0, scale=1.0, low=-np.inf, high=np.inf,
         )  # fmt: skip
         mean, std = own.mean_std(*all_pairs())
-        parts.append((mean, std**2 - own.noise(), own.draws.tau.mean(keepdims=True)))
-    names = ("mean", "variance", "tau")
-    columns = {n: np.array(c) for n, c in zip(names, zip(*parts, strict=True), strict=True)}
+        noise = noise_of(own.draws)
+        variance = std**2 - variances_of_noise(own.draws).mean(0)
+        parts.append((mean, variance, noise.mean(0), noise.var(0)))
+    columns = {n: np.array(c) for n, c in zip(NAMES, zip(*parts, strict=True), strict=True)}
     # A chain's variance is around its own mean: what the chains' means differ by is missing.
-    between = columns["mean"].var(0)
     value = {name: column.mean(0) for name, column in columns.items()}
-    value["variance"] = value["variance"] + between
+    for name, of in (("variance", "mean"), ("noise variance", "noise")):
+        value[name] = value[name] + columns[of].var(0)
     error = {name: column.var(0, ddof=1) / len(column) for name, column in columns.items()}
     return Found(value, error)
 
 
-def by_nuts(posterior: Posterior, prior: str, args: Any) -> tuple[dict[str, Any], Found]:
+NAMES = ("mean", "variance", "noise", "noise variance")
+
+
+def noise_of(draws: Draws) -> Floats:
+    """Logarithms of shape and rate, and of all precisions: users', then items'."""
+    if draws.user_tau_prior is None and draws.item_tau_prior is None:
+        return np.log(draws.tau)[:, None]
+    sides = (draws.user_tau_prior, draws.user_tau), (draws.item_tau_prior, draws.item_tau)
+    parts = [part for side in sides if side[0] is not None for part in side if part is not None]
+    return np.log(np.concatenate(parts, axis=1).astype(np.float64))
+
+
+def variances_of_noise(draws: Draws) -> Floats:
+    """Of all pairs, by draw."""
+    if draws.user_tau_prior is None and draws.item_tau_prior is None:
+        return 1.0 / draws.tau[:, None]
+    user, item = all_pairs()
+    tau = np.ones((len(draws), len(user)))
+    if draws.user_tau is not None:
+        tau *= draws.user_tau[:, user]
+    if draws.item_tau is not None:
+        tau *= draws.item_tau[:, item]
+    return 1.0 / tau
+
+
+def by_nuts(
+    posterior: Posterior, case: tuple[str, str | None], args: Any
+) -> tuple[dict[str, Any], Found]:
     """The same from NumPyro, given the ratings in the chains' units."""
     user, item, value = posterior.ratings.triples()
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +167,8 @@ def by_nuts(posterior: Posterior, prior: str, args: Any) -> tuple[dict[str, Any]
             n_users=N_USERS, n_items=N_ITEMS,
         )  # fmt: skip
         job = {
-            "data": data, "out": out, "factors": FACTORS, "prior": prior, "warmup": 1000,
+            "data": data, "out": out, "factors": FACTORS, "prior": case[0], "noise_by": case[1],
+            "warmup": 1000,
             "draws": args.draws, "chains": args.chains, "seed": args.seed,
         }  # fmt: skip
         try:
@@ -138,12 +184,13 @@ def by_nuts(posterior: Posterior, prior: str, args: Any) -> tuple[dict[str, Any]
         if "missing" in about:
             raise InputError(f"{args.nuts_python} lacks a package: {about['missing']}")
         with np.load(out) as file:
-            prediction, tau = file["prediction"], file["tau"][..., None]
+            prediction, noise = file["prediction"], file["noise"]
     prediction = prediction.reshape(*prediction.shape[:2], -1)
-    about["rhat"] = float(np.max(split_rhat(prediction)))
-    about["ess"] = float(np.min(effective_sample_size(prediction)))
-    squares = (prediction - prediction.mean((0, 1))) ** 2
-    draws = {"mean": prediction, "variance": squares, "tau": tau}
+    for name, x in (("", prediction), ("_noise", noise)):
+        about[f"rhat{name}"] = float(np.max(split_rhat(x)))
+        about[f"ess{name}"] = float(np.min(effective_sample_size(x)))
+    squares = [(x - x.mean((0, 1))) ** 2 for x in (prediction, noise)]
+    draws = dict(zip(NAMES, (prediction, squares[0], noise, squares[1]), strict=True))
     value_of = {name: x.mean((0, 1)) for name, x in draws.items()}
     error_of = {name: x.var((0, 1)) / effective_sample_size(x) for name, x in draws.items()}
     return about, Found(value_of, error_of)
@@ -156,13 +203,14 @@ def compare(ours: Found, theirs: Found, rated: NDArray[np.bool_]) -> str:
         / np.sqrt(ours.error[name] + theirs.error[name])
         for name in ours.value
     }
-    ratio = np.sqrt(ours.value["variance"] / theirs.value["variance"])
     cells = []
     for name in ("mean", "variance"):
         for which in (~rated, rated):
             cells.append(f"{np.abs(z[name][which]).max():.2f} ({z[name][which].std():.2f})")
-    cells += [f"{ratio.mean():.4f}", f"{ratio.min():.3f}-{ratio.max():.3f}"]
-    cells += [f"{ours.value['tau'][0]:.4f} / {theirs.value['tau'][0]:.4f}", f"{z['tau'][0]:+.2f}"]
+    cells += [f"{np.abs(z[name]).max():.2f} ({z[name].std():.2f})" for name in NAMES[2:]]
+    for name in (NAMES[1], NAMES[3]):
+        ratio = np.sqrt(ours.value[name] / theirs.value[name])
+        cells.append(f"{ratio.mean():.4f} ({ratio.min():.3f}-{ratio.max():.3f})")
     return " | ".join(cells)
 
 
@@ -171,20 +219,30 @@ def main() -> None:
     args = make_parser().parse_args()
     data = planted(args.seed)
     print(
-        "| prior | kept | worst z of means, unrated (std) | rated | of variances, unrated | rated "
-        "| mean ratio of std | range | tau: Gibbs / NUTS | z |"
+        "| prior | noise | sampler | kept | worst z of means, unrated (std) | rated "
+        "| of variances, unrated | rated | of the noise's means | variances "
+        "| ratio of std, mean (range) | of the noise's |"
     )
-    print("|" + 10 * "---|")
-    for prior in args.priors:
-        theirs = None
-        for keep in args.keep:
-            model = by_gibbs(data, prior, keep, args.sweeps, args.seed)
+    print("|" + 12 * "---|")
+    saved: dict[str, Any] = {}
+    for prior, noise in product(args.priors, args.noise):
+        case, theirs = (prior, NOISE[noise]), None
+        for how, keep in product(args.samplers, args.keep):
+            model = by_gibbs(data, case, how, keep, args.sweeps, args.seed)
             posterior = model.posterior_
             if theirs is None:
-                about, theirs = by_nuts(posterior, prior, args)
+                about, theirs = by_nuts(posterior, case, args)
                 print(json.dumps(about), file=sys.stderr)
+                for name in NAMES:
+                    saved[f"{prior} {noise} {name}"] = theirs.value[name]
+                    saved[f"{prior} {noise} {name} error"] = np.sqrt(theirs.error[name])
+                if args.save:
+                    np.savez_compressed(
+                        args.save, **{k: v.astype(np.float32) for k, v in saved.items()}
+                    )
             rated = posterior.seen.rated(*all_pairs())
-            print(f"| {prior} | {keep} | {compare(of_chains(posterior), theirs, rated)} |")
+            line = compare(of_chains(posterior), theirs, rated)
+            print(f"| {prior} | {noise} | {how} | {keep} | {line} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ SAMPLERS = {
 PRIORS = ("gamma", "wishart", "wishart-bias")
 
 
-def fitted(prior, keep, tau, sampler, standardize=True, whole=False):
+def fitted(prior, keep, tau, sampler, standardize=True, whole=False, noise_by=None):
     user, item, value = planted(N_USERS, N_ITEMS, N_RATINGS)
     data = user, item, np.round(value) if whole else value
     model = BayesianMF(
         3, prior=prior, keep=keep, tau=tau, sampler=SAMPLERS[sampler], standardize=standardize,
-        random_state=0,
+        random_state=0, noise_by=noise_by,
     )  # fmt: skip
     return data, model.fit(data)
 
@@ -56,6 +56,21 @@ def test_predictions_are_those_of_brute_force(prior, keep, tau, sampler):
     draws = model.posterior_.draws
     assert (draws.users is None, draws.items is None) == (keep == "items", keep == "users")
     assert (draws.tau == draws.tau[0]).all() == (tau != "sample")
+    _compare(data, model)
+
+
+@pytest.mark.parametrize("noise_by", ["user", "item", "both"])
+@pytest.mark.parametrize(("prior", "keep"), list(itertools.product(PRIORS, KEEPS)))
+def test_predictions_with_noise_of_rows_are_those_of_brute_force(prior, keep, noise_by):
+    sampler = "columns" if (prior, noise_by) == ("gamma", "both") else "gibbs"
+    data, model = fitted(prior, keep, "sample", sampler, noise_by=noise_by)
+    draws = model.posterior_.draws
+    assert (draws.user_tau is None) == (noise_by == "item")
+    assert (draws.item_tau is None) == (noise_by == "user")
+    _compare(data, model)
+
+
+def _compare(data, model):
     exact = brute_force(model, data)
     users, items = [*model.user_ids_.ids.tolist(), -5], [*model.item_ids_.ids.tolist(), -5]
     pairs = list(itertools.product(range(-1, len(users) - 1), range(-1, len(items) - 1)))
@@ -71,9 +86,10 @@ def test_predictions_are_those_of_brute_force(prior, keep, tau, sampler):
         assert high[k] == pytest.approx(exact.quantile(0.95, *pairs[k]), abs=1e-4)
 
 
+@pytest.mark.parametrize("noise_by", [None, "both"])
 @pytest.mark.parametrize("keep", KEEPS)
-def test_recommendations_are_those_of_brute_force(keep):
-    data, model = fitted("wishart-bias", keep, "sample", "gibbs")
+def test_recommendations_are_those_of_brute_force(keep, noise_by):
+    data, model = fitted("wishart-bias", keep, "sample", "gibbs", noise_by=noise_by)
     exact = brute_force(model, data)
     for policy in ("mean", "lcb", "ucb"):
         for user in (0, 4, -1):

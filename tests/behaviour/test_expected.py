@@ -23,6 +23,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.pairs import pair_components
 from bayesmf.model.draws import DrawStore
 from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.posterior.noise import RowPrecisions
 from bayesmf.posterior.rows import ExactRows, lay_out, natural_priors
 from contract import draws_digest
 from driving import sweep
@@ -61,7 +62,8 @@ def _start(data):
 def _source(other, prior, lists, levels):
     """The exact rows of one side given the other."""
     own = natural_priors(prior.mu[None], prior.Lambda[None])
-    return ExactRows(other[None], own, np.array([TAU]), lists, levels, D)
+    tau, weights = RowPrecisions(np.array([TAU])), RowPrecisions(np.ones(1))
+    return ExactRows(other[None], own, tau, weights, lists, levels, D)
 
 
 def _exact(state, data):
@@ -90,7 +92,7 @@ def _predictions(state, pairs, data):
     starts = N_ITEMS * np.arange(data.n_users + 1)
     pair_components(
         users[:, None], factors, np.arange(data.n_users), starts, pairs.item.astype(np.int64),
-        lay_out(params.items[None], D), D, np.zeros(1, np.float32), mu, var,
+        lay_out(params.items[None], D), D, np.zeros((data.n_users, 1), np.float32), mu, var,
     )  # fmt: skip
     return out.reshape(7, COPIES, -1).astype(np.float64), var.reshape(COPIES, -1).astype(float)
 
@@ -237,7 +239,7 @@ def test_rows_and_means_are_stored_apart(keep):
         rows = Params(kept.users[t], kept.items[t], D)
         means = Params(kept.user_means[t], kept.item_means[t], D)
         if t == 0:
-            store.reserve(0, 5, rows, means)
+            store.reserve(0, 5, rows, Precisions(prior, prior, 1.0), means)
         store.add(0, rows, Precisions(prior, prior, 1.0), means)
     for side in ("user", "item"):
         for name in (f"{side}s", f"{side}_means"):

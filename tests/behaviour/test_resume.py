@@ -47,6 +47,12 @@ CASES = {
     ),
     "Gibbs, one draw": (_settings(Gibbs(), target="balanced", max_draws=1), KNOWN, 150),
     "Gibbs": (_settings(Gibbs(n_chains=2, epochs=9, burn_in=3), WishartPrior(False)), KNOWN, 90),
+    "Gibbs, noise of rows": (
+        _settings(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both"), KNOWN, 90,
+    ),
+    "Gibbs by columns, noise of users": (
+        _settings(Gibbs(epochs=9, burn_in=3, joint=4), noise_by="user"), None, 40,
+    ),
     "Gibbs, burn-in by RMSE": (_settings(Gibbs(epochs=40, burn_in="rmse:0.97")), KNOWN, 150),
     "Gibbs, burn-in until stationary": (
         _settings(Gibbs(epochs=60, burn_in="stationary"), max_draws=7), None, 300,

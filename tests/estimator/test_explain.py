@@ -18,7 +18,10 @@ USER = 1
 @pytest.fixture(scope="module", params=["gamma", "wishart", "wishart-bias"])
 def model(request) -> BayesianMF:
     sampler = Gibbs(epochs=12, n_chains=2)
-    return BayesianMF(4, sampler=sampler, prior=request.param, random_state=0).fit(stars())
+    # By item: weights of ratings, and a row that is linear in them.
+    return BayesianMF(4, sampler=sampler, prior=request.param, noise_by="item", random_state=0).fit(
+        stars()
+    )
 
 
 def own() -> dict[int, float]:
@@ -39,6 +42,18 @@ def test_shares_add_up_to_the_prediction(model):
         _, mean = next(posterior.expected(np.array([row]), np.array([column])))
         assert found.prediction == pytest.approx(mean[0], abs=1e-5)
         assert dict(zip(found.items.tolist(), found.ratings.tolist(), strict=True)) == own()
+
+
+@pytest.mark.parametrize("noise_by", ["user", "both", None])
+def test_shares_add_up_whoever_has_noise(noise_by):
+    sampler = Gibbs(epochs=8, burn_in=4)
+    model = BayesianMF(4, sampler=sampler, noise_by=noise_by, random_state=0).fit(stars())
+    test_shares_add_up_to_the_prediction(model)
+    sent = own()
+    found = model.explain(item=item(), ratings=sent)
+    assert abs(found.rest + found.shares.sum() - found.prediction) < 1e-6
+    told = model.predict(None, [item()], ratings=sent)[0]
+    assert found.prediction == pytest.approx(told, abs=1e-4)
 
 
 def test_a_share_is_linear_in_its_rating(model):

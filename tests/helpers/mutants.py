@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import naive
+from bayesmf.model.slices import slice_sample
+
 
 def with_noise(draw_rows, factor):
     """draw_rows whose fresh noise has `factor` times its standard deviation; 1 changes nothing.
@@ -17,16 +20,36 @@ def with_noise(draw_rows, factor):
         expected = means - sweep.relax * (old - means)
         size = factor(sweep.relax) if callable(factor) else factor
         out[:] = expected + size * (out - expected)
-        return _squared_errors(out, stripe, regressors, sweep.n_factors)
+        return told_of(out, stripe, regressors, sweep.n_factors)
 
     return mutant
 
 
-def _squared_errors(rows, stripe, regressors, n_factors):
+def with_density(added, only=None):
+    """slice_sample of a log density to which `added` is added; `only` from a given start."""
+
+    def mutant(log_density, start, step, rng):
+        wrong = only is None or start == only
+        return slice_sample(
+            (lambda x: log_density(x) + added(x)) if wrong else log_density, start, step, rng
+        )
+
+    return mutant
+
+
+def told_of(rows, stripe, regressors, n_factors):
+    """What `draw_rows` tells of a stripe's ratings, at given rows."""
     value = stripe.levels[stripe.value] if stripe.value.dtype == np.uint8 else stripe.value
-    x = rows[np.repeat(np.arange(len(rows)), np.diff(stripe.starts))]
-    y = regressors.features.reshape(len(regressors.bias), -1)[stripe.other]
-    errors = value - np.einsum("nd,nd->n", x[:, :n_factors], y[:, :n_factors])
-    if rows.shape[1] > n_factors:
-        errors -= x[:, n_factors] + regressors.bias[stripe.other]
-    return float(np.vdot(errors, errors))
+    features = regressors.features.reshape(len(regressors.bias), -1)[:, :n_factors]
+    partners = np.column_stack([features, regressors.bias])[:, : rows.shape[1]]
+    told = []
+    for k, row in enumerate(rows.astype(float)):
+        own = stripe.other[stripe.starts[k] : stripe.starts[k + 1]]
+        values = value[stripe.starts[k] : stripe.starts[k + 1]]
+        weight = regressors.root[own].astype(float) ** 2
+        told.append(
+            naive.row_sums(
+                *naive.regression(partners[own], values, n_factors, weight), row, n_factors
+            )
+        )
+    return np.array(told)

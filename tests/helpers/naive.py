@@ -6,6 +6,7 @@ import numpy as np
 
 from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.catalogue import BONUS_DRAWS
+from bayesmf.posterior.noise import RowPrecisions
 
 
 def as_batches(user, item, value, starts, levels=(0.0,)):
@@ -76,13 +77,24 @@ def update_batch(users, items, ratings, n_factors, scale, sides, noise):
     return new[0], new[1], sse
 
 
-def regression(partners, value, n_factors):
-    """Regressors [V_j, 1] and targets r - b_j of a row, in float64; without a bias V_j and r."""
+def regression(partners, value, n_factors, weight=None):
+    """Regressors [V_j, 1] and targets r - b_j of a row, in float64; without a bias V_j and r.
+
+    Both are times the roots of the ratings' weights.
+    """
     X, target = np.array(partners, np.float64), np.array(value, np.float64)
     if X.shape[1] > n_factors:
         target = target - X[:, n_factors]
         X[:, n_factors] = 1.0
-    return X, target
+    root = np.ones(len(X)) if weight is None else np.sqrt(np.array(weight, np.float64))
+    return X * root[:, None], target * root
+
+
+def row_sums(X, target, x, n_factors):
+    """What is told of a row's ratings at x: squared errors, f t, b t, f f, f b and b b."""
+    f, b = X[:, :n_factors] @ x[:n_factors], X[:, n_factors:] @ x[n_factors:]
+    parts = (target - f - b, target - f - b), (f, target), (b, target), (f, f), (f, b), (b, b)
+    return np.array([one @ other for one, other in parts])
 
 
 def row_posterior(X, target, mu, Lambda, tau):
@@ -141,10 +153,36 @@ class Exact:
         if k < 0 or partners is None:
             mine[:] = False
             partners = np.zeros((len(draws), 1, len(mu)))
-        X, target = regression(partners[t, getattr(self, other)[mine]], self.value[mine], self.D)
+        met = getattr(self, other)[mine]
+        weight = [self.precision(other, j, t) for j in met]
+        X, target = regression(partners[t, met], self.value[mine], self.D, weight)
         Lambda = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
-        mean, precision = row_posterior(X, target, mu, Lambda, draws.tau[t])
+        tau = self.precision(side, k, t) * (1.0 if self.own_noise else draws.tau[t])
+        mean, precision = row_posterior(X, target, mu, Lambda, tau)
         return mean, np.linalg.inv(precision)
+
+    @property
+    def own_noise(self):
+        """Whether rows have precisions of their own."""
+        return self.draws.user_tau_prior is not None or self.draws.item_tau_prior is not None
+
+    def precision(self, side, k, t):
+        """That of a row's own: as stored, one where there is none, a quantile of the unseen."""
+        prior = getattr(self.draws, f"{side}_tau_prior")
+        if prior is None:
+            return 1.0
+        if k >= 0:
+            return float(getattr(self.draws, f"{side}_tau")[t, k])
+        return RowPrecisions(self.draws.tau, None, prior).unseen()[t]
+
+    def noise(self, user, item):
+        """Variances of a pair's noise, by draw."""
+        if not self.own_noise:
+            return 1 / self.draws.tau
+        pairs = (("user", user), ("item", item))
+        return np.array(
+            [1 / np.prod([self.precision(*at, t) for at in pairs]) for t in range(len(self.draws))]
+        )
 
     def component(self, user, item, t):
         """Mean and variance, noise left out, of U_i . V_j + a_i + b_j for two Gaussian rows."""
@@ -177,7 +215,7 @@ class Exact:
         mu, var = (np.array(part) for part in zip(*pairs, strict=True))
         mu += self.expected(user, item) - mu.mean()
         center, scale = self.posterior.center, self.posterior.scale
-        return center + scale * mu, scale**2 * (var + 1 / self.draws.tau)
+        return center + scale * mu, scale**2 * (var + self.noise(user, item))
 
     def mean_std(self, user, item):
         """Mean and standard deviation of a new rating: the law of total variance."""

@@ -4,7 +4,7 @@ import numpy as np
 
 import naive
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.gather import HalfSweep, regressors
+from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
 from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.params import RowPrior
@@ -19,7 +19,8 @@ class Case:
 
     def __init__(self, width, counts, bias=True, full=False, tau=1.7, scale=1.0, seed=0):
         rng = np.random.default_rng(seed)
-        self.width, self.D, self.tau, self.full = width, width - bias, tau, full
+        self.width, self.D, self.full = width, width - bias, full
+        self.tau, self.weight = np.full(len(counts), float(tau)), np.ones(300, np.float32)
         self.other = rng.normal(size=(300, width)).astype(np.float32)
         self.starts = np.concatenate([[0], np.cumsum(counts)])
         n = self.starts[-1]
@@ -41,8 +42,15 @@ class Case:
         )
         return self
 
+    def with_own_noise(self, seed=2):
+        """Give every row a precision of its own, and every row of the other side a weight."""
+        rng = np.random.default_rng(seed)
+        self.tau = rng.gamma(2.0, 1.0, len(self.numbers)) + 0.1
+        self.weight = (rng.gamma(2.0, 0.5, 300) + 0.05).astype(np.float32)
+        return self
+
     def draw(self, rows=None, want_means=True, relax=0.0, old=np.nan, joint=None):
-        """(draws, means, sse) of some rows, in the order given."""
+        """(draws, means, sse) of some rows, in the order given; `told` are the rows' sums."""
         rows = np.arange(len(self.numbers)) if rows is None else np.asarray(rows, int)
         spans = [np.arange(self.starts[k], self.starts[k + 1]) for k in rows]
         take = np.concatenate([*spans, np.zeros(0, int)]).astype(int)
@@ -57,9 +65,10 @@ class Case:
         mu = self.mu
         if mu.ndim == 2:
             mu, Lambda = mu[rows], Lambda[rows]
-        prior, sweep = RowPrior(mu, Lambda), HalfSweep(self.D, self.tau, relax, COUNTER)
-        sse = draw_rows(out, means, stripe, regressors(self.other, self.D), prior, sweep, joint)
-        return out, means, sse
+        prior, sweep = RowPrior(mu, Lambda), HalfSweep(self.D, self.tau[rows], relax, COUNTER)
+        given = regressors(self.other, self.D, self.weight)
+        self.told = draw_rows(out, means, stripe, given, prior, sweep, joint)
+        return out, means, self.told[:, SSE].sum()
 
     def normals(self, k, n_quads):
         """The random numbers of a row, in fours."""
@@ -72,7 +81,7 @@ class Case:
         """Regressors and targets of a row, in float64."""
         span = slice(self.starts[k], self.starts[k + 1])
         partners, value = self.other[self.index[span]], self.value[span]
-        return naive.regression(partners, value, self.D)
+        return naive.regression(partners, value, self.D, self.weight[self.index[span]])
 
     def prior(self, k):
         """Mean and precision matrix of a row's prior: its own, where rows have such."""
@@ -80,7 +89,7 @@ class Case:
 
     def posterior(self, k):
         """Mean and precision matrix of a row."""
-        return naive.row_posterior(*self.regression(k), *self.prior(k), self.tau)
+        return naive.row_posterior(*self.regression(k), *self.prior(k), self.tau[k])
 
     def is_dual(self, k):
         return not self.full and self.starts[k + 1] - self.starts[k] <= int(DUAL_SHARE * self.width)
@@ -95,16 +104,24 @@ class Case:
             return mean + np.linalg.solve(np.linalg.cholesky(precision).T, z[: self.width])
         covariance = np.linalg.inv(self.Lambda)
         x0 = self.mu + np.sqrt(np.diag(covariance)) * z[: self.width]
-        e = z[self.width : n_normals] / self.tau**0.5
-        S = X @ covariance @ X.T + np.eye(len(t)) / self.tau
+        e = z[self.width : n_normals] / self.tau[k] ** 0.5
+        S = X @ covariance @ X.T + np.eye(len(t)) / self.tau[k]
         return x0 + covariance @ X.T @ np.linalg.solve(S, t - X @ x0 - e)
 
+    def sums(self, out):
+        """What `told` must be at the rows `out`."""
+        rows = enumerate(out.astype(float))
+        found = [naive.row_sums(*self.regression(k), row, self.D) for k, row in rows]
+        return np.array(found).reshape(-1, N_SUMS)
+
     def squared_errors(self, out):
-        total = 0.0
-        for k in range(len(out)):
-            X, t = self.regression(k)
-            total += np.sum((t - X @ out[k].astype(float)) ** 2)
-        return total
+        return self.sums(out)[:, SSE].sum()
+
+    def told_is_right(self, out, tolerance):
+        """Whether all sums are, in units of the largest that each is made of."""
+        sums = self.sums(out)
+        size = np.abs(sums).max(axis=1, keepdims=True)
+        return bool((np.abs(self.told - sums) <= tolerance * size).all())
 
 
 def distance(a, b):

@@ -23,18 +23,20 @@ def _normals(case, k):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows_equal_the_plain_twin(width, bias, full, relax, joint):
+    """Each with a precision of its own, of ratings that have weights."""
     counts = [0, 1, 3, 8, width, 300, 9000]
-    case = Case(width, counts, bias, full)
+    case = Case(width, counts, bias, full).with_own_noise()
     old = np.random.default_rng(5).normal(size=(len(counts), width)).astype(np.float32)
     out, means, sse = case.draw(relax=relax, old=old, joint=joint)
     for k in range(len(counts)):
         row, middle = naive.draw_by_columns(
-            old[k].astype(float), *case.regression(k), case.mu, case.Lambda, case.tau, relax,
+            old[k].astype(float), *case.regression(k), case.mu, case.Lambda, case.tau[k], relax,
             joint, _normals(case, k),
         )  # fmt: skip
         assert distance(out[k], row) < 2e-4
         assert distance(means[k], middle) < 2e-4
     assert sse == pytest.approx(case.squared_errors(out), rel=1e-4)
+    assert case.told_is_right(out, 2e-4)
 
 
 @pytest.mark.parametrize("joint", [4, 1])

@@ -11,6 +11,7 @@ from bayesmf.kernels.pairs import (
     sum_pair_means,
     unseen_spreads,
 )
+from bayesmf.posterior.noise import RowPrecisions
 from bayesmf.posterior.rows import NOTHING, factors_of, lay_out
 
 DIMENSIONS = [(1, 0), (1, 1), (3, 1), (7, 1), (8, 0), (8, 1), (9, 1), (16, 0), (31, 1), (47, 1)]
@@ -32,9 +33,21 @@ class Asked:
         self.place = rng.permutation(n)[: len(counts)]
         self.starts = np.concatenate([[0], np.cumsum(counts)])
         self.slot = rng.integers(N_OTHER, size=self.starts[-1])
-        self.noise = rng.uniform(0.1, 1, n_draws).astype(np.float32)
+        self.noise = rng.uniform(0.1, 1, (len(counts), n_draws)).astype(np.float32)
+        self.weight = rng.uniform(0.5, 2, (n_draws, N_OTHER)).astype(np.float32)
 
-    def components(self, factors=True, slot=None, starts=None, place=None):
+    def given(self):
+        weights = self.weight[:, : self.other.shape[1]]
+        prior = np.ones((self.n_draws, 2))
+        own = RowPrecisions(np.ones(self.n_draws), weights, prior)
+        return lay_out(self.other, self.D, weights=own)
+
+    def noise_of(self, n, t):
+        """Of pair n under draw t."""
+        k = np.searchsorted(self.starts, n, "right") - 1
+        return self.noise[k, t] / self.weight[t, self.slot[n]]
+
+    def components(self, factors=True, slot=None, starts=None, place=None, noise=None):
         slot = self.slot if slot is None else slot
         starts = self.starts if starts is None else starts
         shape = self.n_draws, len(slot)
@@ -42,7 +55,7 @@ class Asked:
         pair_components(
             self.rows, self.factors if factors else NOTHING,
             self.place if place is None else place, starts, slot,
-            lay_out(self.other, self.D), self.D, self.noise, mu, var,
+            self.given(), self.D, self.noise if noise is None else noise, mu, var,
         )  # fmt: skip
         return mu, var
 
@@ -81,7 +94,7 @@ def test_components_are_those_of_plain_arithmetic(D, bias):
         for t in range(asked.n_draws):
             mean, spread = asked.plain(n, t)
             assert mu[t, n] == pytest.approx(mean, abs=1e-6 * D + 1e-6)
-            assert var[t, n] == pytest.approx(spread + asked.noise[t], rel=1e-5)
+            assert var[t, n] == pytest.approx(spread + asked.noise_of(n, t), rel=1e-5)
 
 
 @pytest.mark.parametrize(("D", "bias"), DIMENSIONS)
@@ -98,7 +111,9 @@ def test_rows_that_are_points_add_no_variance():
     asked = Asked(9, 1)
     mu, var = asked.components(factors=False)
     assert np.array_equal(mu, asked.components()[0])
-    assert np.array_equal(var, np.repeat(asked.noise[:, None], len(asked.slot), 1))
+    pairs = range(len(asked.slot))
+    exact = [[asked.noise_of(n, t) for n in pairs] for t in range(asked.n_draws)]
+    np.testing.assert_allclose(var, exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("D", "bias"), [(3, 1), (9, 0), (31, 1)])
@@ -109,9 +124,9 @@ def test_a_pair_has_the_same_bits_in_any_company(D, bias):
     total = np.zeros(len(asked.slot))
     sum_pair_means(asked.rows, asked.place, asked.starts, asked.slot, given, D, total)
     for n in (0, 2, 7, 3 + MOST, len(asked.slot) - 1):
-        place = asked.place[[np.searchsorted(asked.starts, n, "right") - 1]]
-        own, one = asked.slot[n : n + 1], np.array([0, 1])
-        alone = asked.components(slot=own, starts=one, place=place)
+        k = [np.searchsorted(asked.starts, n, "right") - 1]
+        own, one, place = asked.slot[n : n + 1], np.array([0, 1]), asked.place[k]
+        alone = asked.components(slot=own, starts=one, place=place, noise=asked.noise[k])
         assert np.array_equal(alone[0][:, 0], mu[:, n])
         assert np.array_equal(alone[1][:, 0], var[:, n])
         summed = np.zeros(1)
@@ -134,7 +149,7 @@ def test_unseen_partners_match_simulation(bias, spread):
     out, factors = np.full((2, 2), np.nan), asked.factors if spread else NOTHING
     roots = np.linalg.cholesky(covariance[:, :D, :D])
     unseen_spreads(asked.rows, factors, asked.place, covariance, roots, D, out)
-    asked.other = mu.astype(np.float32)[:, None]
+    asked.other, asked.weight[:] = mu.astype(np.float32)[:, None], 1.0
     mean, var = asked.components(factors=spread, slot=np.zeros(2, int))
     for k, place in enumerate(asked.place):
         for t in range(2):
@@ -145,5 +160,5 @@ def test_unseen_partners_match_simulation(bias, spread):
             assert mean[t, k] == pytest.approx(total.mean(), abs=4.5 * total.std() / n**0.5)
             fourth = np.mean((total - total.mean()) ** 4)
             error = 4.5 * ((fourth - total.var() ** 2) / n) ** 0.5
-            expected = var[t, k] - asked.noise[t] + out[k, t]
+            expected = var[t, k] - asked.noise[k, t] + out[k, t]
             assert expected == pytest.approx(total.var(), abs=error + 1e-4)

@@ -6,8 +6,9 @@ from scipy import stats
 
 import naive
 from bayesmf.kernels.pairs import draw_from_factors
-from bayesmf.kernels.row_posterior import CHUNK, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import CHUNK, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
+from bayesmf.posterior.noise import RowPrecisions
 from bayesmf.posterior.rows import factors_of, lay_out, natural_priors, triangle
 from row_cases import WIDTHS, Case, distance
 
@@ -23,7 +24,9 @@ class Rows:
         self.index = rng.integers(300, size=self.starts[-1]).astype(np.int32)
         self.code = rng.integers(10, size=self.starts[-1]).astype(np.uint8)
         self.levels = (rng.normal(size=10) * (1 + width**0.5)).astype(np.float32)
-        self.mu, self.tau = rng.normal(size=(n_draws, width)), rng.uniform(1, 2, n_draws)
+        self.mu = rng.normal(size=(n_draws, width))
+        self.tau = rng.uniform(0.5, 2, (n_draws, len(counts) + 1))  # the last: of no ratings
+        self.weight = rng.uniform(0.5, 2, (n_draws, 300)).astype(np.float32)
         root = rng.normal(size=(n_draws, width, width)) / width**0.5
         diagonals = rng.uniform(1, 3, (n_draws, width))
         matrices = root @ root.transpose(0, 2, 1) + np.eye(width)
@@ -37,10 +40,12 @@ class Rows:
         shape = (*means.shape[:2], triangle(self.width)) if factors else (0, 0, 0)
         found = np.full(shape, np.nan, np.float32)
         lists = map(readonly, (self.starts, self.index, value))
+        weights = RowPrecisions(np.ones(self.n_draws), self.weight, np.ones((self.n_draws, 2)))
         solve_rows(
-            means, found, place, readonly(rows), (*lists, self.levels),
-            lay_out(self.other, self.D), natural_priors(self.mu, self.Lambda), readonly(self.tau),
-            self.D, make_row_scratch(self.width, self.D),
+            means, found, self.tau[:, rows].T.copy(), place, readonly(rows),
+            (*lists, self.levels), lay_out(self.other, self.D, weights=weights),
+            natural_priors(self.mu, self.Lambda), all_known(self.n_draws), self.D,
+            make_row_scratch(self.width, self.D),
         )  # fmt: skip
         return means, found
 
@@ -49,8 +54,8 @@ class Rows:
         mine = slice(self.starts[row], self.starts[row + 1]) if row >= 0 else slice(0, 0)
         partners, value = self.other[t, self.index[mine]], self.levels[self.code[mine]]
         Lambda = self.Lambda[t] if self.Lambda.ndim == 3 else np.diag(self.Lambda[t])
-        X, target = naive.regression(partners, value, self.D)
-        return naive.row_posterior(X, target, self.mu[t], Lambda, self.tau[t])
+        X, target = naive.regression(partners, value, self.D, self.weight[t, self.index[mine]])
+        return naive.row_posterior(X, target, self.mu[t], Lambda, self.tau[t, row])
 
     def check(self, rows, tolerance=2e-5):
         """Compare means, and L L^T with the precision, for all draws."""
@@ -126,8 +131,12 @@ def test_a_vague_prior_costs_no_accuracy(n_ratings, full):
 
 
 def test_collinear_regressors():
-    """Two columns equal but for a part in ten thousand: their pivot has four digits fewer."""
+    """Two columns equal but for a part in ten thousand: their pivot has four digits fewer.
+
+    Without weights: these round the columns as float32 does, each in its own way.
+    """
     rows = Rows(8, [400], bias=False, scale=1e-3)
+    rows.weight[:] = 1.0
     rows.other[:, :, 3] = rows.other[:, :, 2] + 1e-4 * rows.other[:, :, 3]
     rows.check([0])
     precision = rows.plain(0, 0)[1]

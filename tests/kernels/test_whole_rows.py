@@ -8,17 +8,21 @@ from bayesmf.kernels.row_posterior import CHUNK
 from row_cases import WIDTHS, Case, distance
 
 
+@pytest.mark.parametrize("own_noise", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_rows_equal_plain_posterior(width, full, bias):
+def test_rows_equal_plain_posterior(width, full, bias, own_noise):
     counts = [0, 1, 3, width - 1, width, CHUNK, CHUNK + 1, 5000]
     case = Case(width, counts, bias, full)
+    if own_noise:
+        case.with_own_noise()
     out, means, sse = case.draw()
     for k in range(len(counts)):
         assert distance(means[k], case.posterior(k)[0]) < 2e-5
         assert distance(out[k], case.expected_draw(k)) < 2e-5
     assert sse == pytest.approx(case.squared_errors(out), rel=1e-6)
+    assert case.told_is_right(out, 1e-5)
     alone, _, same = case.draw(want_means=False)
     assert np.array_equal(alone, out)
     assert same == sse
@@ -110,15 +114,12 @@ def test_what_is_not_finite_shows(bad, full, n_ratings, where):
 @pytest.mark.parametrize("width", [1, 8, 9, 31])
 def test_over_relaxation_reflects_deviations_and_adds_the_rest_as_noise(width, full):
     """m - r (old - m) + sqrt(1 - r^2) (draw - m), for the dual form (n small) and the primal."""
-    problem = Case(width, [0, 1, 3, 2 * width + 5, 400], full=full)
+    problem = Case(width, [0, 1, 3, 2 * width + 5, 400], full=full).with_own_noise()
     plain, means, _ = problem.draw()
     old = np.random.default_rng(5).normal(size=plain.shape).astype(np.float32)
     out, same, sse = problem.draw(relax=0.9, old=old)
     assert np.allclose(same, means, atol=1e-6)
     expected = means - 0.9 * (old - means) + np.sqrt(1 - 0.81) * (plain - means)
     assert np.allclose(out, expected, atol=2e-4 * np.abs(expected).max())
-    direct = 0.0
-    for k in range(len(out)):
-        X, t = problem.regression(k)
-        direct += np.sum((t - X @ out[k].astype(float)) ** 2)
-    assert sse == pytest.approx(direct, rel=1e-4)
+    assert sse == pytest.approx(problem.squared_errors(out), rel=1e-4)
+    assert problem.told_is_right(out, 1e-4)

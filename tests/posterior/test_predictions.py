@@ -156,7 +156,7 @@ def test_no_pairs_at_all():
 def test_the_cache_never_exceeds_its_budget(room):
     posterior = random_posterior(70, 30, 4, keep="items")
     width = 6
-    budget = room * 4 * 4 * (width + triangle(width)) + 17
+    budget = room * 4 * 4 * (width + triangle(width) + 1) + 17
     source = replace(posterior.sides.source, budget=budget)
     means = source.solve(np.arange(70)).means
     for first in (0, 30, 60, 0):
@@ -181,7 +181,9 @@ def test_threads_that_come_first_together_share_the_cache(monkeypatch):
         return real(shape, dtype)
 
     def add(row):
-        cache.add(np.array([row]), np.full((1, 2, 3), row), np.full((1, 2, 6), row))
+        cache.add(
+            np.array([row]), np.full((1, 2, 3), row), np.full((1, 2, 6), row), np.full((1, 2), row)
+        )
 
     monkeypatch.setattr(rows_module.np, "empty", wait)
     threads = [threading.Thread(target=add, args=(row,)) for row in (1, 3)]
@@ -198,7 +200,7 @@ def test_threads_that_come_first_together_share_the_cache(monkeypatch):
 def test_rows_without_ratings_are_not_cached():
     cache = RowCache(5, 2, 3, 1 << 20)
     rows, one = np.array([-1, 3]), np.ones((2, 2, 3), np.float32)
-    cache.add(rows, one, np.ones((2, 2, 6), np.float32))
+    cache.add(rows, one, np.ones((2, 2, 6), np.float32), np.ones((2, 2), np.float32))
     assert cache.places(np.array([-1, 3, 4])).tolist() == [-1, 0, -1]
 
 

@@ -91,7 +91,9 @@ def draw_precisions(
     if settings.sampler.precisions_drawn(burning) and not quiet:
         if settings.sampler.rescales:
             if state.told is not None:
-                own = replace(now, tau=tau, noise=noise).of_rows(1, len(state.told))
+                # The items' precisions that go with the users' in the sums: `noise` may have
+                # exchanged their sizes since.
+                own = replace(now, tau=tau).of_rows(1, len(state.told))
                 sums = np.einsum("j,js->s", own.astype(np.float64), state.told)
                 shares = generator(state.key, t, STREAM_AMPLITUDES)
                 draw_amplitudes(

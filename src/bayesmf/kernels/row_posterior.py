@@ -44,6 +44,7 @@ class RowScratch(NamedTuple):
     z: NDArray[np.float32]
     sums: NDArray[np.float64]  # of A before it is factored
     bias: NDArray[np.float64]  # sums of regressors times that of the bias
+    left: NDArray[np.float64]  # dual form: what the prior's mean leaves of the targets
 
 
 @njit(inline="always")
@@ -72,6 +73,7 @@ def make_row_scratch(width: int, n_factors: int) -> RowScratch:
         z=np.zeros(2 * rows, np.float32),
         sums=np.zeros((width + 1, width + 1)),
         bias=np.zeros(width),
+        left=np.zeros(rows),
     )
 
 
@@ -267,7 +269,7 @@ class UnknownNoise(NamedTuple):
     shape: NDArray[np.float64]  # of the precision's Gamma prior; not above 0 where there is none
     rate: NDArray[np.float64]
     normals: NDArray[np.float32]  # (draws, steps, width + GAMMA_TRIES)
-    uniforms: NDArray[np.float64]  # (draws, steps, GAMMA_TRIES)
+    uniforms: NDArray[np.float64]  # (draws, steps, GAMMA_TRIES + 1)
 
 
 def all_known(n_draws: int) -> UnknownNoise:
@@ -278,14 +280,18 @@ def all_known(n_draws: int) -> UnknownNoise:
     )
 
 
+LEAST_TAU = 1e-12
 # Candidates for a Gamma variate: each is taken with 95% and more, the last whatever comes.
 GAMMA_TRIES = 4
 
 
 @njit(**PART)
 def draw_gamma(shape, normals, first, uniforms):
-    """A standard Gamma variate of shape 1 and more, by Marsaglia and Tsang (2000)."""
-    d = shape - 1.0 / 3.0
+    """A standard Gamma variate, by Marsaglia and Tsang (2000).
+
+    Below 1 by way of the next shape: they are as one to the power 1 / shape of a uniform number.
+    """
+    d = (shape + 1.0 if shape < 1.0 else shape) - 1.0 / 3.0
     found = d
     for k in range(GAMMA_TRIES):
         x = np.float64(normals[first + k])
@@ -296,6 +302,8 @@ def draw_gamma(shape, normals, first, uniforms):
         found = d * v
         if np.log(uniforms[k]) < 0.5 * x * x + d - found + d * np.log(v):
             break
+    if shape < 1.0:
+        found *= uniforms[GAMMA_TRIES] ** (1.0 / shape)
     return found
 
 
@@ -332,7 +340,8 @@ def draw_unknown_tau(scratch, ratings, lo, hi, shift, Lambda, n_factors, unknown
         gamma = draw_gamma(
             unknown.shape[t] + 0.5 * n, normals[step], width, unknown.uniforms[t, step]
         )
-        tau = gamma / (unknown.rate[t] + 0.5 * sse)
+        # Not zero, whose noise would be no number in float32.
+        tau = max(gamma / (unknown.rate[t] + 0.5 * sse), LEAST_TAU)
     return tau
 
 

@@ -129,7 +129,7 @@ def whiten(scratch, ratings, lo, n, prior, tau, n_factors):
             left -= row[d] * mu[d]
             noise += y[k, d] * np.float64(z[d])
         left *= w
-        A[size + 1, k] = left
+        A[size + 1, k] = scratch.left[k] = left
         A[size, k] = left - noise - spread * np.float64(z[width + k])
 
 
@@ -181,12 +181,12 @@ def draw_dual(out, means, told, chosen, ratings, prior, sweep, scratch):
             correct(rows, row, scratch, n, prior, tau, float(draw))
         if relax > 0.0:
             lean_dual(out[row], means[row], old, relax)
-        tell_dual(told[row], out[row], y, A, size + 1, n, prior, n_factors)
+        tell_dual(told[row], out[row], y, scratch.left, n, prior, n_factors)
 
 
 @njit(**PART)
-def tell_dual(told, x, y, A, left, n, prior, n_factors):
-    """Sums of a row's ratings at x, one by one; A[left] is what the prior's mean leaves of them."""
+def tell_dual(told, x, y, left, n, prior, n_factors):
+    """Sums of a row's ratings at x, one by one; `left` is what the prior's mean leaves of them."""
     mu, roots = prior
     told[SSE] = told[FT] = told[BT] = told[FF] = told[FB] = told[BB] = 0.0
     for k in range(n):
@@ -198,7 +198,7 @@ def tell_dual(told, x, y, A, left, n, prior, n_factors):
                 f += regressor * x[d]
             else:
                 b = regressor * x[d]
-        t = A[left, k] + home
+        t = left[k] + home
         told[SSE] += (t - f - b) * (t - f - b)
         told[FT] += f * t
         told[BT] += b * t

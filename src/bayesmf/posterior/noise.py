@@ -91,5 +91,5 @@ def unknown_noise(prior: Floats | None, n_draws: int, width: int) -> UnknownNois
         return all_known(n_draws)
     rng = generator(make_key(0), 1, STREAM_FOLD)
     normals = rng.standard_normal((n_draws, STEPS, width + GAMMA_TRIES), dtype=np.float32)
-    uniforms = rng.random((n_draws, STEPS, GAMMA_TRIES))
+    uniforms = rng.random((n_draws, STEPS, GAMMA_TRIES + 1))
     return UnknownNoise(prior[:, 0].copy(), prior[:, 1].copy(), normals, uniforms)
