@@ -69,7 +69,7 @@ def state_of(found: Convergence) -> State:
 
 def worst(found: Convergence) -> float:
     """The larger R-hat; models of earlier versions have none of the noise."""
-    return max(found["rhat"], found.get("rhat_noise") or 0.0)
+    return float(max(found["rhat"], found.get("rhat_noise") or 0.0))
 
 
 def enough_passes(chains: int, limit: float) -> int:
