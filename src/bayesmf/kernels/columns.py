@@ -308,7 +308,8 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
     """Draw the chosen rows by columns.
 
     `prior` is that of `column_prior`. `out` holds the old rows and gets the new ones, `means` gets
-    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on). Columns are
+    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on, or
+    that alone). Columns are
     drawn in groups, or each by itself if `single`. A row whose matrices single precision cannot
     factor stays as it is, and is marked as `lost`.
     """
@@ -378,7 +379,8 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
         for d in range(width):
             out[row, d], means[row, d] = dev[d] + mu[d], mid[d] + mu[d]
         own_bias = out[row, n_factors] if width > n_factors else np.float32(0.0)
-        tell_sums(told[row], ratings, e, root, t, lo, n, up, own_bias)
+        if told.shape[1] > 1:
+            tell_sums(told[row], ratings, e, root, t, lo, n, up, own_bias)
 
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:

@@ -87,21 +87,22 @@ def draw_primal(out, means, told, chosen, ratings, prior, sweep, scratch):
 @njit(**PART)
 def tell_sums(told, squares, length, x, target, bias, Lambda, tau, n_factors):
     """Sums of a row's ratings at x, where x^T (Lambda + tau P) x = length."""
-    width, pull = Lambda.shape[0], 0.0
-    told[FT] = told[BT] = told[FB] = told[BB] = 0.0
+    width, pull, ft, bt, fb, bb = Lambda.shape[0], 0.0, 0.0, 0.0, 0.0, 0.0
     for d in range(width):
         for e in range(width):
             pull += x[d] * Lambda[d, e] * x[e]
     for d in range(n_factors):
-        told[FT] += x[d] * target[d]
+        ft += x[d] * target[d]
     for d in range(n_factors, width):
-        told[BT] = x[d] * target[d]
-        told[BB] = x[d] * x[d] * bias[d]
+        bt = x[d] * target[d]
+        bb = x[d] * x[d] * bias[d]
         for e in range(n_factors):
-            told[FB] += x[d] * x[e] * bias[e]
+            fb += x[d] * x[e] * bias[e]
     form = max((length - pull) / tau, 0.0)
-    told[FF] = max(form - 2.0 * told[FB] - told[BB], 0.0)
-    told[SSE] = max(squares - 2.0 * (told[FT] + told[BT]) + form, 0.0)
+    told[SSE] = max(squares - 2.0 * (ft + bt) + form, 0.0)
+    if told.shape[0] > 1:
+        told[FT], told[BT], told[FB], told[BB] = ft, bt, fb, bb
+        told[FF] = max(form - 2.0 * fb - bb, 0.0)
 
 
 @njit(**PART)
@@ -188,7 +189,8 @@ def draw_dual(out, means, told, chosen, ratings, prior, sweep, scratch):
 def tell_dual(told, x, y, left, n, prior, n_factors):
     """Sums of a row's ratings at x, one by one; `left` is what the prior's mean leaves of them."""
     mu, roots = prior
-    told[SSE] = told[FT] = told[BT] = told[FF] = told[FB] = told[BB] = 0.0
+    for k in range(told.shape[0]):
+        told[k] = 0.0
     for k in range(n):
         f, b, home = 0.0, 0.0, 0.0
         for d in range(x.shape[0]):
@@ -200,8 +202,9 @@ def tell_dual(told, x, y, left, n, prior, n_factors):
                 b = regressor * x[d]
         t = left[k] + home
         told[SSE] += (t - f - b) * (t - f - b)
-        told[FT] += f * t
-        told[BT] += b * t
-        told[FF] += f * f
-        told[FB] += f * b
-        told[BB] += b * b
+        if told.shape[0] > 1:
+            told[FT] += f * t
+            told[BT] += b * t
+            told[FF] += f * f
+            told[FB] += f * b
+            told[BB] += b * b

@@ -24,7 +24,7 @@ from bayesmf.chains.rounds.row_noise import draw_row_noise
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
+from bayesmf.kernels.gather import SSE, HalfSweep, regressors
 from bayesmf.kernels.keys import (
     STREAM_NOISE,
     STREAM_UPDATE,
@@ -427,18 +427,17 @@ def half_sweep(
 ) -> NDArray[np.float64]:
     """All rows of users (side 0) or items (1), with their conditional means and squared errors.
 
-    Returns the sums of each row's ratings, (rows, N_SUMS).
+    Returns the sums of each row's ratings, stripe by stripe.
     """
     spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
     results = on_threads(draw_exactly(state, t, side, spans, relax, joint), stripes, pool)
     assert state.means is not None
     means = (state.means.users, state.means.items)[side]
-    told = np.empty((len(means), N_SUMS))
     for (_, span), result in zip(spans, results, strict=True):
-        means[span], told[span] = result.means, result.told
+        means[span] = result.means
     state.sse = sum(result.sse for result in results)
     state.count = sum(result.count for result in results)
-    return told
+    return np.concatenate([result.told for result in results])
 
 
 def on_threads(

@@ -40,7 +40,7 @@ class RowsTask:
     `rows` are as they were, for over-relaxation by `relax`: the new rows lie as far beyond their
     conditional mean as the old ones stood before it. 0 is a draw that forgets them. `joint` columns
     are drawn together, all with None. `other` are the `regressors` of the other side, `tau` the
-    precisions of each row's ratings.
+    precisions of each row's ratings; `n_sums` as `draw_rows` takes it.
     """
 
     chain: int
@@ -53,6 +53,7 @@ class RowsTask:
     n_factors: int
     prior: RowPrior
     tau: NDArray[np.float64]
+    n_sums: int
     round: int
     key: NDArray[np.uint32]
 
@@ -62,5 +63,7 @@ class RowsTask:
         means = np.empty_like(rows)
         counter = StreamCounter(self.round, stream_word(self.stream, 0), self.key)
         sweep = HalfSweep(self.n_factors, self.tau, self.relax, counter)
-        told = draw_rows(rows, means, held, self.other, self.prior, sweep, self.joint)
+        told = draw_rows(
+            rows, means, held, self.other, self.prior, sweep, self.joint, self.n_sums
+        )
         return RowsResult(rows, means, told, len(held))

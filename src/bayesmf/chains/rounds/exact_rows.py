@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesmf.chains.state import ChainState
 from bayesmf.errors import DivergenceError
-from bayesmf.kernels.gather import regressors
+from bayesmf.kernels.gather import N_SUMS, regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.worker.row_tasks import RowsResult, RowsTask
 
@@ -46,6 +46,8 @@ def draw_exactly(
             n_factors=params.n_factors,
             prior=prior,
             tau=tau[own],
+            # What items' rows explain is what `draw_amplitudes` goes by.
+            n_sums=N_SUMS if side == 1 else 1,
             round=t,
             key=state.key,
         )

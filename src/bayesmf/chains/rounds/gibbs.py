@@ -11,7 +11,7 @@ from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.rounds.row_noise import draw_row_noise, mean_weighted
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import N_SUMS, SSE
+from bayesmf.kernels.gather import SSE
 from bayesmf.model.params import Params
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
@@ -65,9 +65,9 @@ class GibbsRounds:
         for side, (partitions, mean) in enumerate(zip(self._partitions, means, strict=True)):
             stripes = [(partition, self.held[partition].span) for partition in partitions]
             results = yield from draw_exactly(state, t, side, stripes, relax, self._rule.joint)
-            told = np.empty((len(mean), N_SUMS))
+            told = np.concatenate([result.told for result in results])
             for (_, span), result in zip(stripes, results, strict=True):
-                mean[span], told[span] = result.means, result.told
+                mean[span] = result.means
             state.count = sum(result.count for result in results)
             if side == 0:
                 draw_row_noise(state, t, 0, self._counts[0], told[:, SSE])
