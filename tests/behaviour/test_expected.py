@@ -21,7 +21,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.pairs import pair_components
-from bayesmf.model.draws import DrawStore
+from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.posterior.noise import RowPrecisions
 from bayesmf.posterior.rows import ExactRows, lay_out, natural_priors

@@ -15,7 +15,7 @@ from bayesmf import Gibbs, InputError
 from bayesmf.checkpoints import folder as ck
 from bayesmf.checkpoints import writer as saving
 from bayesmf.engines.local import Serial
-from bayesmf.model.draws import DrawStore
+from bayesmf.model.draw_store import DrawStore
 from bayesmf.storage import reader, writer
 from bayesmf.storage.contents import ANY, Expected
 from checkpointed import names, run_kept, settings_of

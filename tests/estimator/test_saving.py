@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bayesmf.model.draws
+import bayesmf.model.mapped
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Ratings, Synthetic
 from resigned import as_earlier, drop, resign
 
@@ -248,7 +248,7 @@ def test_some_draws_of_every_chain(fitted, tmp_path):
 
 def test_chosen_draws_are_mapped_where_they_are_large(fitted, tmp_path, monkeypatch):
     """So that saving some of many takes no memory for them, and leaves nothing."""
-    monkeypatch.setattr(bayesmf.model.draws, "MAP_ABOVE_BYTES", 500)
+    monkeypatch.setattr(bayesmf.model.mapped, "MAP_ABOVE_BYTES", 500)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     some = fitted.posterior_.draws.select(np.array([2, 5]))

@@ -13,7 +13,7 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine
-from bayesmf.model.draws import DrawStore
+from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior
 from bayesmf.server.run import run
@@ -183,9 +183,9 @@ def test_streaming_average_equals_the_draws_average():
 
 
 def test_large_draws_are_mapped(monkeypatch):
-    import bayesmf.model.draws
+    import bayesmf.model.mapped
 
-    monkeypatch.setattr(bayesmf.model.draws, "MAP_ABOVE_BYTES", 0)
+    monkeypatch.setattr(bayesmf.model.mapped, "MAP_ABOVE_BYTES", 0)
     store = DrawStore(2, 5)
     rng = np.random.default_rng(0)
     prior = GammaPrior().initial(2)

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-import bayesmf.model.draws
+import bayesmf.model.mapped
 from bayesmf import BayesianMF, Gibbs, InputError
 from bayesmf.storage import exchange, folders, lock
 from bayesmf.storage.atomic import replacing
@@ -242,7 +242,7 @@ def test_killed_while_saving_over(tmp_path):
 
 
 def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(bayesmf.model.draws, "MAP_ABOVE_BYTES", 1000)
+    monkeypatch.setattr(bayesmf.model.mapped, "MAP_ABOVE_BYTES", 1000)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     data = planted(40, 30, 600)
@@ -259,7 +259,7 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    bayesmf.model.draws._warn_once.cache_clear()
+    bayesmf.model.mapped._warn_once.cache_clear()
     in_memory = fit()
     assert not isinstance(in_memory.items, np.memmap)
     assert np.array_equal(in_memory.items, mapped.items)

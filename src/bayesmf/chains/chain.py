@@ -27,7 +27,7 @@ from bayesmf.kernels.keys import (
     make_key,
 )
 from bayesmf.model.amplitude import draw_amplitudes
-from bayesmf.model.draws import DrawStore
+from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau

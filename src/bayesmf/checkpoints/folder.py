@@ -26,7 +26,8 @@ from bayesmf.checkpoints.fingerprint import difference
 from bayesmf.checkpoints.snapshots import Arrays, Plain
 from bayesmf.checks import not_negative, whole, yes_or_no
 from bayesmf.errors import InputError
-from bayesmf.model.draws import Draws, DrawStore
+from bayesmf.model.draw_store import DrawStore
+from bayesmf.model.draws import Draws
 from bayesmf.storage.exchange import FILES, HIDDEN
 from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
 from bayesmf.storage.journal import only_one

@@ -11,7 +11,7 @@ import numpy as np
 from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.types import Rows
-from bayesmf.model.draws import allocate
+from bayesmf.model.mapped import allocate
 from bayesmf.posterior.rows import ExactRows, rows_at_once
 from bayesmf.system.threads import Pool, parts
 

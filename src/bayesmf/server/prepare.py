@@ -14,7 +14,7 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
-from bayesmf.model.draws import allocate
+from bayesmf.model.mapped import allocate
 from bayesmf.packed.ratings import PackedRatings
 
 CHUNK = 1 << 22  # ratings scaled at a time

@@ -18,7 +18,7 @@ from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine, Handle, Workload
 from bayesmf.errors import InputError
-from bayesmf.model.draws import DrawStore, LastDraw
+from bayesmf.model.draw_store import DrawStore, LastDraw
 from bayesmf.samplers.base import DataShape
 from bayesmf.server.report import RunReport, convergence_found
 from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named

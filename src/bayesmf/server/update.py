@@ -34,7 +34,8 @@ from bayesmf.kernels.keys import (
     stream_word,
 )
 from bayesmf.kernels.types import Rows
-from bayesmf.model.draws import ROW_NOISE, ROWS, Draws, allocate
+from bayesmf.model.draws import ROW_NOISE, ROWS, Draws
+from bayesmf.model.mapped import allocate
 from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs

@@ -63,7 +63,5 @@ class RowsTask:
         means = np.empty_like(rows)
         counter = StreamCounter(self.round, stream_word(self.stream, 0), self.key)
         sweep = HalfSweep(self.n_factors, self.tau, self.relax, counter)
-        told = draw_rows(
-            rows, means, held, self.other, self.prior, sweep, self.joint, self.n_sums
-        )
+        told = draw_rows(rows, means, held, self.other, self.prior, sweep, self.joint, self.n_sums)
         return RowsResult(rows, means, told, len(held))
