@@ -8,7 +8,7 @@ have few ratings they are drawn again under each draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe, make_stripes, some_stripes
 from bayesmf.chains.chain import draw_precisions
-from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.rounds.gibbs import SETTLE
 from bayesmf.chains.rounds.row_noise import draw_row_noise
 from bayesmf.chains.settings import RunSettings
@@ -40,10 +39,10 @@ from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
+from bayesmf.server.half_sweep import counts_of, half_sweep, without
 from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
-from bayesmf.worker.row_tasks import RowsResult
 
 Index = NDArray[np.int64]
 # The side of the arrays of rows.
@@ -397,66 +396,3 @@ class _Update:
             if own is not None:
                 arrays[name][slot] = own.value
                 arrays[f"{name}_prior"][slot] = own.shape, own.rate
-
-
-def counts_of(data: TrainingData, side: int) -> Index:
-    """Ratings of each row of users (side 0) or items (1)."""
-    return (data.user_counts, data.item_counts)[side]()
-
-
-def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[Stripe]:
-    """Stripes without the ratings that meet rows of the other side that are unknown yet."""
-    if not unknown.any():
-        return stripes
-    out = []
-    for stripe in stripes:
-        left = ~unknown[stripe.other]
-        sums = np.append(0, np.cumsum(left))
-        starts, other, value = sums[stripe.starts], stripe.other[left], stripe.value[left]
-        out.append(replace(stripe, starts=starts, other=other, value=value))
-    return out
-
-
-def half_sweep(
-    state: ChainState,
-    t: int,
-    side: int,
-    stripes: Sequence[Stripe],
-    relax: float,
-    joint: int | None,
-    pool: Pool,
-) -> NDArray[np.float64]:
-    """All rows of users (side 0) or items (1), with their conditional means and squared errors.
-
-    Returns the sums of each row's ratings, stripe by stripe.
-    """
-    spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
-    results = on_threads(draw_exactly(state, t, side, spans, relax, joint), stripes, pool)
-    assert state.means is not None
-    means = (state.means.users, state.means.items)[side]
-    for (_, span), result in zip(spans, results, strict=True):
-        means[span] = result.means
-    state.sse = sum(result.sse for result in results)
-    state.count = sum(result.count for result in results)
-    return np.concatenate([result.told for result in results])
-
-
-def on_threads(
-    phase: Generator[list[Any], Sequence[Any], Sequence[RowsResult]],
-    held: Sequence[Stripe],
-    pool: Pool,
-) -> Sequence[RowsResult]:
-    """Do the tasks of a phase."""
-    tasks = next(phase)
-    results: list[Any] = [None] * len(tasks)
-
-    def run(part: slice) -> None:
-        task = tasks[part.start]
-        results[part.start] = task.execute(held[task.partition])
-
-    pool.each(run, parts(len(tasks), 1))
-    try:
-        phase.send(results)
-    except StopIteration as end:
-        return list(end.value)
-    raise AssertionError("a half-sweep is one phase")
