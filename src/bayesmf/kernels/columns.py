@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.csr import rating_at
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT, SSE, Gathered, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.keys import fill_normals
@@ -274,14 +273,8 @@ def add_pull(pull, Lambda, width, column, delta, at):
 
 
 @njit(**PART)
-def tell_sums(told, ratings, e, root, t, lo, n, up, own_bias):
-    """Sums of a row's ratings, whose errors are left in e; t is room for what rows explain."""
-    bias, index, value, levels = ratings.bias, ratings.other, ratings.value, ratings.levels
-    for k in range(_U(n)):
-        at = _U(lo) + k
-        t[k] = (rating_at(value, levels, at) - bias[_U(index[at])]) * root[k]
-    for k in range(_U(n), up):
-        t[k] = np.float32(0.0)
+def tell_sums(told, e, root, t, up, own_bias):
+    """Sums of a row's ratings, whose errors are left in e; t is what rows explain."""
     b = splat(own_bias)
     ft = rt = ff = fr = rr = np.float64(0.0)
     for first in range(_U(0), up, _U(CHUNK)):
@@ -325,7 +318,8 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
         most = n if n > most else most
     x = np.empty((padded_width + _LANES) * _U(most + 2 * LANES), np.float32)
     e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
-    root, t = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.float32)
+    root = np.empty(most + LANES, np.float32)
+    t = np.empty(most + LANES if told.shape[1] > 1 else 0, np.float32)
     nothing = np.empty(0, np.float32)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
     u, dev = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
@@ -344,7 +338,7 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
         if width > n_factors:
             u[n_factors] = np.float32(0.0)
             own_bias = -out[row, n_factors]
-        gather(Gathered(x, stride, e, at, root), ratings, gathered, lo, n, u, own_bias)
+        gather(Gathered(x, stride, e, at, root, t), ratings, gathered, lo, n, u, own_bias)
         if width > n_factors:
             fill_column(x, _U(n_factors) * stride, root, up)
         for c in range(max(gathered, _U(width)), _U(GROUP) * n_groups):
@@ -380,7 +374,7 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
             out[row, d], means[row, d] = dev[d] + mu[d], mid[d] + mu[d]
         own_bias = out[row, n_factors] if width > n_factors else np.float32(0.0)
         if told.shape[1] > 1:
-            tell_sums(told[row], ratings, e, root, t, lo, n, up, own_bias)
+            tell_sums(told[row], e, root, t, up, own_bias)
 
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:

@@ -81,6 +81,7 @@ class Gathered(NamedTuple):
     e: Rows  # like `at` it has room for eight more than there are ratings
     at: NDArray[np.uint64]  # where the partners' features begin
     root: Rows  # of the weights
+    t: Rows  # ratings without the partners' biases; not wanted where it has no room
 
 
 def padded(width: int) -> int:
@@ -113,23 +114,30 @@ def gather(out, ratings, width, lo, n, u, own_bias):
 
     Times root[partner of k], which out.root[k] becomes:
     out.x[c * stride + k] = features[partner of k, c] and
-    out.e[k] = rating[k] - bias[partner of k] + own_bias + features[partner of k] . u.
+    out.e[k] = rating[k] - bias[partner of k] + own_bias + features[partner of k] . u, and
+    out.t[k] = rating[k] - bias[partner of k].
     Ratings are rounded up to whole vectors, by zeros.
     """
     R, bias, index, weight = ratings.features, ratings.bias, ratings.other, ratings.root
     value, levels, e, at, root = ratings.value, ratings.levels, out.e, out.at, out.root
+    t, wanted = out.t, out.t.shape[0] > 0
     far, up = R.shape[0] > NEAR, _U((n + LANES - 1) // LANES * LANES)
     for k in range(_U(n)):
         j = _U(index[_U(lo) + k])
         at[k], root[k] = j * width, weight[j]
-        e[k] = (rating_at(value, levels, _U(lo) + k) - bias[j] + own_bias) * weight[j]
+        left = (rating_at(value, levels, _U(lo) + k) - bias[j]) * weight[j]
+        if wanted:
+            t[k] = left
+        e[k] = left + own_bias * weight[j]
     for k in range(_U(n), up):
         at[k], e[k], root[k] = _U(R.shape[0]) - width, np.float32(0.0), np.float32(0.0)
+        if wanted:
+            t[k] = np.float32(0.0)
     for k in range(_U(0), up, _LANES):
         if far and k + _U(AHEAD) < up:
-            for t in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
+            for later in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
                 for c in range(_U(0), width, _U(LINE)):
-                    prefetch(R, at[t] + c)
+                    prefetch(R, at[later] + c)
         turn_rows(out, R, width, k, u)
 
 
@@ -139,7 +147,7 @@ def turn_rows(out, R, width, k, u):
 
     They are multiplied by out.root on the way.
     """
-    x, stride, e, at, root = out
+    x, stride, e, at, root, _ = out
     zero, w = splat(np.float32(0.0)), load(root, k)
     e0, e1, e2, e3 = load(e, k), zero, zero, zero
     a0, a1, a2, a3 = at[k], at[k + _U(1)], at[k + _U(2)], at[k + _U(3)]

@@ -118,7 +118,7 @@ def bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
     for p in range(_U(n), up):
         at[p], e[p] = _U(bias.shape[0] - 1) * width, np.float32(0.0)
     for p in range(_U(0), up, _LANES):
-        turn_rows(Gathered(x, stride, e, at, root), features, width, p, u)
+        turn_rows(Gathered(x, stride, e, at, root, root[:0]), features, width, p, u)
     return up
 
 

@@ -117,7 +117,8 @@ def accumulate(scratch, ratings, lo, hi, width, n_factors, exactly):
     A, x, y, e, zeros = scratch.A, scratch.x, scratch.y, scratch.e, scratch.zeros
     # Not a literal 0: functions are compiled apart for those.
     rows, corner = A.shape[0] - 4, np.int64(0)
-    gathered = Gathered(x.reshape(x.size), np.uint64(x.shape[1]), e, scratch.at, scratch.root)
+    stride, nothing = np.uint64(x.shape[1]), e[:0]
+    gathered = Gathered(x.reshape(x.size), stride, e, scratch.at, scratch.root, nothing)
     clear(A, rows + 4)
     for start in range(lo, hi, CHUNK):
         n = min(CHUNK, hi - start)

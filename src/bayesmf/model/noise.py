@@ -65,16 +65,19 @@ class RowNoise:
         Shape and rate come first, with the precisions integrated out: given these they would move
         in steps as small as the rows are many.
         """
-        shape, rate = self._draw_law(0.5 * counts.astype(np.float64), 0.5 * sse, rng)
+        shape, rate = self._draw_law(counts, 0.5 * sse, rng)
         found = rng.gamma(shape + 0.5 * counts) / (rate + 0.5 * sse)
         value = np.maximum(found, LEAST).astype(np.float32)
         return replace(self, value=value, shape=shape, rate=rate)
 
     def _draw_law(
-        self, halves: Array, errors: Array, rng: np.random.Generator
+        self, counts: NDArray[np.int64], errors: Array, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """Shape and rate given half the numbers of ratings and half their squared errors."""
-        sizes, times = np.unique(halves, return_counts=True)
+        """Shape and rate given the numbers of ratings and half their squared errors."""
+        # Not unique, which sorts.
+        times = np.bincount(counts)
+        found = np.flatnonzero(times)
+        halves, sizes, times = 0.5 * counts, 0.5 * found, times[found]
         step = WIDE / math.sqrt(len(halves))
 
         def log_density(log_k: float, log_mean: float) -> float:
