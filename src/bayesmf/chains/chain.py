@@ -73,21 +73,24 @@ def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainSt
 
 
 def draw_precisions(
-    state: ChainState, settings: RunSettings, t: int, burning: bool, quiet: bool = False
-) -> None:
+    state: ChainState, settings: RunSettings, t: int, burning: bool, quiet: bool = False,
+    alike: bool = False,
+) -> None:  # fmt: skip
     """Draw Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, after round t.
 
     `state.sse` must be the squared errors of all ratings at this state. While the chain is `quiet`
-    Lambda stays: rows without noise would make it ever larger.
+    Lambda stays: rows without noise would make it ever larger. Where rows are `alike`, those that
+    may have noise of their own do not yet.
     """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
     users, items, tau, noise = now.users, now.items, now.tau, now.noise
-    if noise is not None:
+    if noise is not None and not alike:
         noise = noise.draw_hyper(rng)
         tau = noise.typical()
     elif settings.tau is None:
         tau = draw_tau(state.sse, state.count, rng)
+        noise = noise and noise.alike(tau)
     if settings.sampler.precisions_drawn(burning) and not quiet:
         if settings.sampler.rescales:
             if state.told is not None:
@@ -167,9 +170,14 @@ class Chain:
             if every and (t + 1) % every == 0:
                 if self.settings.tau is None:
                     yield from rounds.exact_errors(self.state)
-                rounds.draw_noise(self.state, t)
-                quiet = self.sampler.noise_share(t / self.length.per_epoch) == 0
-                draw_precisions(self.state, self.settings, t, self.burning, quiet)
+                epoch = t / self.length.per_epoch
+                # A burn-in that grows will have passed that epoch in the end.
+                sets_out = self.burning or self.sampler.growing
+                alike = sets_out and epoch < self.sampler.row_noise_from()
+                if not alike:
+                    rounds.draw_noise(self.state, t)
+                quiet = self.sampler.noise_share(epoch) == 0
+                draw_precisions(self.state, self.settings, t, self.burning, quiet, alike)
             if not given:
                 self.retain(t)
             self.t = t + 1

@@ -144,6 +144,16 @@ class Noise:
         """With other precisions of users (0) or items (1)."""
         return replace(self, **{("users", "items")[side]: found})
 
+    def alike(self, tau: float) -> Noise:
+        """All rows with the same precisions, whose product is tau."""
+        both = self.users is not None and self.items is not None
+        sizes = tau, 1.0 if both else tau
+        sides = (
+            one and replace(one, value=np.full_like(one.value, size), rate=one.shape / size)
+            for one, size in zip((self.users, self.items), sizes, strict=True)
+        )
+        return Noise(*sides)
+
     def typical(self) -> float:
         """The mean of the precisions' distribution, what one number would be."""
         own = self.users or self.items

@@ -141,6 +141,10 @@ class Sampler(ABC):
         """
         return 1.0
 
+    def row_noise_from(self) -> float:
+        """The epoch from which on rows may have noise of their own; until then they are alike."""
+        return 0.0
+
     def for_compiling(self, n_ratings: int) -> Self:
         """A copy that does all it can do within one epoch, on so few ratings."""
         short: dict[str, Any] = {"epochs": 1} | ({"burn_in": 0} if self.keeps_draws else {})

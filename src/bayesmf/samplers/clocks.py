@@ -131,6 +131,10 @@ class ClockRule(BatchRule):
     def default_epochs(self, shape: DataShape) -> float:
         return float(round(np.clip(2e8 / shape.n_ratings, 100, 1000) / np.sqrt(self.n_chains)))
 
+    def row_noise_from(self) -> float:
+        rule = None if self.growing else burn_in_rule(self.burn_in or 0)
+        return start.row_noise_from(self.epochs, rule)
+
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)
 

@@ -142,6 +142,10 @@ class SGLD(GradientRule):
     def noise_share(self, epoch: float) -> float:
         return start.noise_share(epoch, self.epochs) if self.growing else 1.0
 
+    def row_noise_from(self) -> float:
+        rule = None if self.growing else burn_in_rule(self.burn_in or 0)
+        return start.row_noise_from(self.epochs, rule)
+
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)
 
