@@ -59,9 +59,14 @@ def make_posterior(
     data = TrainingData(lists, n_items, np.linspace(-2, 1.3, 5).astype(np.float32))
     mu, Lambda = np.zeros((n_draws, D + 1)), np.full((n_draws, D + 1), 5.0)
     both = keep == "both"
+    user_tau, item_tau = (
+        rng.gamma(4.0, 0.25, (n_draws, n)).astype(np.float32) for n in (n_users, n_items)
+    )
+    law = np.full((n_draws, 2), 4.0)
     draws = Draws(
         rows(n_users, both), rows(n_items, True), mu, Lambda, mu, Lambda, np.ones(n_draws),
         np.zeros(n_draws, np.int64), rows(n_users, means and both), rows(n_items, means),
+        user_tau=user_tau, item_tau=item_tau, user_tau_prior=law, item_tau_prior=law,
     )  # fmt: skip
     return Posterior(draws, data, D, 3.5, 1.1, 1.0, 5.0)
 

@@ -307,8 +307,8 @@ def test_the_other_side_travels_once_to_each_worker():
     one, two, many = (
         run(FULL, settings, Simulated(n, rate=1e6)).engine["bytes_sent"] for n in (1, 2, 60)
     )
-    # With a bias apart and a row of zeros at the end; rows are padded to 8 numbers.
-    other = 3 * 4 * (8 + 1) * (L + 1 + M + 1)
+    # With a bias and a weight apart, and a row of zeros at the end; rows are padded to 8 numbers.
+    other = 3 * 4 * (8 + 2) * (L + 1 + M + 1)
     assert two - one == other
     assert many - one == 5 * other
 

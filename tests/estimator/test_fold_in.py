@@ -150,8 +150,9 @@ def test_a_new_user_has_a_precision_of_their_own(noise_by):
 def test_mini_batch_models_fold_in():
     model = BayesianMF(4, sampler=SGLD(epochs=20), random_state=0).fit(stars())
     items = unrated(USER)
-    assert np.array_equal(
-        model.predict(None, items, ratings=ratings_of(USER)), model.predict(USER, items)
+    # A new user's noise is drawn anew, so not to the last digit: the spread of a draw is .3.
+    np.testing.assert_allclose(
+        model.predict(None, items, ratings=ratings_of(USER)), model.predict(USER, items), atol=0.05
     )
 
 

@@ -43,6 +43,7 @@ def names(folder):
 
 
 DRAWS = {"chain", "tau", "user_mu", "user_lambda", "item_mu", "item_lambda"}
+NOISE = {"user_tau", "item_tau", "user_tau_prior", "item_tau_prior"}
 ROWS = {"items": {"items", "item_means"}, "users": {"users", "user_means"}}
 ROWS["both"] = ROWS["items"] | ROWS["users"]
 RATINGS = {"seen_starts", "seen_items", "seen_values", "levels"}
@@ -53,7 +54,7 @@ IDS = {"user_id_ids", "item_id_ids"}
 def test_what_a_folder_holds(tmp_path, keep):
     model = fit(stars(), keep=keep)
     model.save(tmp_path / "model")
-    assert names(tmp_path / "model") == DRAWS | ROWS[keep] | RATINGS | IDS | {"history"}
+    assert names(tmp_path / "model") == DRAWS | NOISE | ROWS[keep] | RATINGS | IDS | {"history"}
     loaded = BayesianMF.load(tmp_path / "model")
     assert loaded.keep == keep and loaded.posterior_.has_ratings
     for one, other in zip(
@@ -123,7 +124,7 @@ def test_nothing_about_any_user_is_in_the_folder(tmp_path, named, keep):
     assert len(found_in(tmp_path / "with", traces)) > len(model.user_ids_)  # the search does search
     model.save(tmp_path / "without", users=False)
     assert found_in(tmp_path / "without", traces) == []
-    assert names(tmp_path / "without") == DRAWS | ROWS["items"] | {
+    assert names(tmp_path / "without") == DRAWS | (NOISE - {"user_tau"}) | ROWS["items"] | {
         "history",
         "item_id_ids",
         "item_counts",

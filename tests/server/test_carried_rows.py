@@ -93,17 +93,19 @@ def test_row_posteriors_are_those_of_dense_algebra():
     starts = np.array([0, 5, 5, 25])
     partners = rng.integers(30, size=25).astype(np.int32)
     value = rng.normal(size=25).astype(np.float32)
-    prior, tau = RowPrior(rng.normal(size=WIDTH), np.diag(rng.uniform(1, 2, WIDTH))), 2.0
+    prior = RowPrior(rng.normal(size=WIDTH), np.diag(rng.uniform(1, 2, WIDTH)))
+    taus, weights = (rng.gamma(3.0, 0.5, n).astype(np.float32) for n in (3, 30))
     rows, levels = np.array([2, 0, 1]), np.empty(0, np.float32)
     with Pool(2) as pool:
         means, factors = row_posteriors(
-            rows, (starts, partners, value, levels), other, prior, tau, D, pool
+            rows, (starts, partners, value, levels), other, prior, taus, weights, D, pool
         )
     for k, row in enumerate(rows):
         at = slice(starts[row], starts[row + 1])
         x = np.hstack([other[partners[at], :D], np.ones((at.stop - at.start, 1))])
-        A = prior.Lambda + tau * x.T @ x
-        b = prior.Lambda @ prior.mu + tau * x.T @ (value[at] - other[partners[at], D])
+        tau = taus[row] * weights[partners[at]]
+        A = prior.Lambda + (tau * x.T) @ x
+        b = prior.Lambda @ prior.mu + (tau * x.T) @ (value[at] - other[partners[at], D])
         L = np.zeros((WIDTH, WIDTH))
         L[np.tril_indices(WIDTH)] = factors[k]
         np.fill_diagonal(L, 1 / np.diag(L))

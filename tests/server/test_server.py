@@ -198,7 +198,7 @@ def test_large_draws_are_mapped(monkeypatch):
                 2,
             )
             if k == 0:
-                store.reserve(chain, n, params)
+                store.reserve(chain, n, params, Precisions(prior, prior, 1.0))
             store.add(chain, params, Precisions(prior, prior, 1.0))
             kept.append(params)
     draws = store.draws()
