@@ -22,6 +22,7 @@ from bayesmf.kernels.types import Rows
 
 GROUP = 4  # columns
 PARTS = 10  # of the lower half of a group's matrix, row by row
+LOWER = [index[:, None] for index in np.tril_indices(GROUP)]
 # Ratings whose terms are summed in single precision before they join the total.
 CHUNK = 4096
 # Numbers in the buffer of regressors, 64 MB; rows with more ratings are drawn whole.
@@ -383,12 +384,10 @@ def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[
     matrix = np.eye(padded_width, dtype=np.float32)
     matrix[:width, :width] = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
     n_groups = -(-width // GROUP)
-    groups = padded(n_groups)
-    blocks = np.zeros((PARTS, groups), np.float32)
-    for part, (c, d) in enumerate(zip(*np.tril_indices(GROUP), strict=True)):
-        at = GROUP * np.arange(n_groups)
-        blocks[part, :n_groups] = matrix[at + c, at + d]
-        blocks[part, n_groups:] = float(c == d)
+    # Groups that are not there have the identity.
+    blocks = np.repeat((LOWER[0] == LOWER[1]).astype(np.float32), padded(n_groups), axis=1)
+    at = GROUP * np.arange(n_groups)
+    blocks[:, :n_groups] = matrix[LOWER[0] + at, LOWER[1] + at]
     mean = np.zeros(padded_width, np.float32)
     mean[:width] = mu
     return mean, matrix.ravel(), blocks.ravel()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.kernels.types import Rows
-from bayesmf.model.priors import Prior
+from bayesmf.model.priors import GammaColumns, Prior, WishartColumns
 from bayesmf.model.slices import slice_sample
 
 STEP = 0.1  # in log k, the first width of the slice
@@ -45,27 +45,35 @@ def draw_amplitudes(
     rng
         Source of random numbers.
     """
-    width = rows.shape[1]
-    k = _draw(prior, rows, slice(0, n_factors), sums[FT] - sums[FB], sums[FF], rng)
-    if width > n_factors:
-        _draw(prior, rows, slice(n_factors, width), sums[BT] - k * sums[FB], sums[BB], rng)
+    columns, factors = prior.columns(rows), np.ones(rows.shape[1])
+    features, bias = slice(0, n_factors), slice(n_factors, rows.shape[1])
+    k = _draw(columns, factors, features, len(rows), sums[FT] - sums[FB], sums[FF], rng)
+    if rows.shape[1] > n_factors:
+        _draw(columns, factors, bias, len(rows), sums[BT] - k * sums[FB], sums[BB], rng)
+    rows *= factors.astype(np.float32)
 
 
 def _draw(
-    prior: Prior, rows: Rows, which: slice, fit: float, form: float, rng: np.random.Generator
+    columns: GammaColumns | WishartColumns,
+    factors: NDArray[np.float64],
+    which: slice,
+    n: int,
+    fit: float,
+    form: float,
+    rng: np.random.Generator,
 ) -> float:
-    """Draw k and multiply some columns by it; the likelihood is exp(k fit - k^2 form / 2)."""
-    size = rows[:, which].size
+    """Draw the factor k of some columns of n rows; the likelihood is exp(k fit - k^2 form / 2)."""
+    size = n * len(factors[which])
     if not (form > 0 and math.isfinite(form + fit)):
         return 1.0
-    columns = prior.columns(rows)
 
     def log_density(x: float) -> float:
         if abs(x) > FARTHEST:
             return -math.inf
         k = math.exp(x)
-        return size * x + k * fit - 0.5 * k * k * form + columns.log_scaled(which, k)
+        factors[which] = k
+        return size * x + k * fit - 0.5 * k * k * form + columns.log_scaled(factors)
 
     k = math.exp(slice_sample(log_density, 0.0, STEP, rng))
-    rows[:, which] *= np.float32(k)
+    factors[which] = k
     return k

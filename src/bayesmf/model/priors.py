@@ -146,9 +146,9 @@ class GammaColumns:
         """Column d is k times as large now."""
         self.q[d] *= k * k
 
-    def log_scaled(self, which: slice, k: float) -> float:
-        """log p(rows with some columns times k), up to a constant and without the Jacobian."""
-        return -self.power * float(np.log1p(k * k * self.q[which]).sum())
+    def log_scaled(self, factors: Array) -> float:
+        """log p(rows with columns times factors), up to a constant and without the Jacobian."""
+        return -self.power * float(np.log1p(factors * factors * self.q).sum())
 
 
 @dataclass
@@ -175,14 +175,13 @@ class WishartColumns:
         c = 1.0 - k * k
         N -= (c / (1.0 + c * N[d, d])) * np.outer(N[:, d], N[d])
 
-    def log_scaled(self, which: slice, k: float) -> float:
-        """log p(rows with some columns times k), up to a constant and without the Jacobian.
+    def log_scaled(self, factors: Array) -> float:
+        """log p(rows with columns times factors), up to a constant and without the Jacobian.
 
         Of the rows as they were first: M is not kept up to date.
         """
-        factor = np.ones(len(self.M))
-        factor[which] = k
-        scaled = (self.M - np.eye(len(factor))) * np.outer(factor, factor) + np.eye(len(factor))
+        scaled = self.M * np.outer(factors, factors)
+        np.fill_diagonal(scaled, 1.0 + (np.diag(self.M) - 1.0) * factors * factors)
         return -2.0 * self.power * float(np.log(np.diag(cholesky(scaled))).sum())
 
 
