@@ -17,7 +17,6 @@ from bayesmf.chains.monitor import SEGMENTS, RunningMean
 from bayesmf.chains.pairs import Traces
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
-from bayesmf.diagnostics.averages import DECAY
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.noise import PARAMETERS
 from bayesmf.model.priors import WishartPrior
@@ -192,19 +191,22 @@ def test_the_loss_is_that_of_the_draws_that_are_kept(n_chains, every):
 
 
 @pytest.mark.parametrize("n_chains", [1, 2, 4])
-def test_what_the_start_has_left_is_part_of_the_loss(n_chains):
+@pytest.mark.parametrize(
+    "law", [lambda t: 10 * t**-1.2, lambda t: 5 * np.exp(-t / 11)], ids=["power", "exponential"]
+)
+def test_what_the_start_has_left_is_part_of_the_loss(n_chains, law):
     """A trend that all chains have in common is no variance between them, yet it is an error."""
     rng, n, s = np.random.default_rng(1), 40, 0.1
     rounds, kept = np.arange(3, 3 + n) + 1.0, np.arange(n)[7:]
-    law = rounds**-DECAY
-    trend = np.outer(law, rng.normal(size=400))
+    left = law(rounds)
+    trend = np.outer(left, rng.normal(size=400))
     x = trend + s * rng.normal(size=(n_chains, n, 400))
-    error = law[kept].mean() ** 2 + s**2 / (n_chains * len(kept))
-    assert law[kept].mean() ** 2 > s**2 / (2 * len(kept))
+    error = left[kept].mean() ** 2 + s**2 / (n_chains * len(kept))
+    assert left[kept].mean() ** 2 > s**2 / (2 * len(kept))
     rest = 1 + x.var(axis=(0, 1)).mean()
-    assert _judge(x, x, 1.0, kept, first=3).loss == pytest.approx(
-        np.sqrt(1 + error / rest) - 1, rel=0.25
-    )
+    claimed = _judge(x, x, 1.0, kept, first=3).loss
+    # Many laws could have left these passes, and they are not known by name.
+    assert 0.6 < claimed / (np.sqrt(1 + error / rest) - 1) < 1.5
 
 
 def test_the_loss_of_draws_that_hang_together():
@@ -231,6 +233,8 @@ def test_noise_that_has_not_mixed_is_not_enough():
     assert found.enough(target) and found.rhat_noise < 1.05 and found.slowest == "tau"
     found = _judge(x, x, 1.0, noise=steady + 5 * walk)
     assert not found.enough(target) and found.rhat_noise > 1.5 > 1.1 > found.rhat
+    # What costs less than the loss that the target allows is not waited for.
+    assert not _judge(x, x, 1.0, noise=1e-3 * steady + 0.05 * walk).rhat_noise > 1.1
     # A noise that is given has nothing to mix.
     found = _judge(x, x, 1.0, noise=np.zeros((2, 300)))
     assert found.enough(target) and np.isnan(found.rhat_noise) and found.slowest == ""
@@ -248,6 +252,8 @@ def test_stuck_chains_are_not_enough():
     still = apart + np.zeros((2, 300, 100))
     assert _judge(still, still, 1.0).rhat == np.inf
     assert np.isnan(_judge(0 * still, 0 * still, 1.0).rhat)
+    rounding = 1e-7 * np.cumsum(rng.normal(size=(2, 300, 100)), axis=1)
+    assert np.isnan(_judge(rounding, rounding, 1.0).rhat)
     # A few pairs that do not agree are borne.
     x[:, :, 3:] = 0.05 * rng.normal(size=(2, 300, 97))
     assert _judge(x, x, 1.0).rhat < 1.1

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# A chain's distance from where it ends falls as a power of its passes, about this one: measured by
-# 24 chains at a time on MovieLens 100K and ml-latest-small (1.4 and 1.0; docs/sampler.md). Where
-# ratings are many it falls faster. Each power counts by how well it fits, and by how far its
-# logarithm is from the usual one's.
-DECAY = 1.2
-DECAYS = (1.1, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
-USUAL = 0.25
-# Quantities hang together: hundreds tell as much of the power as so many that do not.
+# A chain's distance from where it ends falls about as t^-p exp(-t / u) does, t in passes: measured
+# by 8 to 12 chains at a time on four data sets (docs/sampler.md). Here are pairs of p and 1 / u,
+# also powers alone, of 1 and more: lower ones hardly fall. Each counts by how well it fits.
+POWERS, TIMES = np.arange(0.0, 3.01, 0.25), (3.0, 4.0, 6.0, 8.0, 11.0, 16.0, 22.0, 32.0)
+LAWS = [(p, 1.0 / u) for p in POWERS for u in TIMES] + [(p, 0.0) for p in POWERS if p >= 1.0]
+# Quantities hang together: hundreds tell as much of the law as so many that do not.
 TELLING = 30
+# A law has a level and a factor, and its misfit is to be a number too.
+LEAST_PASSES = 4
 
 Floats = NDArray[np.float64]
 
@@ -37,8 +37,11 @@ def error_of_averages(chains: Sequence[ChainTrace]) -> float:
     """Mean squared error of the averages over the kept draws of all chains.
 
     It is the sum of two parts. What the start has left is found by its trend, which all chains
-    have in common: passes as a power law around the level that they come to. Chance is how far the
+    have in common: passes as a law around the level that they come to. Chance is how far the
     chains' averages lie apart, or those of the halves of a single chain, without that trend.
+
+    The law is fitted to all passes, which tell more, and to those from the first that is kept,
+    where it need not hold for as long; the mean of both errors is off less than either.
 
     Parameters
     ----------
@@ -51,51 +54,84 @@ def error_of_averages(chains: Sequence[ChainTrace]) -> float:
         NaN where there are fewer than 2 draws of a single chain, or fewer than 4 passes.
     """
     n = min(len(chain.rounds) for chain in chains)
-    if n < 4 or min(len(chain.kept) for chain in chains) < (2 if len(chains) == 1 else 1):
+    fewest = min(len(chain.kept) for chain in chains)
+    if n < LEAST_PASSES or fewest < (2 if len(chains) == 1 else 1):
         return float("nan")
-    mean = np.asarray(np.mean([chain.values[:n] for chain in chains], axis=0), np.float64)
-    tried = [_with_decay(chains, mean, decay) for decay in DECAYS]
-    errors, misfits = np.array(tried).T
+    late = min(min(int(chain.kept[0]) for chain in chains), n - LEAST_PASSES)
+    return (_error(chains, 0, n) + _error(chains, late, n)) / 2
+
+
+def _error(chains: Sequence[ChainTrace], begin: int, end: int) -> float:
+    """The error by laws that are fitted to the passes from `begin` to `end`."""
+    rounds = np.asarray(chains[0].rounds[begin:end], np.float64)
+    values = np.array([chain.values[begin:end] for chain in chains], np.float64)
+    values -= values.mean(axis=1, keepdims=True)
+    moved = float((values.mean(axis=0) ** 2).sum(axis=0).mean())
+    # A pass of a rule that takes its ratings in parts is many rounds.
+    length = float(np.median(np.diff(rounds)))
+    parts = _averaged(chains)
+    errors, misfits = np.empty(len(LAWS)), np.empty(len(LAWS))
+    for k, (power, rate) in enumerate(LAWS):
+
+        def law(t: NDArray[Any], power: float = power, rate: float = rate) -> Floats:
+            past = np.asarray(t, np.float64)
+            found: Floats = np.exp(-rate * (past - rounds[0]) / length)
+            found *= (past / rounds[0]) ** -power
+            return found
+
+        x = law(rounds)
+        last = float(x[0] - x[-1])
+        x -= x.mean()
+        trends = np.einsum("t,ctq->cq", x, values) / (x @ x)
+        misfits[k] = max(moved - float(x @ x) * _square(trends.mean(axis=0)), 0.0) / len(x)
+        noise = misfits[k] * len(x) / (len(x) - 2) / float(x @ x)
+        left = [law(part.rounds) for part in parts]
+        # No more than was seen to go: of a trace that begins late the law tells little.
+        still = min(float(np.mean([own.mean() for own in left])), last)
+        errors[k] = _start(trends, noise) * still**2 + _chance(parts, left, trends.mean(axis=0))
     # Nothing is left of the start where all passes are the same.
-    fit = -0.5 * TELLING * n * np.log(np.maximum(misfits, 1e-300))
-    fit -= 0.5 * (np.log(np.array(DECAYS) / DECAY) / USUAL) ** 2
+    fit = -0.5 * TELLING * len(rounds) * np.log(np.maximum(misfits, 1e-300))
     weights = np.exp(fit - fit.max())
     return float(weights @ errors / weights.sum())
 
 
-def _with_decay(chains: Sequence[ChainTrace], mean: Floats, decay: float) -> tuple[float, float]:
-    """The error where the start goes by a power of the passes, and how badly that fits."""
-    law = np.asarray(chains[0].rounds[: len(mean)], np.float64) ** -decay
-    trend, square, misfit = _trend(mean, law)
-    left = [np.asarray(chain.rounds, np.float64)[chain.kept] ** -decay for chain in chains]
-    draws = [
-        np.asarray(chain.values[chain.kept], np.float64) - np.outer(own, trend)
-        for chain, own in zip(chains, left, strict=True)
+class _Part(NamedTuple):
+    """Draws whose average stands for itself: their mean, and their rounds."""
+
+    mean: Floats
+    rounds: NDArray[Any]
+
+
+def _averaged(chains: Sequence[ChainTrace]) -> list[_Part]:
+    """The kept draws of each chain, or the halves of a single one's."""
+    kept = [chain.kept for chain in chains]
+    if len(chains) == 1:
+        half = len(kept[0]) // 2
+        chains, kept = [chains[0]] * 2, [kept[0][:half], kept[0][-half:]]
+    return [
+        _Part(np.asarray(chain.values[own], np.float64).mean(axis=0), chain.rounds[own])
+        for chain, own in zip(chains, kept, strict=True)
     ]
-    # No more than was seen to go: of a trace that begins late the law tells little.
-    still = min(float(np.mean([own.mean() for own in left])), float(law[0] - law[-1]))
-    return square * still**2 + _chance(draws), misfit
 
 
-def _trend(mean: Floats, law: Floats) -> tuple[Floats, float, float]:
-    """Factors of a law in the quantities' means over chains, and the mean square of the true ones.
+def _start(trends: Floats, noise: float) -> float:
+    """Mean square of the trend that chains have in common; `noise` is what chance adds to one.
 
-    Some of the square is noise, which the residuals tell; their own mean square comes last.
+    What different chains have found is multiplied: their chances have nothing in common.
     """
-    x = law - law.mean()
-    values = mean - mean.mean(axis=0)
-    power = float(x @ x)
-    trend: Floats = np.einsum("t,tq->q", x, values) / power
-    rest = values - np.outer(x, trend)
-    misfit = float((rest**2).mean())
-    noise = misfit * len(law) / (len(law) - 2) / power
-    return trend, max(float((trend**2).mean()) - noise, 0.0), misfit
+    n, mean = len(trends), _square(trends.mean(axis=0))
+    if n == 1:
+        return max(mean - noise, 0.0)
+    return max((n * mean - _square(trends)) / (n - 1), 0.0)
 
 
-def _chance(draws: Sequence[Floats]) -> float:
-    """Mean variance of averages over the draws of all chains."""
-    if len(draws) == 1:
-        half = len(draws[0]) // 2
-        draws = [draws[0][:half], draws[0][-half:]]
-    means = np.array([own.mean(axis=0) for own in draws])
+def _chance(parts: Sequence[_Part], left: Sequence[Floats], trend: Floats) -> float:
+    """Mean variance of the average over all parts, without the trend."""
+    means = np.array(
+        [part.mean - own.mean() * trend for part, own in zip(parts, left, strict=True)]
+    )
     return float(means.var(axis=0, ddof=1).mean()) / len(means)
+
+
+def _square(x: Floats) -> float:
+    return float((x**2).mean())

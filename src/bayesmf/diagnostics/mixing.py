@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ _BLOCK_SIZE = 1 << 21
 Floats = npt.NDArray[np.float64]
 
 
-def split_rhat(x: npt.ArrayLike) -> Floats:
+def split_rhat(x: npt.ArrayLike, tolerance: float = 0.0) -> Floats:
     """Return the split R-hat of each quantity (Gelman et al., BDA3, section 11.4).
 
     Each chain is halved (an odd middle draw is dropped), so that a trend within a chain shows as
@@ -27,6 +28,9 @@ def split_rhat(x: npt.ArrayLike) -> Floats:
     ----------
     x : array-like, shape (n_chains, n_draws, n_quantities)
         Draws after burn-in.
+    tolerance : float
+        What does not matter: quantities count as if they had a spread of this standard deviation
+        besides their own, so that half chains may lie apart by so much more.
 
     Returns
     -------
@@ -34,7 +38,7 @@ def split_rhat(x: npt.ArrayLike) -> Floats:
         NaN with fewer than 4 draws per chain, for quantities that are constant over all draws, and
         for quantities that are not finite; infinite if each half chain is stuck at its own value.
     """
-    return _by_blocks(x, _split_rhat)
+    return _by_blocks(x, partial(_split_rhat, tolerance=tolerance))
 
 
 def effective_sample_size(x: npt.ArrayLike) -> Floats:
@@ -93,13 +97,15 @@ def _centred(halves: Floats) -> tuple[Floats, Floats]:
     return moved - offset, (halves[:, :1] + offset)[:, 0]
 
 
-def _split_rhat(halves: Floats) -> Floats:
+def _split_rhat(halves: Floats, tolerance: float) -> Floats:
     length = halves.shape[1]
     centred, means = _centred(halves)
     within = (centred**2).sum(axis=1).mean(axis=0) / (length - 1)
     between = _centred(means[None])[0][0]
     over = (between**2).sum(axis=0) / (len(means) - 1)
     # Zero over zero is the NaN of a constant quantity, more over zero the infinity of a stuck one.
+    still = (within == 0.0) & (over == 0.0)
+    within += np.where(still, 0.0, tolerance**2)
     rhat: Floats = np.sqrt((length - 1) / length + over / within)
     return rhat
 

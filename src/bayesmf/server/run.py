@@ -166,7 +166,7 @@ def sample_enough(
         between()
         if any(chain.t > end for chain in chains):
             continue  # resumed from a later stage: the judgement was to go on
-        found = judge(chains)
+        found = judge(chains, target)
         if all(chain.stopped for chain in chains):
             ended = _ended_early(chains)
             break

@@ -6,6 +6,7 @@ depends on the draws alone, never on which thread was faster.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from bayesmf.model.noise import PARAMETERS
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95
+# Predictions that move by less do not: rescaling rows rounds them (ratings have variance one).
+STILL = 1e-5
 # Stages grow: looking costs little, and a quarter more is what burn-in grows by as well.
 FIRST_STAGE, GROWTH = 12, 1.25
 
@@ -39,12 +42,22 @@ class Target(NamedTuple):
     loss: float
     rhat: float
 
+    def alike(self) -> float:
+        """By how much logarithms of the noise's parameters may differ without any import.
+
+        A precision that is off by x in its logarithm costs x^2 / 4 nats a rating, an RMSE that is
+        larger by the share y costs y, and the noise is to cost no more than the mean may. (A shape
+        costs less than its mean would, were it off by as much.)
+        """
+        return 2.0 * math.sqrt(max(self.loss, 0.0))
+
 
 TARGETS = {
-    "fast": Target(1, 15, 48, 3e-3, 1.2),
+    "fast": Target(1, 24, 48, 3e-3, 1.2),
     "balanced": Target(2, 30, 120, 1e-3, 1.1),
     "accurate": Target(4, 60, 500, 3e-4, 1.05),
 }
+USUAL = "balanced"
 
 
 def target_named(name: str) -> Target:
@@ -58,9 +71,10 @@ class Convergence(NamedTuple):
     `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate, of the
     average over the draws that are kept; `ess` the median effective number of all draws; `rhat` the
     split R-hat that 95% of the pairs stay below; `passes` how often each chain was looked at after
-    burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters, NaN where none are
-    drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every pass
-    after burn-in were kept: a run does not go on because there is no room for more draws.
+    burn-in. `rhat_noise` is the largest split R-hat of the logarithms of the noise's parameters,
+    where differences that the target would not mind count little (`Target.alike`), NaN where none
+    are drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every
+    pass after burn-in were kept: a run does not go on because there is no room for more draws.
     """
 
     loss: float
@@ -86,14 +100,18 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
     return [*ends, n_rounds]
 
 
-def judge(chains: Sequence[Chain]) -> Convergence:
-    """Judge convergence by the probe pairs of all chains, and by their noise."""
+def judge(chains: Sequence[Chain], target: Target = TARGETS[USUAL]) -> Convergence:
+    """Judge convergence by the probe pairs of all chains, and by their noise.
+
+    The target says what does not matter; runs whose length was given have the usual one.
+    """
     traces = [chain.traces() for chain in chains]
     shortest = min(len(trace.rounds) - trace.late for trace in traces)
     if shortest < LEAST_DRAWS:
         return Convergence(np.nan, np.nan, np.nan, shortest)
     states = np.array([trace.drawn[-shortest:] for trace in traces])
     rhat, ess = split_rhat(states), effective_sample_size(states)
+    rhat[states.std(axis=(0, 1), dtype=np.float64) < STILL] = np.nan
     known = rhat[~np.isnan(rhat)]  # infinite are those of chains that do not move, but differ
     if not len(known):  # nothing moves at all, which no sampler that works would do
         return Convergence(np.nan, np.nan, np.nan, shortest)
@@ -109,7 +127,8 @@ def judge(chains: Sequence[Chain]) -> Convergence:
     )
     # One of the values, not between two: infinity has no middle.
     worst = float(np.quantile(known, AGREEING, method="higher"))
-    slowest, mixed = _slowest(np.array([trace.noise[-shortest:] for trace in traces]))
+    drawn = np.array([trace.noise[-shortest:] for trace in traces])
+    slowest, mixed = _slowest(drawn, target.alike())
     return Convergence(kept, worst, float(np.nanmedian(ess)), shortest, mixed, slowest, all_)
 
 
@@ -117,8 +136,8 @@ def _late(trace: Traces) -> NDArray[np.int64]:
     return np.arange(trace.late, len(trace.rounds))
 
 
-def _slowest(noise: NDArray[np.float64]) -> tuple[str, float]:
+def _slowest(noise: NDArray[np.float64], alike: float) -> tuple[str, float]:
     """The parameter of the noise that has mixed least, and its split R-hat."""
-    found = dict(zip(PARAMETERS, split_rhat(noise), strict=True))
+    found = dict(zip(PARAMETERS, split_rhat(noise, alike), strict=True))
     known = {name: float(rhat) for name, rhat in found.items() if not np.isnan(rhat)}
     return max(known.items(), key=lambda item: item[1]) if known else ("", np.nan)
