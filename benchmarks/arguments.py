@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from bayesmf.errors import InputError
+
+Kind = TypeVar("Kind")
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,3 +27,27 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"{self._module}: {message}", file=sys.stderr)
         raise SystemExit(2)
+
+
+def data_sets(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
+    """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
+    if not found:
+        raise InputError(f"there is no data set that is known in {folder}")
+    names = list(found) if asked is None else words(asked)
+    for name in names:
+        if name not in found:
+            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
+    return {name: found[name] for name in names}
+
+
+def factors(text: str | None, usual: Iterable[int]) -> list[int]:
+    """Numbers of factors from what was typed, ascending."""
+    typed = list(map(str, usual)) if text is None else words(text)
+    if not all(word.isdecimal() and int(word) > 0 for word in typed):
+        raise InputError(f"--factors must be whole numbers from 1 on, by commas, not {text!r}")
+    return sorted(set(map(int, typed)))
+
+
+def words(text: str) -> list[str]:
+    """What was typed, between commas."""
+    return [word.strip() for word in text.split(",")]

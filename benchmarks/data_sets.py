@@ -13,6 +13,7 @@ Split = tuple[Ratings, Ratings]  # training and test
 Maker = Callable[[], Split]
 
 HELD_OUT = 0.1
+FOLDS = 5  # of ml-100k
 # Share of users, or of items, who keep a single training rating.
 LONELY = 0.3
 
@@ -22,7 +23,7 @@ def find(folder: Path) -> dict[str, Maker]:
     found: dict[str, Maker] = {}
     small, tweets = folder / "ml-latest-small/ratings.csv", folder / "movietweetings/ratings.dat"
     all_100k, all_1m = folder / "ml-100k/u.data", folder / "ml-1m/ratings.dat"
-    for k in range(1, 6):
+    for k in range(1, FOLDS + 1):
         base, test = (folder / f"ml-100k/u{k}.{part}" for part in ("base", "test"))
         if base.exists() and test.exists():
             found[f"ml-100k u{k}"] = _reads(base, test)
@@ -34,6 +35,13 @@ def find(folder: Path) -> dict[str, Maker]:
     if all_1m.exists():
         found["ml-1m"] = _reads(all_1m)  # the longest comes last
     return found
+
+
+def given(folder: Path) -> dict[str, list[Maker]]:
+    """Data sets as they are, without variants; ml-100k is its five folds, where all are there."""
+    found = {name: [make] for name, make in find(folder).items() if name not in VARIANTS}
+    folds = [make for name, (make,) in found.items() if name.startswith("ml-100k u")]
+    return {"ml-100k": folds, **found} if len(folds) == FOLDS else found
 
 
 def _reads(path: Path, test: Path | None = None) -> Maker:

@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import InputError
-from benchmarks.arguments import Parser
+from benchmarks.arguments import Parser, data_sets
 from benchmarks.data_sets import Split, find, skewed
 from benchmarks.race import ROOT, THREADS
 
@@ -64,16 +64,9 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     if args.seed < 0:
         raise InputError("--seed must be a whole number from 0 on")
     found = find(args.folder)
-    if not found:
-        raise InputError(f"there is no data set that is known in {args.folder}")
-    found = {"99% on 1% of items": skewed, **found}
-    if args.sets is None:
-        return found
-    names = [name.strip() for name in args.sets.split(",")]
-    for name in names:
-        if name not in found:
-            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
-    return {name: found[name] for name in names}
+    # Planted ratings are no reason to go on where the folder has none.
+    made = {"99% on 1% of items": skewed, **found} if found else {}
+    return data_sets(made, args.sets, args.folder)
 
 
 def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:

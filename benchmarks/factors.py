@@ -13,13 +13,14 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
-from benchmarks.arguments import Parser
+from benchmarks.arguments import Parser, data_sets
+from benchmarks.arguments import factors as numbers
 
 FILES = {
     "ml-100k": "u.data",
@@ -61,30 +62,19 @@ def chosen(args: argparse.Namespace) -> tuple[dict[str, Path], list[int]]:
         raise InputError("--seeds must be a whole number from 1 on")
     found = {name: args.data / name / file for name, file in FILES.items()}
     found = {name: path for name, path in found.items() if path.exists()}
-    if not found:
-        raise InputError(f"there is no data set that is known in {args.data}")
-    names = list(found) if args.sets is None else [n.strip() for n in args.sets.split(",")]
-    for name in names:
-        if name not in found:
-            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
-    return {name: found[name] for name in names}, numbers(args.factors)
+    return data_sets(found, args.sets, args.data), numbers(args.factors, FACTORS)
 
 
-def numbers(text: str | None) -> list[int]:
-    """Numbers of factors from what was typed, ascending."""
-    words = list(map(str, FACTORS)) if text is None else [w.strip() for w in text.split(",")]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise InputError(f"--factors must be whole numbers from 1 on, by commas, not {text!r}")
-    return sorted(set(map(int, words)))
-
-
-def fitted(train: Ratings, factors: int | None, seed: int) -> tuple[BayesianMF, float]:
-    """A model by the defaults, and the seconds of one core that it took."""
-    # Whatever this width must compile, or bring from a cache, is not to be counted.
-    BayesianMF(factors, engine="serial", random_state=seed, max_seconds=1e-3).fit(train)
+def fitted(
+    train: Ratings, factors: int | None, seed: int, **options: Any
+) -> tuple[BayesianMF, float]:
+    """A model by the defaults, or these options, and the seconds of one core that it took."""
     # On one thread, which changes seconds and nothing else; by the clock of this process, so that
     # others who use the machine are not counted either.
-    model = BayesianMF(factors, engine="serial", random_state=seed)
+    options |= {"engine": "serial", "random_state": seed}
+    # Whatever this width must compile, or bring from a cache, is not to be counted.
+    BayesianMF(factors, max_seconds=1e-3, **options).fit(train)
+    model = BayesianMF(factors, **options)
     begin = time.process_time()
     model.fit(train)
     return model, time.process_time() - begin
