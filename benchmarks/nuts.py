@@ -5,19 +5,24 @@ NumPyro's NUTS draws rows, the parameters of their priors and all precisions of 
 from a model written down a second time (nuts_worker.py); ours are long chains of which one side's
 draws are kept. Compared are, for all 1,200 pairs, the posterior mean of the prediction and its
 variance without noise; and of the logarithms of all precisions of noise, their shapes and rates,
-means and variances. Errors are those of Monte Carlo: by the effective number of draws for NUTS, by
-the spread over chains for ours.
+means and variances. Errors are those of Monte Carlo: by the effective number of draws for NUTS
+(numbers of which it has fewer than 100 are left out), by the spread over chains for ours.
 
-PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it.
+A line is the worst |z| of up to 2,548 numbers, and the chance of one as large if nothing is wrong
+(at most: numbers times the tail). Where it is above 4, both draw again with new random numbers, and
+`again` is the z of that one number: of a bias it would be as large as before, of chance it is
+normal. A line is right if |z| <= 4, or at most 4 again, and standard deviations are within 2%.
+
+PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it. What it
+has found is kept in --references, and not drawn twice.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,82 +30,111 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
-from bayesmf import BayesianMF, ConvergenceWarning, Gibbs, InputError
-from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
+from bayesmf import SGHMC, SGLD, SGNHT, BayesianMF, ConvergenceWarning, Gibbs, InputError, RowClock
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
 from benchmarks.arguments import Parser
+from benchmarks.nuts_reference import (
+    FACTORS,
+    N_ITEMS,
+    N_RATINGS,
+    N_USERS,
+    NAMES,
+    Case,
+    Floats,
+    Found,
+    Nuts,
+    planted,
+    reference,
+)
 
-ROOT = Path(__file__).resolve().parents[1]
-N_USERS, N_ITEMS, N_RATINGS, FACTORS = 40, 30, 500, 2
 PRIORS = ("gamma", "wishart", "wishart-bias")
 KEEPS = ("items", "users", "both")
-NOISE = {"none": None, "user": "user", "item": "item", "both": "both"}
-SAMPLERS: dict[str, dict[str, Any]] = {
-    "rows": {},
-    "columns": {"joint": 4},
-    "plain": {"overrelax": 0.0},
+NOISE = ("none", "user", "item", "both")
+SAMPLERS: dict[str, Any] = {
+    "rows": Gibbs(n_stripes=1),
+    "columns": Gibbs(n_stripes=1, joint=1),
+    "plain": Gibbs(n_stripes=1, overrelax=0.0),
+    "sgld": SGLD(),
+    "sghmc": SGHMC(),
+    "sgnht": SGNHT(),
+    "rowclock": RowClock(),
+    # As blocks of more than 512 ratings have them.
+    "sghmc-4": SGHMC(batch_size=N_RATINGS // 4),
+    "sgnht-4": SGNHT(batch_size=N_RATINGS // 4),
+    "rowclock-4": RowClock(batch_size=N_RATINGS // 4),
 }
 N_CHAINS = 20
-Floats = NDArray[np.float64]
+LEAST_DRAWS = 100  # effective ones of NUTS, without which there is no error to speak of
+AGAIN = 4.0  # |z| from which a number is drawn again, by itself
+HEAD = (
+    "prior", "noise", "sampler", "kept", "numbers", "worst z", "chance", "again",
+    "std of z: means", "variances", "noise", "ratio of std (range)", "of the noise's",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Found:
-    """Estimates of means and variances of pairs and of the noise, and their errors squared."""
+class Line:
+    """One sampler, its kept side, and one posterior against NUTS."""
 
-    value: dict[str, Floats]
-    error: dict[str, Floats]
+    numbers: int
+    worst: float
+    where: tuple[str, int]
+    spread: dict[str, float]
+    ratio: Floats
+    noise_ratio: Floats
+
+    @property
+    def chance(self) -> float:
+        """At most this often is one of so many numbers as far off by chance."""
+        return min(1.0, 2.0 * self.numbers * float(norm.sf(self.worst)))
+
+    def cells(self) -> list[str]:
+        """Of the table, but for `again`."""
+        spreads = [f"{self.spread[name]:.2f}" for name in ("mean", "variance", "noise")]
+        ratios = [
+            f"{x.mean():.3f} ({x.min():.2f}-{x.max():.2f})" for x in (self.ratio, self.noise_ratio)
+        ]
+        return [str(self.numbers), f"{self.worst:.2f}", f"{self.chance:.2g}", *spreads, *ratios]
 
 
 def make_parser() -> Parser:
     """The options."""
     parser = Parser("nuts", __doc__)
     add = parser.add_argument
-    add("--nuts-python", metavar="PYTHON", required=True, help="interpreter that has NumPyro")
+    add("--nuts-python", metavar="PYTHON", help="interpreter that has NumPyro")
+    add("--references", type=Path, metavar="FOLDER", help="where what NUTS has found is kept")
     add("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
-    add("--noise", nargs="+", choices=list(NOISE), default=list(NOISE), help="whose noise (all)")
+    add("--noise", nargs="+", choices=NOISE, default=list(NOISE), help="whose noise (all)")
     add("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
-    add("--save", metavar="FILE", help="write what NUTS has found: arrays of NumPy")
-    add(
-        "--keep",
-        nargs="+",
-        choices=KEEPS,
-        default=["items", "users"],
-        help="kept sides (items users)",
-    )
-    add("--chains", type=int, default=2, help="chains of NUTS (2)")
-    add("--draws", type=int, default=1500, help="draws of a chain of NUTS (1500)")
-    add("--sweeps", type=int, default=1500, help="sweeps of each of 20 chains of Gibbs (1500)")
-    add("--seed", type=int, default=0)
+    add("--keep", nargs="+", choices=KEEPS, default=list(KEEPS), help="kept sides (all)")
+    add("--chains", type=int, default=8, help="chains of NUTS (8)")
+    add("--draws", type=int, default=500, help="draws of a chain of NUTS (500)")
+    add("--warmup", type=int, default=500, help="draws before that (500)")
+    add("--sweeps", type=int, default=500, help=f"passes of each of our {N_CHAINS} chains (500)")
+    add("--seed", type=int, default=0, help="of the ratings")
     return parser
 
 
-def planted(seed: int) -> tuple[NDArray[Any], NDArray[Any], Floats]:
-    """Ratings of random cells, by planted rows."""
-    rng = np.random.default_rng(seed)
-    cells = rng.choice(N_USERS * N_ITEMS, N_RATINGS, replace=False)
-    user, item = np.divmod(cells, N_ITEMS)
-    U, V = rng.normal(size=(N_USERS, FACTORS)), rng.normal(size=(N_ITEMS, FACTORS))
-    a, b = 0.5 * rng.normal(size=N_USERS), 0.5 * rng.normal(size=N_ITEMS)
-    mean = a[user] + b[item] + (U[user] * V[item]).sum(1)
-    sd = 0.7 * np.exp(0.4 * rng.normal(size=N_USERS)[user] + 0.2 * rng.normal(size=N_ITEMS)[item])
-    return user, item, mean + sd * rng.normal(size=N_RATINGS)
+def by_ours(case: Case, how: str, keep: str, sweeps: int, seed: int) -> Posterior:
+    """Twenty long chains, of which every other state is kept after a fifth."""
+    return fitted(planted(case.seed), case, how, keep, sweeps, seed)
 
 
-def by_gibbs(
-    data: Any, case: tuple[str, str | None], how: str, keep: str, sweeps: int, seed: int
-) -> BayesianMF:
-    """Twenty long chains, of which every fourth state is kept."""
-    sampler = Gibbs(epochs=sweeps, burn_in=sweeps // 10, thin=4, n_chains=N_CHAINS, **SAMPLERS[how])
+def fitted(
+    ratings: tuple[Any, Any, Any], case: Case, how: str, keep: str, sweeps: int, seed: int
+) -> Posterior:
+    """The same, of given ratings."""
+    sampler = replace(SAMPLERS[how], epochs=sweeps, burn_in=sweeps // 5, thin=2, n_chains=N_CHAINS)
     model = BayesianMF(
-        FACTORS, sampler=sampler, prior=case[0], noise_by=case[1], keep=keep,
+        FACTORS, sampler=sampler, prior=case.prior, noise_by=case.noise_by, keep=keep,
         max_draws=N_CHAINS * sweeps, random_state=seed, progress=False,
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(data)
+        return model.fit(ratings).posterior_
 
 
 def all_pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -130,9 +164,6 @@ def of_chains(posterior: Posterior) -> Found:
     return Found(value, error)
 
 
-NAMES = ("mean", "variance", "noise", "noise variance")
-
-
 def noise_of(draws: Draws) -> Floats:
     """Logarithms of shape and rate, and of all precisions: users', then items'."""
     if draws.user_tau_prior is None and draws.item_tau_prior is None:
@@ -155,94 +186,68 @@ def variances_of_noise(draws: Draws) -> Floats:
     return 1.0 / tau
 
 
-def by_nuts(
-    posterior: Posterior, case: tuple[str, str | None], args: Any
-) -> tuple[dict[str, Any], Found]:
-    """The same from NumPyro, given the ratings in the chains' units."""
-    user, item, value = posterior.ratings.triples()
-    with tempfile.TemporaryDirectory() as folder:
-        data, out = f"{folder}/data.npz", f"{folder}/draws.npz"
-        np.savez(
-            data, user=user, item=item, value=value.astype(float),
-            n_users=N_USERS, n_items=N_ITEMS,
-        )  # fmt: skip
-        job = {
-            "data": data, "out": out, "factors": FACTORS, "prior": case[0], "noise_by": case[1],
-            "warmup": 1000,
-            "draws": args.draws, "chains": args.chains, "seed": args.seed,
-        }  # fmt: skip
-        try:
-            done = subprocess.run(
-                [args.nuts_python, "-m", "benchmarks.nuts_worker"], cwd=ROOT,
-                input=json.dumps(job), capture_output=True, text=True, check=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise InputError(f"{args.nuts_python} cannot be run: {error}") from None
-        except subprocess.CalledProcessError as error:
-            raise InputError(f"NUTS failed: {error.stderr[-2000:]}") from None
-        about = json.loads(done.stdout)
-        if "missing" in about:
-            raise InputError(f"{args.nuts_python} lacks a package: {about['missing']}")
-        with np.load(out) as file:
-            prediction, noise = file["prediction"], file["noise"]
-    prediction = prediction.reshape(*prediction.shape[:2], -1)
-    for name, x in (("", prediction), ("_noise", noise)):
-        about[f"rhat{name}"] = float(np.max(split_rhat(x)))
-        about[f"ess{name}"] = float(np.min(effective_sample_size(x)))
-    squares = [(x - x.mean((0, 1))) ** 2 for x in (prediction, noise)]
-    draws = dict(zip(NAMES, (prediction, squares[0], noise, squares[1]), strict=True))
-    value_of = {name: x.mean((0, 1)) for name, x in draws.items()}
-    error_of = {name: x.var((0, 1)) / effective_sample_size(x) for name, x in draws.items()}
-    return about, Found(value_of, error_of)
+def z_scores(ours: Found, theirs: Found) -> dict[str, Floats]:
+    """Differences over their errors, as normal numbers.
+
+    Our error is that of few chains, so a difference is as Student's t of some degrees of freedom
+    (Welch 1947); z is the normal number of the same tail. NaN where NUTS itself has not mixed.
+    """
+    out = {}
+    for name in NAMES:
+        own, other = ours.error[name], theirs.error[name]
+        far = np.abs(ours.value[name] - theirs.value[name]) / np.sqrt(own + other)
+        freedom = (N_CHAINS - 1) * (1.0 + other / own) ** 2
+        sign = np.sign(ours.value[name] - theirs.value[name])
+        z = sign * norm.isf(t.sf(far, freedom))
+        mean = name.replace("variance", "").strip() or "mean"
+        variance = theirs.value["noise variance" if mean == "noise" else "variance"]
+        out[name] = np.where(variance > LEAST_DRAWS * theirs.error[mean], z, np.nan)
+    return out
 
 
-def compare(ours: Found, theirs: Found, rated: NDArray[np.bool_]) -> str:
-    """A line of the table."""
-    z = {
-        name: (ours.value[name] - theirs.value[name])
-        / np.sqrt(ours.error[name] + theirs.error[name])
-        for name in ours.value
-    }
-    cells = []
-    for name in ("mean", "variance"):
-        for which in (~rated, rated):
-            cells.append(f"{np.abs(z[name][which]).max():.2f} ({z[name][which].std():.2f})")
-    cells += [f"{np.abs(z[name]).max():.2f} ({z[name].std():.2f})" for name in NAMES[2:]]
-    for name in (NAMES[1], NAMES[3]):
-        ratio = np.sqrt(ours.value[name] / theirs.value[name])
-        cells.append(f"{ratio.mean():.4f} ({ratio.min():.3f}-{ratio.max():.3f})")
-    return " | ".join(cells)
-
-
-def main() -> None:
-    """Run all, and print a table."""
-    args = make_parser().parse_args()
-    data = planted(args.seed)
-    print(
-        "| prior | noise | sampler | kept | worst z of means, unrated (std) | rated "
-        "| of variances, unrated | rated | of the noise's means | variances "
-        "| ratio of std, mean (range) | of the noise's |"
+def compare(ours: Found, theirs: Found) -> Line:
+    """The worst of all numbers, how z is spread, and ratios of standard deviations."""
+    z = z_scores(ours, theirs)
+    largest = {name: int(np.nanargmax(np.abs(x))) for name, x in z.items()}
+    name = max(largest, key=lambda name: float(np.abs(z[name][largest[name]])))
+    return Line(
+        numbers=sum(int(np.isfinite(x).sum()) for x in z.values()),
+        worst=float(np.abs(z[name][largest[name]])),
+        where=(name, largest[name]),
+        spread={name: float(np.sqrt(np.nanmean(x**2))) for name, x in z.items()},
+        ratio=np.sqrt(ours.value["variance"] / theirs.value["variance"]),
+        noise_ratio=np.sqrt(ours.value["noise variance"] / theirs.value["noise variance"]),
     )
-    print("|" + 12 * "---|")
-    saved: dict[str, Any] = {}
+
+
+def once(case: Case, how: str, keep: str, args: Any, seed: int) -> tuple[Found, Found]:
+    """What our chains and NUTS find, both with one seed."""
+    nuts = Nuts(args.nuts_python, args.references, args.chains, args.draws, args.warmup)
+    about, theirs = reference(case, nuts, seed)
+    told = json.dumps({"prior": case.prior, "noise": case.noise, "seed": seed} | about)
+    print(told, file=sys.stderr, flush=True)
+    return of_chains(by_ours(case, how, keep, args.sweeps, seed)), theirs
+
+
+def line(case: Case, how: str, keep: str, args: Any) -> str:
+    """A line of the table."""
+    found = compare(*once(case, how, keep, args, 0))
+    cells, again = found.cells(), ""
+    if found.worst > AGAIN:
+        name, number = found.where
+        z = z_scores(*once(case, how, keep, args, 1))[name][number]
+        again = f"{abs(z):.2f}"
+    cells.insert(HEAD.index("again") - 4, again)
+    return " | ".join([case.prior, case.noise, how, keep, *cells])
+
+
+def main(options: Sequence[str] | None = None) -> None:
+    """Run all, and print a table."""
+    args = make_parser().parse_args(options)
+    print(f"| {' | '.join(HEAD)} |\n|{len(HEAD) * '---|'}")
     for prior, noise in product(args.priors, args.noise):
-        case, theirs = (prior, NOISE[noise]), None
         for how, keep in product(args.samplers, args.keep):
-            model = by_gibbs(data, case, how, keep, args.sweeps, args.seed)
-            posterior = model.posterior_
-            if theirs is None:
-                about, theirs = by_nuts(posterior, case, args)
-                print(json.dumps(about), file=sys.stderr)
-                for name in NAMES:
-                    saved[f"{prior} {noise} {name}"] = theirs.value[name]
-                    saved[f"{prior} {noise} {name} error"] = np.sqrt(theirs.error[name])
-                if args.save:
-                    np.savez_compressed(
-                        args.save, **{k: v.astype(np.float32) for k, v in saved.items()}
-                    )
-            rated = posterior.seen.rated(*all_pairs())
-            line = compare(of_chains(posterior), theirs, rated)
-            print(f"| {prior} | {noise} | {how} | {keep} | {line} |", flush=True)
+            print(f"| {line(Case(args.seed, prior, noise), how, keep, args)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def main() -> None:
     kernel = NUTS(model, target_accept_prob=0.9)
     run = MCMC(
         kernel, num_warmup=job["warmup"], num_samples=job["draws"], num_chains=job["chains"],
-        chain_method="sequential", progress_bar=False,
+        chain_method="vectorized", progress_bar=False,
     )  # fmt: skip
     run.run(jax.random.PRNGKey(job["seed"]), extra_fields=("diverging", "num_steps"))
     found, extra = run.get_samples(group_by_chain=True), run.get_extra_fields()

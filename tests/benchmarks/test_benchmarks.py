@@ -390,10 +390,9 @@ def test_bad_input_of_scale_is_one_sentence(options, said, capsys, at_root):
 @pytest.mark.parametrize(
     ("python", "said"), [(sys.executable, "lacks a package"), ("no-such", "cannot be run")]
 )
-def test_nuts_without_its_environment_is_one_sentence(python, said, at_root, monkeypatch):
+def test_nuts_without_its_environment_is_one_sentence(python, said, at_root):
     from benchmarks.nuts import main
 
     few = ["--sweeps", "12", "--priors", "gamma", "--keep", "items"]
-    monkeypatch.setattr(sys, "argv", ["nuts", "--nuts-python", python, *few])
     with pytest.raises(InputError, match=said):
-        main()
+        main(["--nuts-python", python, *few])

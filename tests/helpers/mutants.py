@@ -14,9 +14,9 @@ def with_noise(draw_rows, factor):
     `factor` may be a function of the over-relaxation.
     """
 
-    def mutant(out, means, stripe, regressors, prior, sweep, joint):
+    def mutant(out, means, stripe, regressors, prior, sweep, *how):
         old = out.copy()
-        draw_rows(out, means, stripe, regressors, prior, sweep, joint)
+        draw_rows(out, means, stripe, regressors, prior, sweep, *how)
         expected = means - sweep.relax * (old - means)
         size = factor(sweep.relax) if callable(factor) else factor
         out[:] = expected + size * (out - expected)
