@@ -45,8 +45,8 @@ class Event:
         RMSE of the average over the draws that all chains have so far. It alone depends on how
         fast the other chains were.
     train_rmse : float
-        RMSE on the ratings to learn from, as the epoch met them. Where users have noise of their
-        own, Gibbs counts each rating by its user's precision, over the mean of these.
+        RMSE on the ratings to learn from, as the epoch met them. Where items have noise beside
+        that of users, Gibbs counts each rating by its item's precision, over the mean of these.
     tau : float
         Precision of the noise.
     step_size : float or None

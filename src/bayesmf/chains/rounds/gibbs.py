@@ -69,8 +69,13 @@ class GibbsRounds:
             for (_, span), result in zip(stripes, results, strict=True):
                 mean[span] = result.means
             state.count = sum(result.count for result in results)
+            # With noise of users, errors weighted by these would be those of quiet users alone:
+            # then it is those that the users' half leaves, where items alone have weights.
+            noise = state.precisions.noise
+            if side == (noise is None or noise.users is None):
+                other = 1 - side
+                state.sse = mean_weighted(state, other, self._counts[other], told[:, SSE])
             if side == 0:
                 draw_row_noise(state, t, 0, self._counts[0], told[:, SSE])
             else:  # that of items waits until the state is kept: all of it is one draw then
                 state.told = told
-                state.sse = mean_weighted(state, self._counts[0], told[:, SSE])

@@ -27,12 +27,12 @@ def draw_row_noise(state: ChainState, t: int, side: int, counts: Index, errors: 
     state.precisions = replace(state.precisions, noise=found)
 
 
-def mean_weighted(state: ChainState, counts: Index, errors: Floats) -> float:
-    """Sum of squared errors from those of items, which are weighted by the users' precisions.
+def mean_weighted(state: ChainState, side: int, counts: Index, errors: Floats) -> float:
+    """Sum of squared errors from those of rows, weighted by the precisions of the other `side`.
 
     The weights' mean is taken off: where all weigh the same it is the plain sum.
     """
-    weights = state.precisions.weights(0)
+    weights = state.precisions.weights(side)
     total = float(errors.sum())
     if weights is None:
         return total
