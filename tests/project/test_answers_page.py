@@ -69,8 +69,8 @@ def test_numbers_of_targets_are_those_of_the_code():
 
 
 def test_the_automatic_number_of_factors_is_as_told():
-    assert "`ratings / (users + items) / 3`, between 4 and 32" in text()
-    for ratings, factors in ((100, 4), (3_000, 10), (1_000_000, 32)):
+    assert "`ratings / (users + items) / 3`, between 8 and 32" in text()
+    for ratings, factors in ((100, 8), (3_000, 10), (1_000_000, 32)):
         shape = DataShape(n_ratings=ratings, n_users=60, n_items=40, busy=1)
         assert default_factors(shape) == factors
 

@@ -15,8 +15,8 @@ ENOUGH_DRAWS = 100
 
 
 def default_factors(shape: DataShape) -> int:
-    """A third of the mean number of ratings per row, between 4 and 32."""
-    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 4, 32))
+    """A third of the mean number of ratings per row, between 8 and 32."""
+    return int(np.clip(round(shape.n_ratings / (shape.n_users + shape.n_items) / 3), 8, 32))
 
 
 def default_draws(rows: int, noise: int, sampler: Sampler) -> int:
