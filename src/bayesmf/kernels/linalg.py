@@ -60,6 +60,22 @@ def outer_square(X):
 
 
 @njit(**ENTRY)
+def rescale_inverse(N, d, k):
+    """Make the inverse N of M = I + C that of M with row and column d of C times k, in place.
+
+    M' = E M E + (1 - k^2) e e^T with E = diag(1, .., k, .., 1): a change of rank one.
+    """
+    for j in range(N.shape[0]):
+        N[d, j] /= k
+        N[j, d] /= k
+    c = 1.0 - k * k
+    share, row = c / (1.0 + c * N[d, d]), N[d].copy()
+    for i in range(N.shape[0]):
+        for j in range(N.shape[0]):
+            N[i, j] -= share * row[i] * row[j]
+
+
+@njit(**ENTRY)
 def multiply(L, x):
     """L @ x for lower L."""
     out = np.zeros(x.shape[0])

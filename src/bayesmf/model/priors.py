@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.gradient import column_squares
-from bayesmf.kernels.linalg import cholesky, multiply, outer_square, second_moments, solve_upper
+from bayesmf.kernels.linalg import (
+    cholesky,
+    multiply,
+    outer_square,
+    rescale_inverse,
+    second_moments,
+    solve_upper,
+)
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
 
@@ -168,12 +175,8 @@ class WishartColumns:
         return max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
 
     def rescale(self, d: int, k: float) -> None:
-        """M' = E M E + (1 - k^2) e e^T with E = diag(1, .., k, .., 1): a change of rank one."""
-        N = self.inverse
-        N[d] /= k
-        N[:, d] /= k
-        c = 1.0 - k * k
-        N -= (c / (1.0 + c * N[d, d])) * np.outer(N[:, d], N[d])
+        """Column d is k times as large now."""
+        rescale_inverse(self.inverse, d, k)
 
     def log_scaled(self, factors: Array) -> float:
         """log p(rows with columns times factors), up to a constant and without the Jacobian.
