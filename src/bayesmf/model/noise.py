@@ -66,9 +66,12 @@ class RowNoise:
         in steps as small as the rows are many.
         """
         shape, rate = self._draw_law(counts, 0.5 * sse, rng)
-        found = rng.gamma(shape + 0.5 * counts) / (rate + 0.5 * sse)
-        value = np.maximum(found, LEAST).astype(np.float32)
-        return replace(self, value=value, shape=shape, rate=rate)
+        return replace(self, shape=shape, rate=rate).draw_values(counts, sse, rng)
+
+    def draw_values(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
+        """Precisions given shape and rate too: for some rows, which alone do not tell these."""
+        found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
+        return replace(self, value=np.maximum(found, LEAST).astype(np.float32))
 
     def _draw_law(
         self, counts: NDArray[np.int64], errors: Array, rng: np.random.Generator

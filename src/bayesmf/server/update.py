@@ -305,7 +305,7 @@ class _Update:
         if own is None:
             return found, expected, None
         rng = generator(key, (t << 8) + stream, STREAM_NOISE)
-        return found, expected, own.draw(np.diff(stripe.starts), told[:, SSE], rng).value
+        return found, expected, own.draw_values(np.diff(stripe.starts), told[:, SSE], rng).value
 
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
