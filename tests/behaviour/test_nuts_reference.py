@@ -39,7 +39,7 @@ def test_the_posterior_is_that_of_nuts(noise, how, keep):
 
 
 def test_other_ratings_are_caught():
-    """A tenth of the ratings' spread more on every third of them."""
+    """0.15 of the ratings' spread more on every third of them."""
     user, item, value = planted(0)
     value[::3] += 0.15 * value.std()
     found = _z_scores("none", "rows", "items", (user, item, value))

@@ -101,7 +101,7 @@ def test_a_rating_of_nobody_known_is_a_student_t(n_draws):
     """Precisions of the unseen mix normals to Student's t, 2 k degrees of freedom.
 
     Evenly spread quantiles do so better than draws would: intervals are right to .4 points and
-    more from 60 draws on, and the variance, k / beta's inverse moment, to 3%.
+    more from 60 draws on, and the variance, k / beta's inverse moment, to 6%.
     """
     shape, rate = 4.0, 2.0
     prior = np.tile([shape, rate], (n_draws, 1))
