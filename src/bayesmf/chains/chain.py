@@ -98,9 +98,9 @@ def draw_precisions(
                 # exchanged their sizes since.
                 own = replace(now, tau=tau).of_rows(1, len(state.told))
                 sums = np.einsum("j,js->s", own.astype(np.float64), state.told)
-                shares = generator(state.key, t, STREAM_AMPLITUDES)
+                own_rng = generator(state.key, t, STREAM_AMPLITUDES)
                 draw_amplitudes(
-                    state.params.items, settings.n_factors, settings.prior, sums, shares
+                    state.params.items, settings.n_factors, settings.prior, sums, own_rng
                 )
             factors = draw_scales(
                 state.params, settings.prior, generator(state.key, t, STREAM_SCALES)

@@ -302,10 +302,9 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
     """Draw the chosen rows by columns.
 
     `prior` is that of `column_prior`. `out` holds the old rows and gets the new ones, `means` gets
-    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on, or
-    that alone). Columns are
-    drawn in groups, or each by itself if `single`. A row whose matrices single precision cannot
-    factor stays as it is, and is marked as `lost`.
+    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on, or that
+    alone). Columns are drawn in groups, or each by itself if `single`. A row whose matrices single
+    precision cannot factor stays as it is, and is marked as `lost`.
     """
     number, starts = ratings.number, ratings.starts
     n_factors, taus, relax, (round_, word, key) = sweep

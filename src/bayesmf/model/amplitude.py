@@ -8,7 +8,7 @@ scalings, features and biases by a factor each. It is the interweaving of Yu and
 
 With f the features' part of a prediction, b the row's bias and t what they explain, the likelihood
 of (k, l) is exp(k FT + l BT - (k^2 FF + 2 k l FB + l^2 BB) / 2), with precisions in the sums; the
-prior has precisions integrated out (docs/sampler.md). Precisions must be drawn right after.
+prior has precisions integrated out (docs/noise.md). Precisions must be drawn right after.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 The precision of a rating is tau_i, w_j, or tau_i w_j, with
 
-    tau_i ~ Gamma(k, RATE beta),   w_j ~ Gamma(k', RATE k') beside tau_i, or Gamma(k, beta) alone,
+    tau_i ~ Gamma(k, beta),   w_j ~ Gamma(k', k') beside tau_i, or Gamma(k, beta) alone,
 
-beta ~ Gamma(1, 1) for ratings of variance one, and 1 / sqrt(k), which is how far precisions lie
-apart, half-normal (0, 1). All conditionals are exact: precisions given errors are Gamma, beta is
-too, and k is found by a slice sampler: with precisions integrated out where the errors are at hand,
-and with beta integrated out given precisions (docs/sampler.md).
+by shape and rate, beta ~ Gamma(1, 1) for ratings of variance one, and 1 / sqrt(k), which is how far
+precisions lie apart, half-normal (0, 1). All conditionals are exact: precisions given errors are
+Gamma, beta is too, and k is found by a slice sampler: with precisions integrated out where the
+errors are at hand, and with beta integrated out given precisions (docs/noise.md).
 """
 
 from __future__ import annotations
