@@ -45,12 +45,13 @@ def chain(step, start, n, thin):
 
 
 def test_slices_have_their_density():
-    """A skew density, with steps that are too small and too large."""
+    """A skew density, with steps that are too small and too large, and few of them."""
     rng, grid = np.random.default_rng(0), np.linspace(-12, 4, 20_001)
-    for step in (0.2, 5.0):
+    for step, most in ((0.2, None), (5.0, None), (1.0, 3)):
         found = chain(
-            lambda x, s=step: slice_sample(lambda y: y - math.exp(y), x, s, rng), 3.0, 1500, 6
-        )
+            lambda x, s=step, m=most: slice_sample(lambda y: y - math.exp(y), x, s, rng, m),
+            3.0, 1500, 6,
+        )  # fmt: skip
         assert min(p_values(found, grid, grid - np.exp(grid))) > LEVEL
 
 

@@ -41,8 +41,10 @@ FIRST_SHAPE = 4.0
 # Shape and rate of beta's prior.
 RATE_SHAPE, RATE_RATE = 1.0, 1.0
 STEP = 0.3  # in log k, the first width of its slice
-# With precisions integrated out the slice's width is this over the root of the number of rows.
-WIDE = 6.0
+# With precisions integrated out the slice's first width is NARROW over the root of the number of
+# rows, as wide as what they leave open, and at most MOST of that. One time in WIDE_EVERY it is 1:
+# a chain that begins far off would step there for hundreds of looks at all rows.
+NARROW, MOST, WIDE_EVERY = 6.0, 8, 4
 # A precision below this is no number that float32 could divide by.
 LEAST = 1e-12
 
@@ -81,7 +83,7 @@ class RowNoise:
         times = np.bincount(counts)
         found = np.flatnonzero(times)
         halves, sizes, times = 0.5 * counts, 0.5 * found, times[found]
-        step = WIDE / math.sqrt(len(halves))
+        step = 1.0 if rng.random() * WIDE_EVERY < 1 else NARROW / math.sqrt(len(halves))
 
         def log_density(log_k: float, log_mean: float) -> float:
             log_rate = log_k - log_mean
@@ -93,9 +95,9 @@ class RowNoise:
 
         # By shape and mean, which the errors tell apart; shape and rate go together.
         log_k, log_mean = math.log(self.shape), math.log(self.shape / self.rate)
-        log_k = slice_sample(lambda x: log_density(x, log_mean), log_k, step, rng)
+        log_k = slice_sample(lambda x: log_density(x, log_mean), log_k, step, rng, MOST)
         if not self.mean_one:
-            log_mean = slice_sample(lambda x: log_density(log_k, x), log_mean, step, rng)
+            log_mean = slice_sample(lambda x: log_density(log_k, x), log_mean, step, rng, MOST)
         return math.exp(log_k), math.exp(log_k - log_mean)
 
     def draw_hyper(self, rng: np.random.Generator) -> Self:

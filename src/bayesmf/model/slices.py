@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,11 @@ FARTHEST = 300.0  # from the start: for logarithms, from 354 on exp(2 x) overflo
 
 
 def slice_sample(
-    log_density: Callable[[float], float], start: float, step: float, rng: np.random.Generator
+    log_density: Callable[[float], float],
+    start: float,
+    step: float,
+    rng: np.random.Generator,
+    most: int | None = None,
 ) -> float:
     """One step from `start`, which leaves the distribution invariant.
 
@@ -24,14 +29,21 @@ def slice_sample(
         First width of the slice, about that of the distribution.
     rng
         Source of random numbers.
+    most
+        Most widths of the slice; any number if None.
     """
     level = log_density(start) - rng.exponential()
     low = start - step * rng.random()
     high = low + step
-    while log_density(low) > level and low > start - FARTHEST:
+    # Steps that may be made to the left and to the right: shared at random, as reversals need it.
+    left = math.inf if most is None else math.floor(most * rng.random())
+    right = math.inf if most is None else most - 1 - left
+    while left > 0 and log_density(low) > level and low > start - FARTHEST:
         low -= step
-    while log_density(high) > level and high < start + FARTHEST:
+        left -= 1
+    while right > 0 and log_density(high) > level and high < start + FARTHEST:
         high += step
+        right -= 1
     while True:
         x = float(rng.uniform(low, high))
         if log_density(x) > level:

@@ -13,6 +13,7 @@ from bayesmf.blocks.stripes import Stripe
 from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
+from bayesmf.kernels.gather import N_SUMS
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_tasks import RowsResult
 
@@ -51,7 +52,8 @@ def half_sweep(
     Returns the sums of each row's ratings, stripe by stripe.
     """
     spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
-    results = on_threads(draw_exactly(state, t, side, spans, relax, joint), stripes, pool)
+    n_sums = N_SUMS if side == 1 else 1
+    results = on_threads(draw_exactly(state, t, side, spans, relax, joint, n_sums), stripes, pool)
     assert state.means is not None
     means = (state.means.users, state.means.items)[side]
     for (_, span), result in zip(spans, results, strict=True):

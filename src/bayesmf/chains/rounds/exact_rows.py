@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesmf.chains.state import ChainState
 from bayesmf.errors import DivergenceError
-from bayesmf.kernels.gather import N_SUMS, regressors
+from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
 from bayesmf.worker.row_tasks import RowsResult, RowsTask
 
@@ -21,10 +21,12 @@ def draw_exactly(
     stripes: Sequence[tuple[int, Any]],
     relax: float = 0.0,
     joint: int | None = None,
+    n_sums: int = 1,
 ) -> Generator[list[Any], Sequence[Any], Sequence[RowsResult]]:
     """One phase: rows of users (side 0) or items (1) are drawn and put back.
 
-    `stripes` are partitions, each with where its rows stand: a slice or their numbers.
+    `stripes` are partitions, each with where its rows stand: a slice or their numbers; `n_sums` as
+    `draw_rows` takes it.
     """
     params, now = state.params, state.precisions
     rows, other, prior = (
@@ -46,8 +48,7 @@ def draw_exactly(
             n_factors=params.n_factors,
             prior=prior,
             tau=tau[own],
-            # What items' rows explain is what `draw_amplitudes` goes by.
-            n_sums=N_SUMS if side == 1 else 1,
+            n_sums=n_sums,
             round=t,
             key=state.key,
         )

@@ -11,7 +11,7 @@ from bayesmf.chains.rounds.exact_rows import draw_exactly
 from bayesmf.chains.rounds.row_noise import draw_row_noise, mean_weighted
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import SSE
+from bayesmf.kernels.gather import N_SUMS, SSE
 from bayesmf.model.params import Params
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
@@ -64,7 +64,11 @@ class GibbsRounds:
         means = (state.means.users, state.means.items)
         for side, (partitions, mean) in enumerate(zip(self._partitions, means, strict=True)):
             stripes = [(partition, self.held[partition].span) for partition in partitions]
-            results = yield from draw_exactly(state, t, side, stripes, relax, self._rule.joint)
+            # What items' rows explain is what `draw_amplitudes` goes by.
+            n_sums = N_SUMS if side == 1 else 1
+            results = yield from draw_exactly(
+                state, t, side, stripes, relax, self._rule.joint, n_sums
+            )
             told = np.concatenate([result.told for result in results])
             for (_, span), result in zip(stripes, results, strict=True):
                 mean[span] = result.means
