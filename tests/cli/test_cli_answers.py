@@ -446,6 +446,18 @@ def test_probabilities_of_stars(data: Data, tmp_path: Path) -> None:
     assert "\nlog loss " in out and "\nRPS " in out and "\nlevels " in out
 
 
+def test_columns_of_levels_that_are_close(tmp_path: Path) -> None:
+    """Levels that six digits cannot tell apart have names of their own."""
+    user, item = (part.ravel() for part in np.mgrid[:30, :20])
+    rating = 1_000_000 + 2 * np.random.default_rng(0).integers(1, 4, len(user))
+    model = BayesianMF(2, sampler=Gibbs(epochs=45, burn_in=5), random_state=0)
+    model.fit((user, item, rating)).save(tmp_path / "m")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("user,item\n1,2\n")
+    ran = run("predict", tmp_path / "m", pairs, "--proba")
+    assert ran.out.startswith("user,item,mean,std,low,high,known,p_1000002,p_1000004,p_1000006\n")
+
+
 def test_probabilities_of_numbers_without_levels(data: Data, tmp_path: Path) -> None:
     model = BayesianMF(2, sampler=Gibbs(epochs=45, burn_in=5), random_state=0)
     model.fit(Synthetic(60, 40, 1200, random_state=2).ratings()).save(tmp_path / "m")

@@ -34,6 +34,32 @@ def test_shapes_and_single_pairs(model):
     assert model.rating_levels_.tolist() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("values", [(0, 1), (-1, 0, 1)])
+def test_zero_has_no_sign(values):
+    """Levels come back from centred ratings, and zero from below must not be -0: "p_-0"."""
+    rng = np.random.default_rng(0)
+    user, item = (part.ravel() for part in np.mgrid[:40, :20])
+    rating = rng.choice(values, len(user), p=[0.5, *[0.5 / (len(values) - 1)] * (len(values) - 1)])
+    model = BayesianMF(2, sampler=SAMPLER, random_state=0).fit((user, item, rating))
+    assert [str(level) for level in model.rating_levels_.tolist()] == [f"{v}.0" for v in values]
+
+
+def test_ratings_without_levels_have_no_such_attribute():
+    """`hasattr` and `inspect.getmembers` ask every attribute."""
+    model = BayesianMF(2, sampler=SAMPLER, random_state=0)
+    model.fit(Synthetic(60, 40, 1200, random_state=2).ratings())
+    assert not hasattr(model, "rating_levels_")
+    with pytest.raises(InputError, match="take more than 256"):
+        _ = model.rating_levels_
+
+
+def test_warnings_name_what_there_is(model):
+    """`return_known` is an argument of predict alone."""
+    for ask in (model.predict_proba, model.predict_levels, model.predict_interval):
+        with pytest.warns(DataWarning, match=r"predict\(\.\.\., return_known=True\) tells which"):
+            ask([901], [1])
+
+
 def test_new_ratings_count_and_edges_stay(model):
     """Somebody who likes everything is likelier to give five stars, by the model's own edges."""
     liked = dict.fromkeys(range(1, 9), 5)

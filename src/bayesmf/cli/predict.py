@@ -108,7 +108,7 @@ def _proba(model: BayesianMF, pairs: Table, ratings: Any) -> list[pl.Series]:
     with warnings.catch_warnings():  # of unknown ids, which are told of already
         warnings.simplefilter("ignore", DataWarning)
         found = model.predict_proba(pairs.user, pairs.item, ratings=ratings)
-    names = (f"p_{level:g}" for level in model.rating_levels_)
+    names = (f"p_{level:.15g}" for level in model.rating_levels_)
     return [pl.Series(n, p, dtype=pl.Float32) for n, p in zip(names, found.T, strict=True)]
 
 

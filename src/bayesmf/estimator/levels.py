@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.errors import InputError
 from bayesmf.estimator.predict import Predicting
 from bayesmf.posterior.levels import Runs, level_probabilities, needed_levels, runs_of
 from bayesmf.posterior.posterior import Posterior, check_level
@@ -16,13 +17,20 @@ from bayesmf.reading.memory import Columns
 Floats = NDArray[np.float64]
 
 
+class _NoLevels(InputError, AttributeError):
+    """An attribute that this model does not have, as `hasattr` is to find."""
+
+
 class PredictingLevels(Predicting):
     """The part of `BayesianMF` that predicts which of few values a rating takes."""
 
     @property
     def rating_levels_(self) -> Floats:
         """The values that training ratings take, ascending: the columns of `predict_proba`."""
-        return np.array(needed_levels(self._fitted().posterior, "rating_levels_").levels)
+        try:
+            return np.array(needed_levels(self._fitted().posterior, "rating_levels_").levels)
+        except InputError as error:
+            raise _NoLevels(str(error)) from None
 
     def predict_proba(
         self, users: Any, items: Any = None, *, ratings: Any = None, columns: Columns | None = None

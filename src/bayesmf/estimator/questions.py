@@ -96,7 +96,7 @@ class Asked:
     def warn_of_unknown(self) -> None:
         """Warn if the prior answers for any pair."""
         if told := self.unknown():
-            warn(f"{told}; return_known=True tells which", DataWarning)
+            warn(f"{told}; predict(..., return_known=True) tells which", DataWarning)
 
 
 def rows_of_ratings(ratings: Ratings, user_map: IdMap, item_map: IdMap) -> tuple[Index, Index]:

@@ -132,7 +132,7 @@ def _short(values: Floats) -> Floats:
         close = min(close, 0.01 * float(np.diff(values).min()))
     tried = np.array([np.round(values, decimals) for decimals in range(16)])
     near = np.abs(tried - values) <= close
-    return np.asarray(tried[near.argmax(0), np.arange(len(values))])
+    return np.asarray(tried[near.argmax(0), np.arange(len(values))]) + 0.0  # 0, never -0
 
 
 def _some_components(posterior: Posterior) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
