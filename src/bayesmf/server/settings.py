@@ -103,7 +103,7 @@ def resolve_noise(noise_by: object, tau: str | float, sampler: Sampler) -> str |
     drawn = isinstance(tau, str)
     if noise_by is None:
         return None
-    found = one_of("noise_by", noise_by, ("auto", *NOISE_BY))
+    found = one_of("noise_by", noise_by, ("auto", *NOISE_BY), ", None")
     if found == "auto":
         return "both" if drawn and sampler.row_noise else None
     if not drawn:
@@ -111,9 +111,10 @@ def resolve_noise(noise_by: object, tau: str | float, sampler: Sampler) -> str |
             f"noise_by={found!r} draws the precisions of ratings, which tau fixes: leave one out"
         )
     if not sampler.row_noise:
+        printed = ' with noise="paper"' if getattr(sampler, "noise", "") == "paper" else ""
         raise InputError(
             f"noise_by={found!r} needs a sampler that draws precisions of ratings, which "
-            f"{type(sampler).__name__} does not: use another, or noise_by=None"
+            f"{type(sampler).__name__}{printed} does not: use another, or noise_by=None"
         )
     return found
 
