@@ -70,6 +70,14 @@ def test_one_that_counts_is_worse_than_one_that_does_not():
             "there.",
         ),
         (
+            0.0,
+            (5.9, -4.0),
+            "Intervals are too wide for users with 1-9 training ratings (1 other group off as "
+            "well; too narrow for users with 11-19 training ratings: 86.0% in the 90% interval): "
+            "their 90% interval holds 95.9%; the wide ones are safe, the narrow ones are not: "
+            "where you need 90%, ask for 91%, or trust them less there.",
+        ),
+        (
             -2.0,
             (0.0, 0.0),
             "Intervals are too narrow: the 90% interval holds 88.0% of all ratings; where you need "

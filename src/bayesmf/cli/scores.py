@@ -72,7 +72,8 @@ def level_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of scores without those of intervals."""
     error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
-    learnt = f"{scores['learnt']:,} of them were learnt from, which flatters the scores"
+    were = "was" if scores["learnt"] == 1 else "were"
+    learnt = f"{scores['learnt']:,} of them {were} learnt from, which flatters the scores"
     return [
         ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
         *([("learnt", learnt)] if scores["learnt"] else []),

@@ -188,22 +188,30 @@ class Calibration:
         worst = self.worst
         if (sound := self._sound_from()) <= USUAL:
             return f"ask for {sound}% or more, where on these ratings all hold what they promise"
-        observed = self.observed if worst.group is None else worst.group.observed
-        pairs = zip(FINE_LEVELS, observed, strict=True)
-        enough = next((level for level, share in pairs if 100 * share >= worst.level), None)
         if worst.points > 0:
+            if (narrow := self._opposite()) is not None:
+                return f"the wide ones are safe, the narrow ones are not: {self._ask(narrow)} there"
             return (
                 f"they are safe, but say less than they could: where you need {worst.level}%, the "
-                f"{enough}% interval is enough"
+                f"{self._enough(worst)}% interval is enough"
             )
-        if enough is None:
-            most = FINE_LEVELS[-1]
-            ask = f"no interval up to {most}% holds {worst.level}%, so do not rely on them"
-        else:
-            ask = f"where you need {worst.level}%, ask for {enough}%, or trust them less"
         if self._everywhere():
-            return f"{ask}; if the model was fitted by SGD or cut short, fit with the defaults"
-        return f"{ask} there"
+            cut = "if the model was fitted by SGD or cut short, fit with the defaults"
+            return f"{self._ask(worst)}; {cut}"
+        return f"{self._ask(worst)} there"
+
+    def _ask(self, gap: Gap) -> str:
+        """What to ask for where intervals are too narrow."""
+        if (enough := self._enough(gap)) is None:
+            most = FINE_LEVELS[-1]
+            return f"no interval up to {most}% holds {gap.level}%, so do not rely on them"
+        return f"where you need {gap.level}%, ask for {enough}%, or trust them less"
+
+    def _enough(self, gap: Gap) -> int | None:
+        """The lowest level that holds what the gap's level promises."""
+        observed = self.observed if gap.group is None else gap.group.observed
+        pairs = zip(FINE_LEVELS, observed, strict=True)
+        return next((level for level, share in pairs if 100 * share >= gap.level), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as plain numbers and text, for JSON.
