@@ -10,7 +10,7 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from bayesmf import demo
+from bayesmf import BayesianMF, Gibbs, Synthetic, demo
 from bayesmf.errors import InputError
 from bayesmf.plots import demo as figures
 from bayesmf.plots import style as canvas
@@ -99,6 +99,18 @@ def test_less_is_known_about_a_rare_item(numbers):
     rare, popular = numbers["unknown"]["rare"], numbers["unknown"]["popular"]
     assert rare["ratings"] < popular["ratings"]
     assert rare["std"] > 1.2 * popular["std"] > 0
+
+
+@pytest.mark.filterwarnings("ignore::bayesmf.ConvergenceWarning")
+def test_noise_that_is_left_out_is_that_of_the_pair():
+    """Users and items have noise of their own: one over the mean precision is less than most."""
+    ratings = Synthetic(60, 40, 1200, random_state=2).ratings()
+    model = BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0).fit(ratings)
+    _, std = model.predict(ratings.users, ratings.items, return_std=True)
+    rows = model.user_ids_.lookup(ratings.users), model.item_ids_.lookup(ratings.items)
+    found = demo._unknown_std(model, ratings.users, ratings.items)
+    assert (found > 0).all()
+    np.testing.assert_allclose(found**2 + model.posterior_.noise_of(*rows), std**2, rtol=1e-5)
 
 
 def test_ratings_that_are_sent_make_somebody_known(numbers):

@@ -247,7 +247,8 @@ def _typical_user(train: Ratings) -> str:
 def _unknown_std(model: BayesianMF, users: NDArray[Any], items: NDArray[Any]) -> Floats:
     """Standard deviation of predictions without the noise, which no model can reduce."""
     _, std = model.predict(users, items, return_std=True)
-    variance: Floats = np.maximum(std**2 - 1 / model.report_["tau"], 0.0)
+    rows = model.user_ids_.lookup(users), model.item_ids_.lookup(items)
+    variance: Floats = np.maximum(std**2 - model.posterior_.noise_of(*rows), 0.0)
     return np.sqrt(variance)
 
 
@@ -281,7 +282,9 @@ def _newcomer(model: BayesianMF, world: World, user: str) -> list[Newcomer]:
     for n in sorted({0, 3, min(10, len(sent)), len(sent)}):
         mean, std = model.predict(None, items, ratings=dict(sent[:n]), return_std=True)
         error = float(np.sqrt(np.mean((mean - planted) ** 2)))
-        unknown = max(0.0, float(np.mean(std**2)) - 1 / model.report_["tau"])
+        asked, posterior = model._pairs(None, items, None, dict(sent[:n]))
+        noise = posterior.noise_of(asked.user, asked.item)  # that of this person
+        unknown = max(0.0, float(np.mean(std**2 - noise)))
         found.append(Newcomer(n, error, math.sqrt(unknown)))
     return found
 

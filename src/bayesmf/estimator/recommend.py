@@ -59,7 +59,7 @@ class Recommending(Fitted):
             What to rank by: the expected rating; the expected rating plus its standard deviation,
             a bonus for what is not known yet; minus it, for what is surely good; or one joint draw
             of the user's row and the items, so that an item comes first as often as it is the best.
-            The bonus is `sqrt(std**2 - model.posterior_.noise())`: ratings' noise is no reason to
+            The bonus is `std` without `model.posterior_.noise_of`: ratings' noise is no reason to
             try an item. Means are compared before they are cut to the range of ratings.
         exclude_seen : bool
             Leave out items that the user has rated.
