@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 import bayesmf.model.noise
+from bayesmf.errors import DivergenceError
 from bayesmf.model.noise import Noise, RowNoise, _draw_exchange
 from bayesmf.model.slices import slice_sample
 
@@ -62,6 +63,13 @@ def test_slices_of_two_modes_visit_both():
     rng, grid = np.random.default_rng(1), np.linspace(-7, 5, 8001)
     found = chain(lambda x: slice_sample(log_density, x, 2.0, rng), 0.0, 1500, 12)
     assert min(p_values(found, grid, np.array([log_density(x) for x in grid]))) > LEVEL
+
+
+@pytest.mark.parametrize("told", [math.nan, math.inf, -math.inf])
+def test_no_slice_of_what_is_no_density(told):
+    """It would be looked for without end."""
+    with pytest.raises(DivergenceError, match="noise_by=None"):
+        slice_sample(lambda x: told, 0.0, 1.0, np.random.default_rng(0))
 
 
 # -- precisions given errors -----------------------------------------------------------------------

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bayesmf.errors import DivergenceError
+
 FARTHEST = 300.0  # from the start: for logarithms, from 354 on exp(2 x) overflows
 
 
@@ -31,8 +33,18 @@ def slice_sample(
         Source of random numbers.
     most
         Most widths of the slice; any number if None.
+
+    Raises
+    ------
+    DivergenceError
+        If the density at `start` is no number: no slice of it would ever be found.
     """
     level = log_density(start) - rng.exponential()
+    if not math.isfinite(level):
+        raise DivergenceError(
+            "a chain left the numbers that can be computed with: where ratings are fitted without "
+            "any error, use noise_by=None (--noise-by none), one precision for all of them"
+        )
     low = start - step * rng.random()
     high = low + step
     # Steps that may be made to the left and to the right: shared at random, as reversals need it.
