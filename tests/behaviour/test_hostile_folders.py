@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Ratings, Synthetic, pack
-from checkpointed import run_kept
+from bayesmf.engines.local import Serial
+from checkpointed import run_kept, settings_of
+from dying import Dying
+from dying import Killed as Died
 from problems import planted
 from resigned import drop, edit, put, resign, set_at
 
@@ -521,3 +524,39 @@ def test_forged_draws_are_refused(stopped, name):
     for folder in stopped.glob("chain-0/draws-*"):
         put(folder, name, np.full_like(np.load(folder / f"{name}.npy"), -1)[..., :1])
     refused(lambda folder: run_kept(folder, resume=True), stopped, "sound")
+
+
+NOISE = ("user_tau", "item_tau")
+
+
+def test_a_kept_row_of_unknown_noise_is_refused(model):
+    """Precisions of the other side may be NaN, and are then drawn."""
+    edit(model, "user_tau", set_at((0, 0), NAN))
+    assert np.isfinite(answers(model).predict([1001], [5], return_std=True)).all()
+    edit(model, "item_tau", set_at((0, 0), NAN))
+    refused(answers, model, "item_tau.npy holds numbers that are not positive")
+
+
+@pytest.mark.parametrize("gone", [("user_tau",), ("item_tau",), NOISE])
+@pytest.mark.parametrize("kind", ["round", "draws"])
+def test_a_checkpoint_has_the_noise_of_its_run(tmp_path, gone, kind):
+    settings = settings_of(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both")
+    with pytest.raises(Died):
+        run_kept(tmp_path / "run", settings, engine=Dying(Serial(), 220))
+    for chain in (tmp_path / "run").glob("chain-*"):
+        for folder in chain.glob(f"{kind}-*"):
+            for name in gone:
+                drop(folder, name)
+                drop(folder, f"{name}_prior")
+        digests = {
+            folder.name: (folder / "manifest.sha256").read_text().strip()
+            for folder in chain.glob("draws-*")
+        }
+
+        def noted(manifest, digests=digests):
+            batches = manifest["meta"]["batches"]
+            manifest["meta"]["batches"] = [[b, digests.get(b, d), n] for b, d, n in batches]
+
+        for folder in chain.glob("round-*"):
+            resign(folder, noted)
+    refused(lambda folder: run_kept(folder, settings, resume=True), tmp_path / "run", "sound")

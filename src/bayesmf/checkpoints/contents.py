@@ -80,6 +80,7 @@ class Expecting:
         full = prior.Lambda.ndim == 2
         self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
         self._width, self._factors = users.shape[1], chain.settings.n_factors
+        self._noisy = chain.settings.noise_by
         self._most_room, self._keep = max(1, chain.run.store.per_chain), chain.run.store.keep
 
     def chain(
@@ -102,7 +103,7 @@ class Expecting:
                     expected[f"{prefix}{side}_mu"] = self._mu
                     expected[f"{prefix}{side}_lambda"] = self._lambda
                     own = f"{prefix}{side}_tau"
-                    if own in arrays:
+                    if self._noisy in (side, "both"):
                         n = (self._users if side == "user" else self._items).shape[0]
                         expected[own] = Expected("f4", (n,), POSITIVE)
                         expected[f"{own}_prior"] = Expected("f8", (2,), POSITIVE)
@@ -136,6 +137,9 @@ class Expecting:
         self, arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]
     ) -> Mapping[str, Expected]:
         """Rules for the arrays of a batch of draws."""
+        for side in ("user", "item"):
+            if (f"{side}_tau_prior" in arrays) != (self._noisy in (side, "both")):
+                raise ValueError("draws have not the noise that the run has")
         return draws_expected(
             arrays, self._users.shape[0], self._items.shape[0], self._width, self._lambda.shape,
             self._keep,

@@ -126,7 +126,10 @@ def draws_expected(
     for side, size in (("user", n_users), ("item", n_items)):
         if f"{side}_tau_prior" in arrays:
             expected[f"{side}_tau_prior"] = Expected("f8", (n, 2), POSITIVE)
-            expected[f"{side}_tau"] = Expected("f4", (n, size), POSITIVE_OR_NAN)
+            # Those of the side that answers are found from are all known.
+            kept = side == ("user" if keep == "users" else "item")
+            rule = POSITIVE if kept else POSITIVE_OR_NAN
+            expected[f"{side}_tau"] = Expected("f4", (n, size), rule)
     return expected
 
 
