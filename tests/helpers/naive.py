@@ -173,7 +173,7 @@ class Exact:
             return 1.0
         if k >= 0:
             return float(getattr(self.draws, f"{side}_tau")[t, k])
-        return RowPrecisions(self.draws.tau, None, prior).unseen()[t]
+        return RowPrecisions(self.draws.tau, None, prior, int(side == "item")).unseen()[t]
 
     def noise(self, user, item):
         """Variances of a pair's noise, by draw."""

@@ -121,3 +121,15 @@ def test_the_unseen_have_the_precisions_of_each_draw():
     for one in (0, 1):
         exact = stats.gamma(prior[one, 0], scale=1 / prior[one, 1])
         assert stats.kstest(found[one::2], exact.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n_draws", [60, 400])
+def test_an_unseen_user_tells_nothing_of_an_unseen_item(n_draws):
+    """Precisions of a pair of which neither is known are products of independent ones."""
+    tau, w = (
+        RowPrecisions(np.ones(n_draws), None, np.tile(prior, (n_draws, 1)), side).unseen()
+        for side, prior in enumerate(([4.0, 2.0], [3.0, 3.0]))
+    )
+    assert abs(stats.spearmanr(tau, w).statistic) < 0.1
+    exact = 2.0 / 3.0 * 3.0 / 2.0  # E[1 / tau] E[1 / w]
+    assert np.mean(1 / (tau * w)) == pytest.approx(exact, rel=0.15)

@@ -17,7 +17,9 @@ Floats = NDArray[np.float64]
 
 # Candidates among which the quantile of a precision that nothing is known of is found.
 CANDIDATES = 255
-GOLDEN = 0.6180339887498949
+# Quantiles of users and of items go up in steps of these, modulo one: where neither is known both
+# are spread evenly, and one tells nothing of the other.
+QUANTILE_STEPS = 0.6180339887498949, 0.5698402909980532
 # Steps of Gibbs by which an unknown precision is drawn.
 STEPS = 8
 
@@ -35,20 +37,24 @@ class RowPrecisions:
         drawn given the rows' ratings.
     prior : ndarray of float64, shape (draws, 2), or None
         Shape and rate of the Gamma distribution of a row's own precision.
+    side : int
+        Whose rows they are: those of users (0) or of items (1).
     """
 
     plain: Floats
     value: Rows | None = None
     prior: Floats | None = None
+    side: int = 0
 
     def unseen(self) -> Floats:
         """Precision of a row without ratings under each draw: evenly spread quantiles."""
         if self.prior is None:
             return self.plain
         n = len(self.prior)
-        rng = generator(make_key(0), 0, STREAM_FOLD)
+        rng = generator(make_key(0), (0, 3)[self.side], STREAM_FOLD)
         some = np.sort(rng.gamma(self.prior[:, :1], size=(n, CANDIDATES)), axis=1)
-        at = (CANDIDATES * ((np.arange(n) + 0.5) * GOLDEN % 1.0)).astype(np.int64)
+        quantile = (np.arange(n) + 0.5) * QUANTILE_STEPS[self.side] % 1.0
+        at = (CANDIDATES * quantile).astype(np.int64)
         return np.asarray(some[np.arange(n), at] / self.prior[:, 1])
 
     def of(self, rows: Index) -> Floats:
@@ -73,7 +79,7 @@ def precisions_of(draws: Draws, side: int) -> RowPrecisions:
     other = (draws.item_tau_prior, draws.user_tau_prior)[side]
     # Where the other side's rows have precisions, these are the ratings' weights.
     plain = draws.tau if prior is None and other is None else np.ones(len(draws))
-    return RowPrecisions(plain, value, prior)
+    return RowPrecisions(plain, value, prior, side)
 
 
 def weights_of(draws: Draws, side: int) -> RowPrecisions:
@@ -82,7 +88,7 @@ def weights_of(draws: Draws, side: int) -> RowPrecisions:
         (draws.user_tau, draws.user_tau_prior),
         (draws.item_tau, draws.item_tau_prior),
     )[side]
-    return RowPrecisions(np.ones(len(draws)), value, prior)
+    return RowPrecisions(np.ones(len(draws)), value, prior, side)
 
 
 def unknown_noise(prior: Floats | None, n_draws: int, width: int) -> UnknownNoise:
