@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import log_evidence
+from bayesmf.kernels.evidence import EXACT, log_evidence
 from bayesmf.kernels.types import Rows
 from bayesmf.model.slices import slice_sample
 
@@ -67,13 +67,18 @@ class RowNoise:
         Shape and rate come first, with the precisions integrated out: given these they would move
         in steps as small as the rows are many.
         """
-        shape, rate = self._draw_law(counts, 0.5 * sse, rng)
+        shape, rate = self._draw_law(counts, 0.5 * self._inexact(counts, sse), rng)
         return replace(self, shape=shape, rate=rate).draw_values(counts, sse, rng)
 
     def draw_values(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
         """Precisions given shape and rate too: for some rows, which alone do not tell these."""
+        sse = self._inexact(counts, sse)
         found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
         return replace(self, value=np.maximum(found, LEAST).astype(np.float32))
+
+    def _inexact(self, counts: NDArray[np.int64], sse: Array) -> Array:
+        """Squared errors of ratings that are known to EXACT; precisions of mean one are bounded."""
+        return sse if self.mean_one else sse + EXACT * counts
 
     def _draw_law(
         self, counts: NDArray[np.int64], errors: Array, rng: np.random.Generator

@@ -58,7 +58,8 @@ def draw_exactly(
         if not np.isfinite(result.sse):
             raise DivergenceError(
                 f"chain {state.chain} met a precision matrix that is not positive in round "
-                f"{t + 1}, at tau {now.tau:.3g}: use a smaller tau (--tau)"
+                f"{t + 1}, at tau {now.tau:.3g}: use a smaller tau (--tau), or one noise for all "
+                "ratings (noise_by=None, --noise-by none)"
             )
         rows[own] = result.rows
     return results
