@@ -63,7 +63,7 @@ def figures(train: Ratings, test: Ratings) -> dict[str, float]:
     singles = zip(draws.users, draws.items, strict=True)
     return {
         "train RMSE": float(np.mean([e["train_rmse"] for e in last.values()])),
-        "noise": model.report_["tau"] ** -0.5,
+        "noise": model.report_["noise_std"],
         "single draws, training": float(np.mean([rmse(at_train(*one), train) for one in singles])),
         "single draws, held out": float(np.mean([rmse(one, held_out) for one in points])),
         "averaged prediction, training": rmse(model.predict(train.users, train.items), train),

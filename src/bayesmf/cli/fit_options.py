@@ -32,7 +32,8 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--noise-by", choices=("auto", "user", "item", "both", "none"), default="auto",
-        help="whose ratings have a noise of their own (auto: both, where the sampler draws it)",
+        help="whose ratings have a noise of their own (auto: both; none for sgd, --noise paper and "
+        "a fixed --tau)",
     )  # fmt: skip
     add("--alpha0", type=positive, metavar="A", help="shape of the Gamma hyper-priors (1)")
     add("--beta0", type=positive, metavar="B", help="rate of the Gamma hyper-priors (1)")

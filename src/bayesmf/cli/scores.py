@@ -66,7 +66,7 @@ def level_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     pairs = zip(scores["level_coverage"].items(), scores["level_promised"].values(), strict=True)
     told = (f"{k}%: {100 * held:.1f}% ({100 * said:.1f}%)" for (k, held), said in pairs)
-    return [("levels", "  ".join(told) + " inside (promised) by runs of whole levels")]
+    return [("levels", "shortest runs of levels hold (and promise) " + ", ".join(told))]
 
 
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:

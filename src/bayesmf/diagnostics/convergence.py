@@ -24,7 +24,10 @@ LEAST_DRAWS = 4
 ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
 LARGEST_RHAT = 1e6
 # Said beside R-hats of other quantities, which may be larger.
-DECIDED_BY = "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise"
+DECIDED_BY = (
+    "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise, whose "
+    "differences count as far as they matter for intervals"
+)
 OPTIMISERS = ("SGD",)
 # Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
 MORE, MUCH_MORE = 2, 4
@@ -116,7 +119,9 @@ def verdict(found: Convergence) -> str:
             f"Converged as far as one chain can tell: its halves predict alike {number}; more "
             "chains, each begun elsewhere, would tell more."
         )
-    return f"Converged: the {found['chains']} chains predict alike {number}{_gain(found)}."
+    noise = found.get("rhat_noise")
+    both = "" if noise is None else f" and agree on the noise (R-hat {noise:.3f})"
+    return f"Converged: the {found['chains']} chains predict alike {number}{both}{_gain(found)}."
 
 
 def headline(found: Convergence) -> str:

@@ -24,10 +24,10 @@ def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
     sizes = count(report["users"], "user"), count(report["items"], "item")
     speed = f"{report['ratings_per_second'] / 1e6:.2f}M ratings/s"
     chains = count(settings.get("n_chains", 1), "chain")
-    by, size = report.get("noise_by"), short(report["tau"] ** -0.5)
+    by, size = report.get("noise_by"), short(report.get("noise_std", report["tau"] ** -0.5))
     noise = f"tau {report['tau']:.4g}, a standard deviation of {size}"
     if by is not None:
-        noise = f"{NOISE_BY[by]}, typically {noise}"
+        noise = f"{NOISE_BY[by]}, a standard deviation of {size} on average"
     facts = {
         "ratings": f"{report['ratings']:,} by {sizes[0]} of {sizes[1]}",
         "model": f"{count(report['factors'], 'factor')}, {report['prior']} prior",

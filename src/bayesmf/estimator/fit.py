@@ -139,6 +139,7 @@ def learn(
     posterior = Posterior(done.draws, made.data, done.settings.n_factors, *units)
     report = make_report(made.data, done)
     report["step_size"] = history.events[-1]["step_size"] if history.events else None
+    report["noise_std"] = posterior.noise() ** 0.5
     report["validation_rmse"] = None
     if known is not None:
         progress.stage("scoring the validation set")

@@ -97,6 +97,7 @@ def learn_more(
         "items": made.n_items,
         "draws": len(draws),
         "tau": float(draws.tau.mean()) / posterior.scale**2,
+        "noise_std": made.noise() ** 0.5,
         "updates": number,
         "update_seconds": time.monotonic() - begin,
     }

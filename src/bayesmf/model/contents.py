@@ -38,6 +38,7 @@ _REPORT = {
     "sampler": {"rule": TEXT}, "target?": (TEXT, None), "max_seconds?": _MAYBE, "seed": WHOLE,
     "seconds": NUMBER, "compile_seconds?": NUMBER, "epochs": NUMBER, "draws": WHOLE,
     "ratings_per_second?": NUMBER, "noise_by?": (TEXT, None), "tau": NUMBER,
+    "noise_std?": NUMBER,
     "repairs?": WHOLE, "step_size?": _MAYBE,
     "validation_rmse?": _MAYBE, "engine?": ANYTHING, "updates?": WHOLE, "update_seconds?": NUMBER,
     "convergence?": (None, {

@@ -30,10 +30,10 @@ NOISE_BY = ("user", "item", "both")
 # What the noise's distribution has, by the names that reports use, and in words.
 PARAMETERS = {
     "tau": "the precision of the noise",
-    "user_shape": "the shape of users' precisions",
-    "user_rate": "the rate of users' precisions",
-    "item_shape": "the shape of items' precisions",
-    "item_rate": "the rate of items' precisions",
+    "user_shape": "how much users differ in their noise",
+    "user_rate": "the size of users' noise",
+    "item_shape": "how much items differ in their noise",
+    "item_rate": "the size of items' noise",
 }
 N_PARAMETERS = len(PARAMETERS)
 # Before anything is known: precisions differ by a factor of two or so.
