@@ -320,7 +320,7 @@ def test_a_forgotten_weight_is_caught(monkeypatch):
         return right(rows, n_factors, weight if len(rows) == N_ITEMS else None)
 
     monkeypatch.setattr(bayesmf.chains.rounds.exact_rows, "regressors", mutant)
-    assert _worst("gamma", FEWER, by="user") > SEEN
+    assert _worst("gamma", N_CHAINS, by="user") > SEEN
 
 
 def test_errors_of_the_means_are_caught(monkeypatch):

@@ -127,7 +127,9 @@ def test_resumed_from_checkpoints_of_different_ages(tasks, lost, ages, tmp_path,
     assert tuple(max(_rounds(folder / f"chain-{chain}"), default=0) for chain in (0, 1)) == ages
     judged, judge = [], server.judge
     with monkeypatch.context() as patch:
-        patch.setattr(server, "judge", lambda chains: judged.append(chains) or judge(chains))
+        patch.setattr(
+            server, "judge", lambda chains, *target: judged.append(chains) or judge(chains, *target)
+        )
         again = Checkpoint(folder, resume=True)
         report = run(DATA, settings, Threads(2), KNOWN, [history], checkpoint=again)
     assert facts(report, history) == _never_stopped(settings, KNOWN)

@@ -292,7 +292,7 @@ def test_asking_too_early_or_too_oddly(model):
 def test_nothing_set_at_all(triple):
     model = BayesianMF(random_state=0).fit(triple)
     assert model.report_["sampler"]["rule"] == "Gibbs"
-    assert model.report_["factors"] == 4
+    assert model.report_["factors"] == 8
     one, two = (draws_digest(BayesianMF(2, sampler=QUICK).fit(triple)) for _ in range(2))
     assert one != two  # no seed: every fit is new
 

@@ -200,7 +200,7 @@ def test_what_more_sampling_brings_is_told_where_it_is_known():
 
 
 def test_noise_that_has_not_mixed_is_told():
-    found = _found(rhat=1.02, rhat_noise=1.4, slowest="item_shape")
+    found = _found(rhat=1.02, rhat_noise=1.4, slowest="item_spread")
     assert told(found)["converged"] is False
     assert "predict alike (R-hat 1.020, limit 1.1), but how much items differ in their noise has " \
         "not mixed (R-hat 1.400)" in verdict(found)  # fmt: skip

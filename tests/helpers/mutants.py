@@ -28,10 +28,10 @@ def with_noise(draw_rows, factor):
 def with_density(added, only=None):
     """slice_sample of a log density to which `added` is added; `only` from a given start."""
 
-    def mutant(log_density, start, step, rng):
+    def mutant(log_density, start, step, rng, most=None):
         wrong = only is None or start == only
         return slice_sample(
-            (lambda x: log_density(x) + added(x)) if wrong else log_density, start, step, rng
+            (lambda x: log_density(x) + added(x)) if wrong else log_density, start, step, rng, most
         )
 
     return mutant

@@ -29,7 +29,7 @@ class Traces(NamedTuple):
         Predictions of the probe pairs, (passes, pairs): as the fitted model makes them of such a
         draw, and of the state itself.
     noise
-        Logarithms of the noise's parameters as `model.noise.PARAMETERS` names them, (passes, 5).
+        The noise's parameters as `model.noise.PARAMETERS` names them, (passes, 3).
     spread
         Mean variance of the noise of ratings of the probe pairs, (passes,).
     kept

@@ -27,13 +27,13 @@ Array = NDArray[np.float64]
 
 # What may have noise of its own; None is one number for all ratings.
 NOISE_BY = ("user", "item", "both")
-# What the noise's distribution has, by the names that reports use, and in words.
+# What is watched of the noise's distribution, by the names that reports use, and in words: log tau
+# and the relative spreads k^-1/2, which say what k and beta do and stay put where k is large and
+# whatever it is makes no difference.
 PARAMETERS = {
-    "tau": "the precision of the noise",
-    "user_shape": "how much users differ in their noise",
-    "user_rate": "the size of users' noise",
-    "item_shape": "how much items differ in their noise",
-    "item_rate": "the size of items' noise",
+    "tau": "the size of the noise",
+    "user_spread": "how much users differ in their noise",
+    "item_spread": "how much items differ in their noise",
 }
 N_PARAMETERS = len(PARAMETERS)
 # Before anything is known: precisions differ by a factor of two or so.

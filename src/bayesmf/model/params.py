@@ -125,12 +125,11 @@ class Precisions:
     noise: Noise | None = None
 
     def noise_parameters(self) -> list[float]:
-        """Logarithms of `noise.PARAMETERS`, NaN for those that there are none of."""
+        """Those of `noise.PARAMETERS`, NaN for what there is none of."""
         found = [math.log(self.tau)]
         for side in (0, 1):
             own = None if self.noise is None else self.noise.side(side)
-            found.append(math.nan if own is None else math.log(own.shape))
-            found.append(math.nan if own is None or own.mean_one else math.log(own.rate))
+            found.append(math.nan if own is None else own.shape**-0.5)
         return found
 
     def of_rows(self, side: int, n_rows: int) -> Rows:

@@ -43,11 +43,11 @@ class Target(NamedTuple):
     rhat: float
 
     def alike(self) -> float:
-        """By how much logarithms of the noise's parameters may differ without any import.
+        """By how much log tau and the relative spreads may differ without any import.
 
         A precision that is off by x in its logarithm costs x^2 / 4 nats a rating, an RMSE that is
-        larger by the share y costs y, and the noise is to cost no more than the mean may. (A shape
-        costs less than its mean would, were it off by as much.)
+        larger by the share y costs y, and the noise is to cost no more than the mean may. (A spread
+        that is off by x moves most precisions by less than x.)
         """
         return 2.0 * math.sqrt(max(self.loss, 0.0))
 
@@ -71,7 +71,7 @@ class Convergence(NamedTuple):
     `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate, of the
     average over the draws that are kept; `ess` the median effective number of all draws; `rhat` the
     split R-hat that 95% of the pairs stay below; `passes` how often each chain was looked at after
-    burn-in. `rhat_noise` is the largest split R-hat of the logarithms of the noise's parameters,
+    burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters,
     where differences that the target would not mind count little (`Target.alike`), NaN where none
     are drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every
     pass after burn-in were kept: a run does not go on because there is no room for more draws.
