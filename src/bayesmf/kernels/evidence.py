@@ -12,6 +12,8 @@ from bayesmf.kernels.jit import ENTRY, njit
 # error. Without it somebody who always gives five stars is known without any noise, and the size of
 # the noise has no posterior: the likelihood grows without bound as beta goes to zero.
 EXACT = 1e-4
+# A precision below this is no number that float32 could divide by.
+LEAST_TAU = 1e-12
 
 
 @njit(**ENTRY)

@@ -15,7 +15,7 @@ from bayesmf.kernels.jit import EXACT, WITHIN, njit
 _SQRT_HALF = math.sqrt(0.5)
 _TINY = float(np.finfo(np.float64).tiny)
 # Share of a variance that is left of it, whatever is taken off.
-_LEAST = 0.25
+LEAST_SHARE = 0.25
 
 
 @njit(**WITHIN)
@@ -69,7 +69,9 @@ def mixture_bins(edges, mu, var, rounding):
     for t in range(draws):
         for k in range(n):
             v = np.float64(var[t, k])
-            _add_bins(np.float64(mu[t, k]), max(v - rounding, _LEAST * v), weight, edges, out[k])
+            _add_bins(
+                np.float64(mu[t, k]), max(v - rounding, LEAST_SHARE * v), weight, edges, out[k]
+            )
     return out
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import EXACT
+from bayesmf.kernels.evidence import EXACT, LEAST_TAU
 from bayesmf.kernels.gather import Gathered, RowRatings, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 
@@ -282,7 +282,6 @@ def all_known(n_draws: int) -> UnknownNoise:
     )
 
 
-LEAST_TAU = 1e-12
 # Candidates for a Gamma variate: each is taken with 95% and more, the last whatever comes.
 GAMMA_TRIES = 4
 

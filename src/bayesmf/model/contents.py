@@ -129,7 +129,7 @@ def draws_expected(
             expected[f"{side}_tau_prior"] = Expected("f8", (n, 2), POSITIVE)
             # Those of the side that answers are found from are all known.
             kept = side == ("user" if keep == "users" else "item")
-            rule = POSITIVE if kept else POSITIVE_OR_NAN
+            rule = PRECISE if kept else PRECISE_OR_NAN
             expected[f"{side}_tau"] = Expected("f4", (n, size), rule)
     return expected
 
@@ -223,11 +223,18 @@ def precise(Lambda: NDArray[np.float64]) -> bool:
     return True
 
 
+# Two precisions are multiplied in float32.
+PRECISE = Rule(lambda piece, *_: bool(_precise(piece).all()), POSITIVE.said)
 # NaN where it is drawn when it is asked for: of rows with new ratings (server/update.py).
-POSITIVE_OR_NAN = Rule(
-    lambda piece, *_: bool((((piece > 1e-25) & (piece < 1e25)) | np.isnan(piece)).all()),
-    "holds numbers that are not positive, or too small or too large to be computed with",
+PRECISE_OR_NAN = Rule(
+    lambda piece, *_: bool((_precise(piece) | np.isnan(piece)).all()), POSITIVE.said
 )
+
+
+def _precise(piece: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray((piece > 1e-15) & (piece < 1e15))
+
+
 _CHAINS = Rule(
     lambda piece, before, at: bool(
         piece[0] >= (before or 0) and ASCENDING.holds(piece, before, at)

@@ -185,6 +185,7 @@ def _noise_of(draws: Draws, t: int) -> Noise | None:
     nothing, priors = np.empty(0, np.float32), (draws.user_tau_prior, draws.item_tau_prior)
     if all(p is None for p in priors):
         return None
-    return Noise(
-        *(p if p is None else RowNoise(nothing, float(p[t, 0]), float(p[t, 1])) for p in priors)
+    users, items = (
+        p if p is None else RowNoise(nothing, float(p[t, 0]), float(p[t, 1])) for p in priors
     )
+    return Noise(users, items and replace(items, mean_one=users is not None))

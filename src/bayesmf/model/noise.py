@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import EXACT, log_evidence
+from bayesmf.kernels.evidence import EXACT, LEAST_TAU, log_evidence
 from bayesmf.kernels.types import Rows
 from bayesmf.model.slices import slice_sample
 
@@ -45,8 +45,6 @@ STEP = 0.3  # in log k, the first width of its slice
 # rows, as wide as what they leave open, and at most MOST of that. One time in WIDE_EVERY it is 1:
 # a chain that begins far off would step there for hundreds of looks at all rows.
 NARROW, MOST, WIDE_EVERY = 6.0, 8, 4
-# A precision below this is no number that float32 could divide by.
-LEAST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class RowNoise:
         """Precisions given shape and rate too: for some rows, which alone do not tell these."""
         sse = self._inexact(counts, sse)
         found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
-        return replace(self, value=np.maximum(found, LEAST).astype(np.float32))
+        return replace(self, value=np.maximum(found, LEAST_TAU).astype(np.float32))
 
     def _inexact(self, counts: NDArray[np.int64], sse: Array) -> Array:
         """Squared errors of ratings that are known to EXACT; precisions of mean one are bounded."""

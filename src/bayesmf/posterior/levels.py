@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
-from bayesmf.kernels.levels import mixture_bins, shortest_runs
+from bayesmf.kernels.levels import LEAST_SHARE, mixture_bins, shortest_runs
 from bayesmf.kernels.mixture import mixture_quantile
 from bayesmf.model.levels import RatingLevels
 from bayesmf.model.spread import spread_evenly
@@ -117,7 +117,7 @@ def _learn(posterior: Posterior) -> RatingLevels:
     share = counts[given] + PRIOR * begin
     below = np.cumsum(share)[:-1] / share.sum()
     # All components together are one mixture, whose quantiles the edges are.
-    var = np.maximum(var - np.float32(rounding), np.float32(0.25) * var)
+    var = np.maximum(var - np.float32(rounding), np.float32(LEAST_SHARE) * var)
     edges = [center + scale * float(mixture_quantile(p, mu, var)[0]) for p in below.tolist()]
     return found._replace(edges=tuple(np.maximum.accumulate(edges).tolist()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,14 +72,9 @@ class RowPrecisions:
 
 def precisions_of(draws: Draws, side: int) -> RowPrecisions:
     """Precisions of the ratings of users (0) or items (1), given weights of the other side's."""
-    value, prior = (
-        (draws.user_tau, draws.user_tau_prior),
-        (draws.item_tau, draws.item_tau_prior),
-    )[side]
-    other = (draws.item_tau_prior, draws.user_tau_prior)[side]
+    found = weights_of(draws, side)
     # Where the other side's rows have precisions, these are the ratings' weights.
-    plain = draws.tau if prior is None and other is None else np.ones(len(draws))
-    return RowPrecisions(plain, value, prior, side)
+    return found if draws.noise_by else replace(found, plain=draws.tau)
 
 
 def weights_of(draws: Draws, side: int) -> RowPrecisions:
