@@ -537,6 +537,13 @@ def test_a_kept_row_of_unknown_noise_is_refused(model):
     refused(answers, model, "item_tau.npy holds numbers that are not positive")
 
 
+@pytest.mark.parametrize("name", NOISE)
+@pytest.mark.parametrize("value", [1e24, 1e-24])
+def test_precisions_whose_product_overflows_are_refused(model, name, value):
+    edit(model, name, set_at((0, 0), value))
+    refused(answers, model, f"{name}.npy holds numbers that are not positive, or too small or too")
+
+
 @pytest.mark.parametrize("gone", [("user_tau",), ("item_tau",), NOISE])
 @pytest.mark.parametrize("kind", ["round", "draws"])
 def test_a_checkpoint_has_the_noise_of_its_run(tmp_path, gone, kind):
