@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import RowLists
+from bayesmf.kernels.exact import LEAF
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,19 @@ class Stripe:
         return len(self.value)
 
     @property
+    def counts(self) -> NDArray[np.int64]:
+        """Ratings of each row."""
+        return np.diff(self.starts)
+
+    def numbers(self, side: int) -> NDArray[np.int32]:
+        """Numbers of the rows, whichever side they are of."""
+        return self.rows
+
+    def row_counts(self, side: int) -> NDArray[np.int64]:
+        """Ratings of each row, whichever side they are of."""
+        return self.counts
+
+    @property
     def span(self) -> slice:
         """The rows as a slice, where they stand together."""
         return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
@@ -38,11 +52,13 @@ class Stripe:
 def make_stripes(lists: RowLists, levels: NDArray[np.float32], n_stripes: int) -> list[Stripe]:
     """Cut one side into stripes of consecutive rows with near-equal numbers of ratings.
 
-    Nothing is copied: a stripe is a view of the lists.
+    Nothing is copied: a stripe is a view of the lists. Stripes begin at multiples of LEAF rows, so
+    that sums over rows are the same however many stripes there are (kernels/exact.py).
     """
     starts, n_rows = lists.starts, len(lists.starts) - 1
     goals = (np.arange(1, n_stripes) * len(lists)) // n_stripes
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(starts, goals), [n_rows]]))
+    near = np.rint(np.searchsorted(starts, goals) / LEAF).astype(np.int64) * LEAF
+    cuts = np.unique(np.concatenate([[0], np.minimum(near, n_rows), [n_rows]]))
     return [
         Stripe(
             np.arange(lo, hi, dtype=np.int32),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from bayesmf.chains.monitor import Monitor
 from bayesmf.chains.pairs import ProbeTrace, Traces, WatchedPairs
 from bayesmf.chains.retention import RunLength, make_retention
 from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState, Rounds
+from bayesmf.chains.state import ChainState, Floats, Phases, Rounds
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import (
     STREAM_AMPLITUDES,
@@ -28,12 +29,15 @@ from bayesmf.kernels.keys import (
 )
 from bayesmf.model.amplitude import draw_amplitudes
 from bayesmf.model.draw_store import DrawStore
+from bayesmf.model.moments import Moments, moments_of
 from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import draw_tau
-from bayesmf.model.rescale import draw_scales, rescale
+from bayesmf.model.refs import Fetch, Pieces, Ref, fetch_here
+from bayesmf.model.rescale import draw_scales
 from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.burn_in import Trace
+from bayesmf.worker.row_tasks import StartTask
 from bayesmf.worker.tasks import Result, Task
 
 # What the precisions of each chain's start are multiplied by, and the variance of its rows divided:
@@ -61,15 +65,42 @@ def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainSt
     key = make_key(settings.seed, number)
     prior, d = settings.prior, settings.n_factors
     params = Params.initial(shape.n_users, shape.n_items, d, bias=prior.bias, key=key)
-    apart = STARTS[number % len(STARTS)] if settings.sampler.starts_apart else 1.0
-    for rows in (params.users, params.items):
-        rows /= np.float32(math.sqrt(apart))
-    start = prior.initial(d, settings.sampler.initial_precision * apart)
+    shrink = np.float32(math.sqrt(_apart(number, settings)))
+    params = Params(params.users / shrink, params.items / shrink, d)
+    return ChainState(number, key, params, first_precisions(number, settings, shape))
+
+
+def _apart(number: int, settings: RunSettings) -> float:
+    """What the precisions of a chain's start are multiplied by."""
+    return STARTS[number % len(STARTS)] if settings.sampler.starts_apart else 1.0
+
+
+def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Precisions:
+    """Those of a chain's start."""
+    apart = _apart(number, settings)
+    start = settings.prior.initial(settings.n_factors, settings.sampler.initial_precision * apart)
     tau = 1.0 if settings.tau is None else settings.tau
     noise = None
     if settings.noise_by is not None:
         noise = Noise.initial(settings.noise_by, shape.n_users, shape.n_items)
-    return ChainState(number, key, params, Precisions(start, start, tau, noise=noise))
+    return Precisions(start, start, tau, noise=noise)
+
+
+def start_rows(state: ChainState, settings: RunSettings, rounds: Rounds) -> Phases:
+    """The rows of a chain's first state, drawn where they will lie."""
+    shrink = math.sqrt(_apart(state.chain, settings))
+    d, bias = settings.n_factors, settings.prior.bias
+    tasks = [
+        StartTask(state.chain, rounds.at(side, k), side, k, d, bias, shrink, state.key)
+        for side in range(2)
+        for k in range(len(rounds.layouts[side]))
+    ]
+    results: Sequence[Any] = yield list(tasks)
+    rows = iter(result.rows for result in results)
+    sides = [
+        Pieces(tuple(next(rows) for _ in range(len(layout))), layout) for layout in rounds.layouts
+    ]
+    state.params = Params(sides[0], sides[1], d)
 
 
 def draw_precisions(
@@ -78,9 +109,9 @@ def draw_precisions(
 ) -> None:  # fmt: skip
     """Draw Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, after round t.
 
-    `state.sse` must be the squared errors of all ratings at this state. While the chain is `quiet`
-    Lambda stays: rows without noise would make it ever larger. Where rows are `alike`, those that
-    may have noise of their own do not yet.
+    `state.sse` must be the squared errors of all ratings at this state, `state.row_moments` the
+    moments of its rows. While the chain is `quiet` Lambda stays: rows without noise would make it
+    ever larger. Where rows are `alike`, those that may have noise of their own do not yet.
     """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
@@ -93,23 +124,49 @@ def draw_precisions(
         noise = noise and noise.alike(tau)
     if settings.sampler.precisions_drawn(burning) and not quiet:
         if settings.sampler.rescales:
-            if state.told is not None:
-                # The items' precisions that go with the users' in the sums: `noise` may have
-                # exchanged their sizes since.
-                own = replace(now, tau=tau).of_rows(1, len(state.told))
-                sums = np.einsum("j,js->s", own.astype(np.float64), state.told)
-                own_rng = generator(state.key, t, STREAM_AMPLITUDES)
-                draw_amplitudes(
-                    state.params.items, settings.n_factors, settings.prior, sums, own_rng
-                )
-            factors = draw_scales(
-                state.params, settings.prior, generator(state.key, t, STREAM_SCALES)
-            )
-            if state.means is not None:
-                rescale(state.means, factors)
-        users = settings.prior.draw(state.params.users, rng)
-        items = settings.prior.draw(state.params.items, rng)
+            rescale_rows(state, settings, t, tau)
+        moments = known_moments(state)
+        users = settings.prior.draw(moments[0], rng)
+        items = settings.prior.draw(moments[1], rng)
     state.precisions = Precisions(users, items, tau, version=t + 1, noise=noise)
+
+
+def known_moments(state: ChainState) -> tuple[Moments, Moments]:
+    """The moments of users' and items' rows, as they were told or from the rows themselves."""
+    if state.row_moments is None:
+        sides = (np.asarray(rows) for rows in (state.params.users, state.params.items))
+        users, items = map(moments_of, sides)
+        state.row_moments = users, items
+    return state.row_moments
+
+
+def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -> None:
+    """The moves of scales. Rows stay where they lie: what they are multiplied by goes with them."""
+    prior, D, now = settings.prior, settings.n_factors, state.precisions
+    users, items = known_moments(state)
+    scales = np.ones(len(items.total))
+    if state.told is not None:
+        assert state.sums is not None
+        # Weighted by the precisions that the rows were drawn under, items' own included: these
+        # may have exchanged their sizes with the users' since.
+        sums = state.sums * (tau if now.noise is None else 1.0)
+        rng = generator(state.key, t, STREAM_AMPLITUDES)
+        scales = draw_amplitudes(items, D, prior, sums, rng)
+        items = items.scaled(scales)
+    factors = draw_scales(users, items, D, prior, generator(state.key, t, STREAM_SCALES))
+    state.row_moments = users.scaled(factors), items.scaled(1.0 / factors)
+    state.params = _rescaled(state.params, factors, scales / factors)
+    if state.means is not None:
+        state.means = _rescaled(state.means, factors, 1.0 / factors)
+
+
+def _rescaled(params: Params, users: Floats, items: Floats) -> Params:
+    """Rows times factors of their columns, wherever they lie."""
+    rows = (
+        side.scaled(factors) if isinstance(side, Pieces) else side * factors.astype(np.float32)
+        for side, factors in ((params.users, users), (params.items, items))
+    )
+    return Params(*rows, params.n_factors)
 
 
 @dataclass(frozen=True)
@@ -123,6 +180,8 @@ class RunContext:
     store: DrawStore
     monitor: Monitor
     probe: WatchedPairs
+    fetch: Fetch = fetch_here  # `Engine.fetch`: arrays that lie with workers
+    settled: Callable[[int, list[Ref]], None] = lambda chain, refs: None  # `Engine.settled`
     # Called after every round; True lets the chain pause there.
     round_done: Callable[[Chain], bool] = lambda chain: False
 
@@ -137,7 +196,12 @@ class Chain:
         self.retention = make_retention(
             run.settings, run.shape, run.length, run.store.per_chain, run.monitor.clock
         )
-        self.state, self.trace = start_chain(number, run.settings, run.shape), Trace()
+        key, d = make_key(run.settings.seed, number), run.settings.n_factors
+        nowhere = np.empty((0, d), np.float32)
+        self.state = ChainState(
+            number, key, Params(nowhere, nowhere, d), first_precisions(number, run.settings, run.shape)
+        )
+        self.trace = Trace()
         self.probe = ProbeTrace(run.probe)
         self.since_epoch, self.epoch = Errors(), 0
         self.t, self.kept = 0, 0
@@ -154,6 +218,8 @@ class Chain:
     def advance(self, until: int, stage: int = 0) -> Generator[list[Task], Sequence[Result], None]:
         """Algorithm 2, lines 3-12, up to round `until`, the end of a stage where there are any."""
         every, rounds = self.sampler.precision_every, self.run.rounds
+        if not len(self.state.params.users):  # and not restored from a checkpoint
+            yield from start_rows(self.state, self.settings, rounds)
         while self.t < until and not self.stopped:
             t = self.t
             self.retention.before(t, self.trace)
@@ -166,24 +232,24 @@ class Chain:
             # there are no such means either will do, and at the start new precisions are better.
             given = self.sampler.stores_means
             if given:
-                self.retain(t)
+                yield from self.retain(t)
             if every and (t + 1) % every == 0:
-                if self.settings.tau is None:
-                    yield from rounds.exact_errors(self.state)
+                yield from rounds.exact_errors(self.state, self.settings.tau is None)
                 epoch = t / self.length.per_epoch
                 # A burn-in that grows will have passed that epoch in the end.
                 sets_out = self.burning or self.sampler.growing
                 alike = sets_out and epoch < self.sampler.row_noise_from()
                 if not alike:
-                    rounds.draw_noise(self.state, t)
+                    yield from rounds.draw_noise(self.state, t)
                 quiet = self.sampler.noise_share(epoch) == 0
                 draw_precisions(self.state, self.settings, t, self.burning, quiet, alike)
             if not given:
-                self.retain(t)
+                yield from self.retain(t)
             self.t = t + 1
             if self.epochs_after(t) > self.epoch and self.since_epoch.count:
-                self.end_epoch(t, stage)
+                yield from self.end_epoch(t, stage)
             self.stopped = self.stopped or self.out_of_time()
+            self.run.settled(self.number, self.state.references())
             if self.run.round_done(self):
                 return
 
@@ -196,28 +262,28 @@ class Chain:
         limit = self.settings.max_seconds
         return limit is not None and self.monitor.clock.seconds() >= limit
 
-    def retain(self, t: int) -> None:
+    def retain(self, t: int) -> Phases:
         """Follow the probe pairs, and do with the state after round t what retention decides."""
         decision, state = self.retention.after(t), self.state
         # Burn-in too, but for the very first passes: it shows what the start has left.
         seen = t >= self.sampler.not_kept * self.length.per_epoch - 1e-9
         if decision.keep or (seen and self.length.ends_epoch(t)):
-            self.probe.add(state, t)
-        if decision.reserve is not None:
-            self.run.store.reserve(
-                self.number, decision.reserve, state.params, state.precisions, state.means
-            )
+            yield from self.probe.add(state, t, self.run.rounds)
         if decision.select is not None:
             self.select(decision.select)
         if decision.keep:
-            self.keep()
+            self.keep(decision.reserve)
         if decision.average:
-            self.rmse = self.monitor.averaged_rmse(state)
+            self.rmse = yield from self.monitor.averaged_rmse(state, self.run.rounds, self.run.fetch)
 
-    def keep(self) -> None:
-        """Store the state as a draw."""
+    def keep(self, room: int | None = None) -> None:
+        """Store the state as a draw; at first with room for so many."""
+        store = self.run.store
         state = self.state
-        self.run.store.add(self.number, state.params, state.precisions, state.means)
+        parts = store.parts(state.params, state.precisions, state.means, self.run.fetch)
+        if room is not None:
+            store.reserve(self.number, room, parts)
+        store.add(self.number, parts, state.precisions)
         self.kept += 1
 
     def select(self, draws: Sequence[int]) -> None:
@@ -231,15 +297,15 @@ class Chain:
         kept = self.retention.kept(rounds)
         return self.probe.traces(kept, self.retention.first_after_burn_in(rounds))
 
-    def finish(self) -> None:
+    def finish(self) -> Phases:
         """Burn-in of a growing run is dropped; a chain that kept nothing keeps its last state."""
         draws = self.retention.finish()
         if draws is not None:
             self.select(draws)
         if not self.kept:
-            self.keep_last_state()
+            yield from self.keep_last_state()
 
-    def keep_last_state(self) -> None:
+    def keep_last_state(self) -> Phases:
         """What SGD ends with; also a chain that was stopped, or whose burn-in left no round."""
         if self.retention.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
@@ -253,7 +319,8 @@ class Chain:
             tau = 1.0 / max(errors, 1e-12)
             self.state.precisions = replace(self.state.precisions, tau=tau)
         self.keep()
-        self.rmse = self.monitor.averaged_rmse(self.state)
+        run = self.run
+        self.rmse = yield from self.monitor.averaged_rmse(self.state, run.rounds, run.fetch)
 
     def last_errors(self) -> float | None:
         """Mean squared error of the last epoch, in the chain's units."""
@@ -263,14 +330,14 @@ class Chain:
             return (self.trace.train_rmse[-1] / self.settings.scale) ** 2
         return None
 
-    def end_epoch(self, t: int, stage: int) -> None:
+    def end_epoch(self, t: int, stage: int) -> Phases:
         """Note where the chain is, and tell the callbacks."""
         monitor, scale, state = self.monitor, self.settings.scale, self.state
         self.epoch = self.epochs_after(t)
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))
         self.since_epoch = Errors()
         if self.burning:
-            self.rmse = monitor.state_rmse(state)
+            self.rmse = yield from monitor.state_rmse(state, self.run.rounds, self.run.fetch)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
         seconds = monitor.clock.seconds()
         self.stopped = self.told_to_stop = monitor.tell(

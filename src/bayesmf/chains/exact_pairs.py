@@ -9,20 +9,22 @@ expectation of U_i . V_j and less spread, and needs no more of a chain than that
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.pairs import sum_pair_means
 from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
+from bayesmf.model.refs import Fetch, fetch_here, whole
 from bayesmf.system.forks import once
 from bayesmf.system.threads import Pool, parts
 
@@ -65,26 +67,36 @@ class IntegratedPairs(WatchedPairs):
         slot = other[at].astype(np.int64)
         return Order(at, rows.astype(np.int64), starts, np.where(slot < 0, n, slot))
 
-    def predict(self, state: ChainState) -> NDArray[np.float32]:
+    def predict(
+        self, state: ChainState, rounds: Rounds, fetch: Fetch
+    ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
         """Expected ratings given the kept side of a state, its precisions and the ratings.
 
         Every row is worked out by itself, so the result has the same bits on any number of
         threads.
         """
-        params, now, D = state.params, state.precisions, state.params.n_factors
+        yield from ()
+        return self.expected(state, fetch)
+
+    def expected(self, state: ChainState, fetch: Fetch = fetch_here) -> NDArray[np.float32]:
+        """The same at once, in this process."""
+        now, D = state.precisions, state.params.n_factors
         items = self.keep == "items"
-        kept, prior = (params.items, now.items) if items else (params.users, now.users)
+        kept, prior = whole(state.side(int(items)), fetch), now.items if items else now.users
         own = (now.users if items else now.items).natural()
         lists = self.data.by_user if items else self.data.by_item
         # The last row is one that nobody has seen: at its prior's mean.
-        weights = now.weights(1 if items else 0)
+        weights = _fetched(now.by_row(int(items)), len(kept), fetch)
         if weights is not None:
             weights = np.append(weights, np.float32(1.0))
         known = regressors(np.concatenate([kept, prior.mu[None].astype(np.float32)]), D, weights)
         given = Given(known.features[None], known.bias[None], known.root[None])
         ratings = (readonly(lists.starts), readonly(lists.other), readonly(lists.value))
         order, width = self.order, kept.shape[1]
-        tau = now.of_rows(0 if items else 1, len(lists.starts) - 1).astype(np.float64)[:, None]
+        alone = now.tau if now.noise is None else 1.0
+        tau = _fetched(now.by_row(int(not items)), len(lists.starts) - 1, fetch, alone)
+        assert tau is not None
+        tau = tau.astype(np.float64)[:, None]
         total = np.zeros(len(order.at))
 
         def work(part: slice) -> None:
@@ -104,6 +116,18 @@ class IntegratedPairs(WatchedPairs):
         out = np.empty(len(total), np.float32)
         out[order.at] = total
         return out
+
+
+def _fetched(
+    value: Any, n: int, fetch: Fetch, alone: float | None = None
+) -> NDArray[np.float32] | None:
+    """Precisions of rows, wherever they lie; `alone` for all where rows have none of their own."""
+    value = alone if value is None else value
+    if value is None:
+        return None
+    if isinstance(value, float):
+        return np.full(n, value, np.float32)
+    return whole(value, fetch)
 
 
 def followed(

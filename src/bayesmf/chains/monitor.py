@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.history import Event
 from bayesmf.chains.pairs import Validation
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, Rounds
+from bayesmf.model.refs import Fetch
 
 # Where no burn-in was asked for, this share of a run is burn-in whenever it ends.
 BURN_SHARE = 0.25
@@ -89,20 +91,26 @@ class Monitor:
     ratings_read: int = 0
     failures: dict[int, str] = field(default_factory=dict)  # by the number of the callback
 
-    def state_rmse(self, state: ChainState) -> float | None:
+    def state_rmse(
+        self, state: ChainState, rounds: Rounds, fetch: Fetch
+    ) -> Generator[list[Any], Sequence[Any], float | None]:
         """RMSE of one state."""
         if self.validation is None:
             return None
+        found = yield from self.validation.pairs.predict(state, rounds, fetch)
         with self.aside():
-            return self.scale * self.validation.rmse(self.validation.pairs.predict(state))
+            return self.scale * self.validation.rmse(found)
 
-    def averaged_rmse(self, state: ChainState) -> float | None:
+    def averaged_rmse(
+        self, state: ChainState, rounds: Rounds, fetch: Fetch
+    ) -> Generator[list[Any], Sequence[Any], float | None]:
         """RMSE of the average over a chain's draws, after adding one."""
         if self.validation is None:
             return None
         mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
+        found = yield from self.validation.pairs.predict(state, rounds, fetch)
         with self.aside():
-            mean.add(self.validation.pairs.predict(state))
+            mean.add(found)
             return self._rmse([mean])
 
     def rmse_all_chains(self) -> float | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, Phases, Rounds
 from bayesmf.data.rated import RatedItems
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.model.noise import N_PARAMETERS
+from bayesmf.model.refs import Fetch, Layout, Pieces
 from bayesmf.system.forks import once
+from bayesmf.worker.pair_tasks import GivenPairs, PairsOf, PairsTask
 
 
 class Traces(NamedTuple):
@@ -56,68 +57,96 @@ class WatchedPairs:
     rated: NDArray[np.bool_]
 
     @once
-    def unseen(self) -> NDArray[np.int64]:
-        """Positions of the pairs with a user or item that has no training ratings."""
-        return np.flatnonzero((self.user < 0) | (self.item < 0))
+    def _cuts(self) -> dict[tuple[int, ...], list[Cut]]:
+        return {}
 
-    def predict(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions at a state, from conditional means where there are any.
+    def cut(self, layouts: tuple[Layout, Layout], side: int) -> list[Cut]:
+        """The pairs by stripes of one side, where they are scored: found once in a run."""
+        known = tuple(map(id, layouts))
+        if known not in self._cuts:
+            self._cuts[known] = cut_pairs(self.user, self.item, self.rated, layouts, side)
+        return self._cuts[known]
 
-        Given V, precisions and tau the rows of U are independent, so E[m_i(V) . m_j(U)] is
-        E[U_i . V_j] for a pair nobody has rated; for a rated one U_i enters m_j, and only
-        E[U_i . m_j(U)] is the same.
-        """
-        params, means = state.params, state.means
-        if means is None:
-            out = self._from(params.users, params.items, params.n_factors)
-        else:
-            out = self._from(means.users, means.items, params.n_factors)
-            if self.rated.any():
-                own = self._from(params.users, means.items, params.n_factors)
-                out[self.rated] = own[self.rated]
-        if len(self.unseen):
-            out[self.unseen] = self._from_priors(state)
-        return out
+    def score(
+        self, state: ChainState, rounds: Rounds, aside: bool = False
+    ) -> Generator[list[Any], Sequence[Any], Scored]:
+        """One phase: predictions of the pairs at a state, where the rows of the larger side lie."""
+        layouts = rounds.layouts
+        state.cut(layouts)
+        side = int(layouts[1].n_rows > layouts[0].n_rows)
+        params, means, now = state.params, state.means, state.precisions
+        rows = params.users, params.items
+        mean = None if means is None else (means.users, means.items)
+        other, noise = 1 - side, (now.by_row(side), now.by_row(1 - side))
+        weights = noise[1]
+        shared = GivenPairs(
+            side, rows[other].parts, None if mean is None else mean[other].parts,
+            weights.parts if isinstance(weights, Pieces) else weights,
+            (now.users.mu, now.items.mu), params.n_factors,
+            now.tau if now.noise is None else 1.0,
+        )  # fmt: skip
+        cuts = self.cut(layouts, side)
+        results = yield [
+            PairsTask(
+                state.chain, rounds.at(side, cut.stripe), rows[side][cut.stripe],
+                None if mean is None else mean[side][cut.stripe],
+                noise[0][cut.stripe] if isinstance(noise[0], Pieces) else noise[0],
+                cut.pairs, shared, aside,
+            )
+            for cut in cuts
+        ]  # fmt: skip
+        n = len(self.user)
+        expected, drawn, spread = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n)
+        for cut, result in zip(cuts, results, strict=True):
+            expected[cut.at], drawn[cut.at], spread[cut.at] = result[:3]
+        return Scored(expected, drawn, spread)
 
-    def noise(self, state: ChainState) -> float:
-        """Mean variance of the noise of the pairs' ratings; of pairs with training ratings."""
-        now = state.precisions
-        if now.noise is None:
-            return 1.0 / now.tau
-        precision = now.of_rows(0, len(state.params.users))[self.user].astype(np.float64)
-        weights = now.weights(1)
-        if weights is not None:
-            precision *= weights[self.item]
-        return float(np.mean(1.0 / precision))
+    def predict(
+        self, state: ChainState, rounds: Rounds, fetch: Fetch
+    ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
+        """Predictions at a state as the fitted model will make them; no part of the algorithm."""
+        found = yield from self.score(state, rounds, aside=True)
+        return found.expected
 
-    def draw(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions of the state itself, with all its spread."""
-        return self._from(state.params.users, state.params.items, state.params.n_factors)
 
-    def _from(
-        self, users: NDArray[np.float32], items: NDArray[np.float32], n_factors: int
-    ) -> NDArray[np.float32]:
-        out = np.empty(len(self.user), np.float32)
-        user, item = self.user, self.item
-        if len(self.unseen):  # any row will do: what comes of it is replaced
-            user, item = np.maximum(user, 0), np.maximum(item, 0)
-        predict_pairs(users, items, user, item, n_factors, out)
-        return out
+class Scored(NamedTuple):
+    """Predictions of pairs from conditional means and of the state itself; variances of noise."""
 
-    def _from_priors(self, state: ChainState) -> NDArray[np.float32]:
-        """Predictions of the unseen pairs: a row without ratings is at its prior's mean."""
-        params, D = state.params, state.params.n_factors
-        sides = (
-            (params.users, state.precisions.users.mu, self.user[self.unseen]),
-            (params.items, state.precisions.items.mu, self.item[self.unseen]),
-        )
-        x, y = (
-            np.where(row[:, None] < 0, mu.astype(np.float32), rows[np.maximum(row, 0)])
-            for rows, mu, row in sides
-        )
-        out: NDArray[np.float32] = (x[:, :D] * y[:, :D]).sum(1)
-        out += x[:, D:].sum(1) + y[:, D:].sum(1)  # biases, where there are any
-        return out
+    expected: NDArray[np.float32]
+    drawn: NDArray[np.float32]
+    spread: NDArray[np.float64]
+
+
+class Cut(NamedTuple):
+    """Pairs of a stripe: their positions among all, and they themselves."""
+
+    stripe: int
+    at: NDArray[np.int64]
+    pairs: PairsOf
+
+
+def cut_pairs(
+    user: NDArray[np.int32],
+    item: NDArray[np.int32],
+    rated: NDArray[np.bool_],
+    layouts: tuple[Layout, Layout],
+    side: int,
+) -> list[Cut]:
+    """Pairs by stripes of one side, with positions in the stripe and among all of the other side.
+
+    Pairs whose row of that side nobody has seen go to the first stripe.
+    """
+    own, other = (user, item) if side == 0 else (item, user)
+    position = np.where(other < 0, -1, layouts[1 - side].order[np.maximum(other, 0)])
+    order = np.where(own < 0, -1, layouts[side].order[np.maximum(own, 0)])
+    starts = np.cumsum([0, *layouts[side].sizes()])
+    stripe = np.searchsorted(starts, np.maximum(order, 0), side="right") - 1
+    cuts = []
+    for k in np.unique(stripe).tolist():
+        at = np.flatnonzero(stripe == k)
+        inside = np.where(order[at] < 0, -1, order[at] - starts[k])
+        cuts.append(Cut(k, at, PairsOf(inside, position[at], rated[at])))
+    return cuts
 
 
 @dataclass(frozen=True)
@@ -161,13 +190,14 @@ class ProbeTrace:
         self._drawn: list[NDArray[np.float32]] = []
         self._noise: list[NDArray[np.float64]] = []
 
-    def add(self, state: ChainState, t: int) -> None:
+    def add(self, state: ChainState, t: int, rounds: Rounds) -> Phases:
         """Predict the pairs at the state after round t."""
+        found = yield from self._pairs.score(state, rounds)
         self.rounds.append(t)
-        self._expected.append(self._pairs.predict(state))
-        self._drawn.append(self._pairs.draw(state))
-        now = state.precisions
-        self._noise.append(np.array([*now.noise_parameters(), self._pairs.noise(state)]))
+        self._expected.append(found.expected)
+        self._drawn.append(found.drawn)
+        noise = [*state.precisions.noise_parameters(), float(np.mean(found.spread))]
+        self._noise.append(np.array(noise))
 
     def traces(self, kept: Iterable[int], late: int) -> Traces:
         """All of it, for a chain whose draws are of the rounds `kept`, burn-in ending at `late`."""

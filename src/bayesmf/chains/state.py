@@ -7,22 +7,26 @@ their results.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.types import Rows
+from bayesmf.model.moments import Moments
+from bayesmf.model.noise_law import LawSlice
 from bayesmf.model.params import Params, Precisions
+from bayesmf.model.refs import Layout, Pieces, Ref, in_layout, leaves
 from bayesmf.worker.tasks import Held, Recipe, Result, Task
+
+Floats = NDArray[np.float64]
 
 
 class Safe(NamedTuple):
     """A state whose errors were sound, to roll back to."""
 
-    users: Rows
-    items: Rows
+    users: Pieces
+    items: Pieces
     precisions: Precisions
 
 
@@ -32,31 +36,36 @@ class ColumnSquares(NamedTuple):
     They hold while the chain's precisions have the `version` they had then.
     """
 
-    users: NDArray[np.float64]
-    items: NDArray[np.float64]
+    users: Floats
+    items: Floats
     version: int
 
 
 class Weighed(NamedTuple):
     """How many ratings the rows of users and items have, where these differ in precision.
 
-    A rating counts by its precision over tau. `most` is the most that a visit stands for. They
+    A rating counts by its precision over tau; the numbers lie where the rows do. `most` is the
+    most that a visit stands for, `busy` what nine rows in ten stay below, `total` their sum. They
     hold while the chain's precisions have the `version` they had then.
     """
 
-    users: NDArray[np.float64]
-    items: NDArray[np.float64]
+    users: Pieces
+    items: Pieces
     most: float
+    busy: float
+    total: float
     version: int
 
 
 @dataclass
 class ChainState:
-    """The state of a chain. `sse` and `count` are the squared errors that its last round met.
+    """The state of a chain: rows and all numbers of rows lie with workers, the rest is here.
 
-    `pace` is halved whenever a round diverges and is run again, `repairs` counts how often. Rules
-    with a clock for each row also carry momenta, (users, items), and the mean squares of both
-    sides' columns. `errors_by_row` are the weighted squared errors of users and of items.
+    `sse` and `count` are the squared errors that its last round met. `pace` is halved whenever a
+    round diverges and is run again, `repairs` counts how often. Rules with a clock for each row
+    also carry momenta, (users, items), and the mean squares of both sides' columns.
+    `errors_by_row` are parts of the weighted squared errors of users and of items, stripe by
+    stripe. `told` are the sums of each item's ratings as its draw left them, `sums` those of all.
     """
 
     chain: int
@@ -65,16 +74,65 @@ class ChainState:
     precisions: Precisions
     sse: float = 0.0
     count: int = 0
-    told: NDArray[np.float64] | None = None  # sums of each item's ratings, as its draw left them
+    told: Pieces | None = None
+    sums: Floats | None = None
+    row_moments: tuple[Moments, Moments] | None = None  # of the rows as they are, once they are known
+    slices: dict[int, LawSlice] = field(default_factory=dict)  # of laws that are being drawn
+    evidence: dict[int, Floats] = field(default_factory=dict)
     visits: dict[int, int] = field(default_factory=dict)
     pace: float = 1.0
     repairs: int = 0
     safe: Safe | None = None
-    momenta: tuple[Rows, Rows] | None = None
+    momenta: tuple[Pieces, Pieces] | None = None
     moments: ColumnSquares | None = None
     weighed: Weighed | None = None  # where rows have noise of their own
-    errors_by_row: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    errors_by_row: tuple[Any, Any] | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them
+
+    def side(self, side: int) -> Any:
+        """Rows of users (0) or items (1)."""
+        return self.params.items if side else self.params.users
+
+    def put(self, side: int, rows: Pieces) -> None:
+        """New rows of users (0) or items (1)."""
+        users, items = (self.params.users, rows) if side else (rows, self.params.items)
+        self.params = Params(users, items, self.params.n_factors)
+
+    def cut(self, layouts: Sequence[Layout]) -> None:
+        """Have all rows, and numbers of rows, in stripes as these layouts say."""
+        users, items = layouts
+        for name in ("params", "means"):
+            own: Params | None = getattr(self, name)
+            if own is not None:
+                rows = in_layout(own.users, users), in_layout(own.items, items)
+                setattr(self, name, Params(*rows, own.n_factors))
+        if self.momenta is not None:
+            self.momenta = in_layout(self.momenta[0], users), in_layout(self.momenta[1], items)
+        if self.safe is not None:
+            sides = in_layout(self.safe.users, users), in_layout(self.safe.items, items)
+            self.safe = Safe(*sides, _cut_noise(self.safe.precisions, layouts))
+        self.precisions = _cut_noise(self.precisions, layouts)
+
+    def references(self) -> list[Ref]:
+        """All that lies with workers and that the rest of the chain depends on."""
+        found: dict[int, Ref] = {}
+        for value in (
+            self.params, self.momenta, self.safe, self.weighed, self.precisions, self.told,
+            self.means,
+        ):  # fmt: skip
+            found.update((id(ref), ref) for ref in leaves(value, Ref))
+        return list(found.values())
+
+
+def _cut_noise(precisions: Precisions, layouts: Sequence[Layout]) -> Precisions:
+    noise = precisions.noise
+    if noise is None:
+        return precisions
+    for side, layout in enumerate(layouts):
+        own = noise.side(side)
+        if own is not None and not isinstance(own.value, float):
+            noise = noise.with_side(side, replace(own, value=in_layout(own.value, layout)))
+    return replace(precisions, noise=noise)
 
 
 Phases = Generator[list[Task], Sequence[Result], None]
@@ -95,13 +153,26 @@ class Rounds(Protocol):
     def together(self) -> Sequence[Sequence[int]]:
         """Lists of partitions whose tasks come at the same time."""
 
+    @property
+    def units(self) -> Sequence[int] | None:
+        """For each partition the number of the stripe that stays with its worker; None where
+        any partition may be anywhere."""
+
+    @property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """How the rows of users and of items are cut."""
+
+    def at(self, side: int, stripe: int) -> int:
+        """A partition whose worker has the rows of a stripe at hand."""
+
     def round(self, state: ChainState, t: int) -> Phases:
         """Do round t of a chain."""
 
-    def exact_errors(self, state: ChainState) -> Phases:
-        """Make `state.sse` the squared errors of all ratings at the state as it is."""
+    def exact_errors(self, state: ChainState, errors: bool = True) -> Phases:
+        """Make `state.row_moments` those of the rows as they are; with `errors`, `state.sse` the
+        squared errors of all ratings at this state."""
 
-    def draw_noise(self, state: ChainState, t: int) -> None:
+    def draw_noise(self, state: ChainState, t: int) -> Phases:
         """Draw precisions of single rows that the round has not drawn yet."""
 
     def step(self, state: ChainState, t: int) -> float | None:

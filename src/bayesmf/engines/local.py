@@ -14,8 +14,14 @@ from typing import Any
 
 from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, WallClock
+from bayesmf.model.refs import Array, Ref, fetch_here
 from bayesmf.system.threads import cores
-from bayesmf.worker.tasks import Held, Result, Task, run_task
+from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
+
+
+def _here(how: str, array: Array) -> Ref:
+    """A reference to an array of this process, which is the array."""
+    return Ref(array)
 
 
 class _Local(WallClock):
@@ -28,9 +34,15 @@ class _Local(WallClock):
         self._held = load.held
         self._ledger = Ledger(type(self).__name__.lower(), self.n_workers)
 
+    def fetch(self, refs: Sequence[Ref]) -> list[Array]:
+        return fetch_here(refs)
+
+    def settled(self, chain: int, refs: Sequence[Ref]) -> None:
+        """Nothing is lost in one process."""
+
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
-        result = run_task(self._held[task.partition], task)
+        result = with_refs(run_task(self._held[task.partition], task), _here)
         self._ledger.done(worker, task.partition, time.perf_counter() - begin)
         return result
 

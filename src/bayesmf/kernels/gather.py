@@ -6,6 +6,7 @@ memory. They are made once, here; all arithmetic that follows goes straight thro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,19 +92,30 @@ def padded(width: int) -> int:
 
 def regressors(rows: Rows, n_factors: int, weight: Rows | None = None) -> Regressors:
     """Copy the rows of the other side; `weight` is that of the ratings of each."""
-    n, padded_width = len(rows), padded(n_factors)
+    return regressors_of([rows], n_factors, [weight])
+
+
+def regressors_of(
+    parts: Sequence[Rows], n_factors: int, weights: Sequence[Rows | float | None]
+) -> Regressors:
+    """The same of rows that come in parts, one after the other, each with its weights."""
+    n, padded_width = sum(map(len, parts)), padded(n_factors)
     # Not zeros: large pages are asked for where nothing is cleared, and jumps then cost less.
     room = np.empty(4 * padded_width * (n + 1) + 64, np.uint8)
     first = -room.ctypes.data % 64
     features = room[first : first + 4 * padded_width * (n + 1)].view(np.float32)
     table = features.reshape(n + 1, padded_width)
-    table[:n, :n_factors], table[:n, n_factors:], table[n] = rows[:, :n_factors], 0.0, 0.0
-    bias = np.zeros(n + 1, np.float32)
-    if rows.shape[1] > n_factors:
-        bias[:n] = rows[:, n_factors]
-    root = np.ones(n + 1, np.float32)
-    if weight is not None:
-        root[:n] = np.sqrt(weight)
+    table[:, n_factors:], table[n] = 0.0, 0.0
+    bias, root = np.zeros(n + 1, np.float32), np.ones(n + 1, np.float32)
+    at = 0
+    for rows, weight in zip(parts, weights, strict=True):
+        own = slice(at, at + len(rows))
+        table[own, :n_factors] = rows[:, :n_factors]
+        if rows.shape[1] > n_factors:
+            bias[own] = rows[:, n_factors]
+        if weight is not None:
+            root[own] = np.sqrt(np.asarray(weight, np.float32))
+        at += len(rows)
     root[n] = 0.0
     return Regressors(features, bias, root)
 

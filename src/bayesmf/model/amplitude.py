@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.kernels.types import Rows
+from bayesmf.model.moments import Moments, moments_of
 from bayesmf.model.priors import GammaColumns, Prior, WishartColumns
 from bayesmf.model.slices import slice_sample
 
@@ -28,14 +29,15 @@ FARTHEST = 20.0  # in log k: beyond it nothing is left, or nothing holds it
 
 
 def draw_amplitudes(
-    rows: Rows, n_factors: int, prior: Prior, sums: NDArray[np.float64], rng: np.random.Generator
-) -> None:
-    """Rescale the features and the biases of one side's rows, in place.
+    rows: Rows | Moments, n_factors: int, prior: Prior, sums: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Factors of the features and the biases of one side's rows, one for each column.
 
     Parameters
     ----------
     rows
-        Rows of the side whose ratings `sums` are of.
+        Rows, or their moments, of the side whose ratings `sums` are of.
     n_factors
         Columns that are features.
     prior
@@ -45,12 +47,14 @@ def draw_amplitudes(
     rng
         Source of random numbers.
     """
-    columns, factors = prior.columns(rows), np.ones(rows.shape[1])
-    features, bias = slice(0, n_factors), slice(n_factors, rows.shape[1])
-    k = _draw(columns, factors, features, len(rows), sums[FT] - sums[FB], sums[FF], rng)
-    if rows.shape[1] > n_factors:
-        _draw(columns, factors, bias, len(rows), sums[BT] - k * sums[FB], sums[BB], rng)
-    rows *= factors.astype(np.float32)
+    known = moments_of(rows)
+    n, width = known.n, len(known.total)
+    columns, factors = prior.columns(known), np.ones(width)
+    features, bias = slice(0, n_factors), slice(n_factors, width)
+    k = _draw(columns, factors, features, n, sums[FT] - sums[FB], sums[FF], rng)
+    if width > n_factors:
+        _draw(columns, factors, bias, n, sums[BT] - k * sums[FB], sums[BB], rng)
+    return factors
 
 
 def _draw(

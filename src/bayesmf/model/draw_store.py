@@ -13,6 +13,9 @@ from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
 from bayesmf.model.mapped import allocate, let_go
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions
+from bayesmf.model.refs import Fetch, fetch_here, whole
+
+Parts = dict[str, Rows]
 
 
 class DrawStore:
@@ -28,33 +31,39 @@ class DrawStore:
         self._precisions: list[list[Precisions]] = [[] for _ in range(n_chains)]
         self._selections = [0] * n_chains
 
-    def _parts(
-        self, params: Params, precisions: Precisions, means: Params | None
-    ) -> dict[str, Rows]:
-        """The arrays of a state that are kept, by the names that `Draws` has for them."""
-        parts = {side: getattr(params, side) for side in SIDES[self.keep]}
+    def parts(
+        self, params: Params, precisions: Precisions, means: Params | None = None,
+        fetch: Fetch = fetch_here,
+    ) -> Parts:  # fmt: skip
+        """The arrays of a state that are kept, by the names that `Draws` has for them.
+
+        `fetch` brings those that lie with workers.
+        """
+        parts = {side: whole(getattr(params, side), fetch) for side in SIDES[self.keep]}
         if means is not None:
-            parts |= {f"{side[:-1]}_means": getattr(means, side) for side in SIDES[self.keep]}
-        noise = precisions.weights(0), precisions.weights(1)
-        parts |= {n: v for n, v in zip(ROW_NOISE, noise, strict=True) if v is not None}
+            parts |= {
+                f"{side[:-1]}_means": whole(getattr(means, side), fetch) for side in SIDES[self.keep]
+            }
+        for side, name in enumerate(ROW_NOISE):
+            value = precisions.by_row(side)
+            if isinstance(value, float):
+                assert precisions.noise is not None
+                own = precisions.noise.side(side)
+                assert own is not None
+                value = np.full(own.known_sums().n, value, np.float32)
+            if value is not None:
+                parts[name] = whole(value, fetch)
         return parts
 
-    def reserve(
-        self, chain: int, n: int, params: Params, precisions: Precisions,
-        means: Params | None = None,
-    ) -> None:  # fmt: skip
-        """Make room for n draws of a chain."""
-        parts = self._parts(params, precisions, means)
+    def reserve(self, chain: int, n: int, parts: Parts) -> None:
+        """Make room for n draws of a chain, such as one of these parts."""
         self._rows[chain] = {name: allocate(n, rows.shape) for name, rows in parts.items()}
 
-    def add(
-        self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
-    ) -> None:
-        """Keep a copy of the chain's state."""
+    def add(self, chain: int, parts: Parts, precisions: Precisions) -> None:
+        """Keep a copy of the chain's state, from its parts."""
         if not self._rows[chain]:
-            self.reserve(chain, 1, params, precisions, means)
+            self.reserve(chain, 1, parts)
         slot = len(self._precisions[chain])
-        parts = self._parts(params, precisions, means)
         for name, array in self._rows[chain].items():
             array[slot] = parts[name]
             let_go(array)
@@ -128,17 +137,12 @@ class DrawStore:
 class LastDraw(DrawStore):
     """Keeps the newest draw of each chain: for runs whose errors alone are wanted."""
 
-    def reserve(
-        self, chain: int, n: int, params: Params, precisions: Precisions,
-        means: Params | None = None,
-    ) -> None:  # fmt: skip
-        super().reserve(chain, 1, params, precisions, means)
+    def reserve(self, chain: int, n: int, parts: Parts) -> None:
+        super().reserve(chain, 1, parts)
 
-    def add(
-        self, chain: int, params: Params, precisions: Precisions, means: Params | None = None
-    ) -> None:
+    def add(self, chain: int, parts: Parts, precisions: Precisions) -> None:
         self._precisions[chain].clear()
-        super().add(chain, params, precisions, means)
+        super().add(chain, parts, precisions)
 
     def select(self, chain: int, kept: Sequence[int]) -> None:
         pass
@@ -176,7 +180,7 @@ def _without_rows(precisions: Precisions) -> Precisions:
     if noise is None:
         return precisions
     nothing = np.empty(0, np.float32)
-    sides = (one and replace(one, value=nothing) for one in (noise.users, noise.items))
+    sides = (one and replace(one, value=nothing, sums=None) for one in (noise.users, noise.items))
     return replace(precisions, noise=Noise(*sides))
 
 

@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import EXACT, LEAST_TAU, log_evidence
+from bayesmf.kernels.evidence import EXACT, LEAST_TAU, exact_evidence
+from bayesmf.kernels.exact import exact_sums
+from bayesmf.kernels.gamma import draw_gammas
+from bayesmf.kernels.keys import StreamCounter
 from bayesmf.kernels.types import Rows
+from bayesmf.model.noise_law import RATE_RATE, RATE_SHAPE, log_shape_prior
+from bayesmf.model.refs import Pieces
 from bayesmf.model.slices import slice_sample
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 # What may have noise of its own; None is one number for all ratings.
 NOISE_BY = ("user", "item", "both")
@@ -38,75 +44,86 @@ PARAMETERS = {
 N_PARAMETERS = len(PARAMETERS)
 # Before anything is known: precisions differ by a factor of two or so.
 FIRST_SHAPE = 4.0
-# Shape and rate of beta's prior.
-RATE_SHAPE, RATE_RATE = 1.0, 1.0
 STEP = 0.3  # in log k, the first width of its slice
-# With precisions integrated out the slice's first width is NARROW over the root of the number of
-# rows, as wide as what they leave open, and at most MOST of that. One time in WIDE_EVERY it is 1:
-# a chain that begins far off would step there for hundreds of looks at all rows.
-NARROW, MOST, WIDE_EVERY = 6.0, 8, 4
+
+
+class NoiseSums(NamedTuple):
+    """Of the precisions of n rows: their sum, that of their logarithms, and by ratings."""
+
+    n: int
+    total: float
+    logs: float
+    by_rating: float = math.nan
+
+    def scaled(self, x: float) -> NoiseSums:
+        """Those of the precisions times exp(x)."""
+        c = math.exp(x)
+        return NoiseSums(self.n, c * self.total, self.logs + self.n * x, c * self.by_rating)
+
+
+def noise_sums(value: Rows, counts: Index) -> NDArray[np.int64]:
+    """Sums of some rows' precisions as whole numbers: plain, of logarithms, and by ratings."""
+    x = value.astype(np.float64)
+    return exact_sums(np.stack([x, np.log(x), x * counts], axis=1))
+
+
+def half_errors(counts: Index, sse: Array, mean_one: bool) -> Array:
+    """Half the squared errors of rows, of ratings that are known to EXACT.
+
+    Precisions of mean one are bounded without that.
+    """
+    return 0.5 * (sse if mean_one else sse + EXACT * counts)
+
+
+def evidence_of(laws: Array, counts: Index, errors: Array) -> NDArray[np.int64]:
+    """How likely the (half) errors of rows are under each law, as whole numbers."""
+    times = np.bincount(counts)  # not unique, which sorts
+    sizes = np.flatnonzero(times)
+    return np.asarray(exact_evidence(laws, sizes, times[sizes], counts, errors))
 
 
 @dataclass(frozen=True)
 class RowNoise:
     """Precisions of the rows of one side, and the Gamma distribution that they come from.
 
-    With `mean_one` the rate is the shape: the other side has the size of the noise.
+    `value` is one number where all rows are alike. With `mean_one` the rate is the shape: the
+    other side has the size of the noise. `sums` are those of values that lie with workers.
     """
 
-    value: Rows
+    value: Rows | Pieces | float
     shape: float = FIRST_SHAPE
     rate: float = FIRST_SHAPE
     mean_one: bool = False
+    sums: NoiseSums | None = None
 
-    def draw(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
-        """Shape, rate and precisions given the weighted squared errors of each row's ratings.
+    def draw_values(
+        self, counts: Index, sse: Array, numbers: NDArray[np.int32], counter: StreamCounter
+    ) -> Rows:
+        """Precisions of some rows given shape, rate and the weighted squared errors of each."""
+        found, (round_, word, key) = np.empty(len(counts)), counter
+        draw_gammas(found, self.shape + 0.5 * counts, numbers, round_, word, key[0], key[1])
+        found /= self.rate + half_errors(counts, sse, self.mean_one)
+        return np.maximum(found, LEAST_TAU).astype(np.float32)
 
-        Shape and rate come first, with the precisions integrated out: given these they would move
-        in steps as small as the rows are many.
-        """
-        shape, rate = self._draw_law(counts, 0.5 * self._inexact(counts, sse), rng)
-        return replace(self, shape=shape, rate=rate).draw_values(counts, sse, rng)
+    def known_sums(self) -> NoiseSums:
+        """Sums of all precisions."""
+        if self.sums is not None:
+            return self.sums
+        value = np.asarray(self.value).astype(np.float64)
+        return NoiseSums(value.size, float(value.sum()), float(np.log(value).sum()))
 
-    def draw_values(self, counts: NDArray[np.int64], sse: Array, rng: np.random.Generator) -> Self:
-        """Precisions given shape and rate too: for some rows, which alone do not tell these."""
-        sse = self._inexact(counts, sse)
-        found = rng.gamma(self.shape + 0.5 * counts) / (self.rate + 0.5 * sse)
-        return replace(self, value=np.maximum(found, LEAST_TAU).astype(np.float32))
-
-    def _inexact(self, counts: NDArray[np.int64], sse: Array) -> Array:
-        """Squared errors of ratings that are known to EXACT; precisions of mean one are bounded."""
-        return sse if self.mean_one else sse + EXACT * counts
-
-    def _draw_law(
-        self, counts: NDArray[np.int64], errors: Array, rng: np.random.Generator
-    ) -> tuple[float, float]:
-        """Shape and rate given the numbers of ratings and half their squared errors."""
-        # Not unique, which sorts.
-        times = np.bincount(counts)
-        found = np.flatnonzero(times)
-        halves, sizes, times = 0.5 * counts, 0.5 * found, times[found]
-        step = 1.0 if rng.random() * WIDE_EVERY < 1 else NARROW / math.sqrt(len(halves))
-
-        def log_density(log_k: float, log_mean: float) -> float:
-            log_rate = log_k - log_mean
-            found = log_shape_prior(log_k)
-            if not self.mean_one:
-                found += RATE_SHAPE * log_rate - RATE_RATE * math.exp(log_rate)
-            k, rate = math.exp(log_k), math.exp(log_rate)
-            return found + float(log_evidence(k, rate, sizes, times, halves, errors))
-
-        # By shape and mean, which the errors tell apart; shape and rate go together.
-        log_k, log_mean = math.log(self.shape), math.log(self.shape / self.rate)
-        log_k = slice_sample(lambda x: log_density(x, log_mean), log_k, step, rng, MOST)
-        if not self.mean_one:
-            log_mean = slice_sample(lambda x: log_density(log_k, x), log_mean, step, rng, MOST)
-        return math.exp(log_k), math.exp(log_k - log_mean)
+    def scaled(self, x: float) -> Self:
+        """With precisions times exp(x)."""
+        c, value, sums = np.float32(math.exp(x)), self.value, self.sums
+        if isinstance(value, float):
+            value = float(value * c)
+        else:
+            value = value.scaled(c) if isinstance(value, Pieces) else value * c
+        return replace(self, value=value, sums=sums and sums.scaled(x))
 
     def draw_hyper(self, rng: np.random.Generator) -> Self:
         """Shape and rate given the precisions."""
-        n, value = len(self.value), self.value.astype(np.float64)
-        total, logs = float(value.sum()), float(np.log(value).sum())
+        n, total, logs, _ = self.known_sums()
 
         def log_density(log_k: float) -> float:
             k = math.exp(log_k)
@@ -123,11 +140,6 @@ class RowNoise:
         return replace(self, shape=k, rate=float(rate))
 
 
-def log_shape_prior(log_k: float) -> float:
-    """log p(log k) where 1 / sqrt(k) is half-normal (0, 1), up to a constant."""
-    return -0.5 * log_k - 0.5 * math.exp(-log_k)
-
-
 @dataclass(frozen=True)
 class Noise:
     """Precisions of users' and items' ratings, None on a side that has none of its own."""
@@ -139,9 +151,10 @@ class Noise:
     def initial(cls, by: str, n_users: int, n_items: int) -> Noise:
         """All rows alike."""
         both = by == "both"
+        users, items = (NoiseSums(n, float(n), 0.0) for n in (n_users, n_items))
         return cls(
-            RowNoise(np.ones(n_users, np.float32)) if by != "item" else None,
-            RowNoise(np.ones(n_items, np.float32), mean_one=both) if by != "user" else None,
+            RowNoise(1.0, sums=users) if by != "item" else None,
+            RowNoise(1.0, mean_one=both, sums=items) if by != "user" else None,
         )
 
     def side(self, side: int) -> RowNoise | None:
@@ -156,10 +169,13 @@ class Noise:
         """All rows with the same precisions, whose product is tau."""
         both = self.users is not None and self.items is not None
         sizes = tau, 1.0 if both else tau
-        sides = (
-            one and replace(one, value=np.full_like(one.value, size), rate=one.shape / size)
-            for one, size in zip((self.users, self.items), sizes, strict=True)
-        )
+        sides = []
+        for one, size in zip((self.users, self.items), sizes, strict=True):
+            if one is not None:
+                n = one.known_sums().n
+                sums = NoiseSums(n, n * size, n * math.log(size))
+                one = replace(one, value=size, rate=one.shape / size, sums=sums)
+            sides.append(one)
         return Noise(*sides)
 
     def typical(self) -> float:
@@ -175,8 +191,7 @@ class Noise:
                 self.users and self.users.draw_hyper(rng), self.items and self.items.draw_hyper(rng)
             )
         x = _draw_exchange(self.users, self.items, rng)
-        users = replace(self.users, value=self.users.value * np.float32(math.exp(x)))
-        items = replace(self.items, value=self.items.value * np.float32(math.exp(-x)))
+        users, items = self.users.scaled(x), self.items.scaled(-x)
         return Noise(users.draw_hyper(rng), items.draw_hyper(rng))
 
 
@@ -185,8 +200,8 @@ def _draw_exchange(users: RowNoise, items: RowNoise, rng: np.random.Generator) -
 
     The generalised Gibbs step of Liu and Sabatti (2000), as for columns in model/rescale.py.
     """
-    n, m = len(users.value), len(items.value)
-    total, weights = float(users.value.sum(dtype=float)), float(items.value.sum(dtype=float))
+    n, total = users.known_sums()[:2]
+    m, weights = items.known_sums()[:2]
     power = RATE_SHAPE + n * users.shape
 
     def log_density(x: float) -> float:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.keys import STREAM_INIT, generator
+from bayesmf.kernels.batch_gradient import fill_noise
+from bayesmf.kernels.keys import STREAM_INIT, stream_word
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.noise import Noise
+from bayesmf.model.refs import Pieces
 
 
 @dataclass
@@ -57,14 +59,28 @@ class Params:
         key: NDArray[np.uint32],
     ) -> Params:
         """Draw rows from N(0, 0.1^2), less for many factors; `key` makes chains differ."""
-        spread = min(0.1, n_factors**-0.5)  # predictions start below the ratings' spread
-        rng = generator(key, 0, STREAM_INIT)
-        width = n_factors + bias
-        draw = [
-            (spread * rng.standard_normal((n, width), dtype=np.float32)).astype(np.float32)
-            for n in (n_users, n_items)
-        ]
-        return cls(draw[0], draw[1], n_factors)
+        rows = (
+            initial_rows(np.arange(n, dtype=np.int32), n_factors, bias, side, key)
+            for side, n in enumerate((n_users, n_items))
+        )
+        return cls(*rows, n_factors)
+
+
+def initial_rows(
+    numbers: NDArray[np.int32], n_factors: int, bias: bool, side: int, key: NDArray[np.uint32]
+) -> Rows:
+    """Rows to start from of users (0) or items (1), by their numbers."""
+    spread = np.float32(min(0.1, n_factors**-0.5))  # predictions start below the ratings' spread
+    width = n_factors + bias
+    rows = np.empty((len(numbers), -(-width // 4) * 4), np.float32)
+    fill_noise(rows, numbers, 0, stream_word(STREAM_INIT, side), key)
+    return np.asarray(spread * rows[:, :width])
+
+
+def _as_rows(value: Pieces | Rows | float, n_rows: int) -> Rows:
+    if isinstance(value, float):
+        return np.full(n_rows, value, np.float32)
+    return np.asarray(value, np.float32)
 
 
 def _bias(rows: Rows, n_factors: int) -> Rows:
@@ -137,7 +153,7 @@ class Precisions:
         if self.noise is None:
             return np.full(n_rows, self.tau, np.float32)
         own = self.noise.side(side)
-        return np.ones(n_rows, np.float32) if own is None else own.value
+        return np.ones(n_rows, np.float32) if own is None else _as_rows(own.value, n_rows)
 
     def weights(self, side: int) -> Rows | None:
         """Weights that ratings have by their row of users (0) or items (1), None where all alike.
@@ -145,16 +161,16 @@ class Precisions:
         The precision of a rating is `of_rows` of one side times `weights` of the other.
         """
         own = None if self.noise is None else self.noise.side(side)
+        return None if own is None else _as_rows(own.value, own.known_sums().n)
+
+    def by_row(self, side: int) -> Pieces | Rows | float | None:
+        """The same, wherever it lies."""
+        own = None if self.noise is None else self.noise.side(side)
         return None if own is None else own.value
 
-    def shares(self) -> tuple[Rows | None, Rows | None]:
-        """Weights of users' and items' ratings, None where all alike; tau times both is precision.
-
-        The same as `of_rows` and `weights`, in the units of one tau for all.
-        """
+    def share_factors(self) -> tuple[float, float]:
+        """What weights of users' and items' ratings are multiplied by, so that tau times both
+        is the precision of a rating: the same as `of_rows` and `weights`, in units of one tau."""
         if self.noise is None:
-            return None, None
-        users, items, tau = self.weights(0), self.weights(1), np.float32(self.tau)
-        if users is None:
-            return None, None if items is None else items / tau
-        return users / tau, items
+            return 1.0, 1.0
+        return (1.0 / self.tau, 1.0) if self.noise.users is not None else (1.0, 1.0 / self.tau)

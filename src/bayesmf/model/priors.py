@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.gradient import column_squares
 from bayesmf.kernels.linalg import (
     cholesky,
     multiply,
     outer_square,
     rescale_inverse,
-    second_moments,
     solve_upper,
 )
 from bayesmf.kernels.types import Rows
+from bayesmf.model.moments import Moments, moments_of
 from bayesmf.model.params import RowPrior
 
 Array = NDArray[np.float64]
@@ -37,28 +36,29 @@ class GammaPrior:
     alpha_0: float = 1.0
     beta_0: float = 1.0
     bias = True
+    full = False  # it takes the squares of columns alone
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
         """Every precision at one value, 2.0 in the paper."""
         width = n_factors + 1
         return RowPrior(np.zeros(width), np.full(width, float(precision)))
 
-    def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
+    def draw(self, rows: Rows | Moments, rng: np.random.Generator) -> RowPrior:
         """lambda_d | rows ~ Gamma(alpha_0 + n/2, beta_0 + sum_i rows_id^2 / 2)."""
-        rate = self.beta_0 + 0.5 * column_squares(rows)
-        shape = self.alpha_0 + 0.5 * len(rows)
-        return RowPrior(np.zeros(rows.shape[1]), rng.gamma(shape, 1.0 / rate))
+        known = moments_of(rows)
+        rate = self.beta_0 + 0.5 * known.squares()
+        shape = self.alpha_0 + 0.5 * known.n
+        return RowPrior(np.zeros(len(rate)), rng.gamma(shape, 1.0 / rate))
 
     def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
         """Precisions from the hyper-prior, before any data."""
         width = n_factors + 1
         return RowPrior(np.zeros(width), rng.gamma(self.alpha_0, 1.0 / self.beta_0, width))
 
-    def columns(self, rows: Rows) -> GammaColumns:
+    def columns(self, rows: Rows | Moments) -> GammaColumns:
         """The rows' columns, for rescaling them."""
-        return GammaColumns(
-            self.alpha_0 + 0.5 * len(rows), 0.5 * column_squares(rows) / self.beta_0
-        )
+        known = moments_of(rows)
+        return GammaColumns(self.alpha_0 + 0.5 * known.n, 0.5 * known.squares() / self.beta_0)
 
     def log_density(self, prior: RowPrior) -> float:
         """log p(Lambda), up to a constant."""
@@ -78,16 +78,18 @@ class WishartPrior:
     kappa_0: float = 2.0
     nu_0: float | None = None
     bias: bool = False
+    full = True  # it takes all second moments of the rows
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
         """Mean zero, the same precision in every direction."""
         width = n_factors + self.bias
         return RowPrior(np.zeros(width), precision * np.eye(width))
 
-    def draw(self, rows: Rows, rng: np.random.Generator) -> RowPrior:
+    def draw(self, rows: Rows | Moments, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) | rows, Gaussian-Wishart by conjugacy."""
-        n, width = rows.shape
-        total, M = self._inverse_scale(rows)
+        known = moments_of(rows)
+        n, width = known.n, len(known.total)
+        total, M = self._inverse_scale(known)
         kappa = self.kappa_0 + n
         # M = K K^T. For Bartlett's factor B, X = K^-T B makes X X^T a Wishart of scale M^-1, and
         # K B^-T z has the covariance (X X^T)^-1: no inverse is formed.
@@ -97,19 +99,20 @@ class WishartPrior:
         z = solve_upper(B, rng.standard_normal((width, 1)))[:, 0]
         return RowPrior(total / kappa + multiply(K, z) / math.sqrt(kappa), Lambda)
 
-    def columns(self, rows: Rows) -> WishartColumns:
+    def columns(self, rows: Rows | Moments) -> WishartColumns:
         """The rows' columns, for rescaling them."""
-        n, width = rows.shape
-        M = self._inverse_scale(rows)[1]
+        known = moments_of(rows)
+        n, width = known.n, len(known.total)
+        M = self._inverse_scale(known)[1]
         K = cholesky(M)
         return WishartColumns(
             0.5 * (self._nu(width) + n), outer_square(solve_upper(K, np.eye(width))), M
         )
 
-    def _inverse_scale(self, rows: Rows) -> tuple[Array, Array]:
+    def _inverse_scale(self, known: Moments) -> tuple[Array, Array]:
         """Sum of the rows; W_0^-1 + C, whose inverse is the scale of Lambda's Wishart."""
-        n, width = rows.shape
-        total, cross = second_moments(rows)
+        n, total, cross = known
+        width = len(total)
         mean = total / n
         scatter = cross - n * np.outer(mean, mean)
         C = scatter + (self.kappa_0 * n / (self.kappa_0 + n)) * np.outer(mean, mean)

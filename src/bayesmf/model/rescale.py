@@ -15,43 +15,44 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bayesmf.model.params import Params
+from bayesmf.kernels.types import Rows
+from bayesmf.model.moments import Moments, moments_of
 from bayesmf.model.priors import Prior
 from bayesmf.model.slices import slice_sample
+
+Array = NDArray[np.float64]
 
 STEP_OUT = 1.0  # in log k, the first width of the slice: about what the hyper-priors leave open
 
 
-def draw_scales(params: Params, prior: Prior, rng: np.random.Generator) -> np.ndarray:
-    """Rescale every column of U and V in place, which leaves the posterior invariant.
+def draw_scales(
+    users: Rows | Moments, items: Rows | Moments, n_factors: int, prior: Prior,
+    rng: np.random.Generator,
+) -> Array:  # fmt: skip
+    """Factors k of U's columns, by which V's are divided: a move that leaves the posterior invariant.
 
-    Returns the factors k of U's columns; V's are divided by them.
+    Rows are given by their moments. Biases, columns from `n_factors` on, have factors of one.
     """
-    users, items = prior.columns(params.users), prior.columns(params.items)
-    n_users, n_items = len(params.users), len(params.items)
-    factors = np.ones(params.users.shape[1])
-    for d in range(params.n_factors):
-        q_users, q_items = users.weight(d), items.weight(d)
+    sides = moments_of(users), moments_of(items)
+    n_users, n_items = sides[0].n, sides[1].n
+    own, other = (prior.columns(side) for side in sides)
+    factors = np.ones(len(sides[0].total))
+    for d in range(n_factors):
+        q_users, q_items = own.weight(d), other.weight(d)
         if not (q_users > 0 and q_items > 0 and math.isfinite(q_users + q_items)):
             continue  # an empty column has no scale, nor one that is no number any more
 
         def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
             return (
                 (n_users - n_items) * x
-                - users.power * math.log1p(q_users * math.exp(2 * x))
-                - items.power * math.log1p(q_items * math.exp(-2 * x))
+                - own.power * math.log1p(q_users * math.exp(2 * x))
+                - other.power * math.log1p(q_items * math.exp(-2 * x))
             )
 
         k = math.exp(slice_sample(log_density, 0.0, STEP_OUT, rng))
-        users.rescale(d, k)
-        items.rescale(d, 1 / k)
+        own.rescale(d, k)
+        other.rescale(d, 1 / k)
         factors[d] = k
-    rescale(params, factors)
     return factors
-
-
-def rescale(params: Params, factors: np.ndarray) -> None:
-    """Columns of U times the factors, of V divided by them."""
-    params.users *= factors.astype(np.float32)
-    params.items *= (1.0 / factors).astype(np.float32)

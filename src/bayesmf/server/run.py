@@ -49,16 +49,15 @@ def run(
         chains = make_chains(run)
         saved.begin(chains, run)
         run.monitor.begin(make_plan(run))
-        engine.start(Workload(run.rounds.held, run.rounds.together, run.rounds.recipes, rehearsal))
+        engine.start(make_load(run, rehearsal))
         try:
             sample = sample_enough if sampler.adaptive else sample_for
             found, ended = sample(chains, run, engine, saved.between)
+            saved.finish()
+            drive([chain.finish() for chain in chains], engine)
             done = engine.report()
         finally:
             engine.close()
-        saved.finish()
-        for chain in chains:
-            chain.finish()
     read = sum(chain.ratings_read for chain in chains)
     draws, epochs = run.store.draws(), read / len(data) / sampler.n_chains
     return RunReport(
@@ -74,6 +73,15 @@ def run(
         engine=done,
         failures=list(run.monitor.failures.values()),
     )
+
+
+def make_load(run: RunContext, rehearsal: Sequence[tuple[Held, Task]] = ()) -> Workload:
+    """What an engine is started with."""
+    rounds = run.rounds
+    return Workload(
+        rounds.held, rounds.together, rounds.recipes, rehearsal, rounds.units,
+        run.settings.sampler.n_chains,
+    )  # fmt: skip
 
 
 def make_context(
@@ -105,6 +113,8 @@ def make_context(
         make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,
         probe_pairs(data, N_PROBE, settings.seed),
+        engine.fetch,
+        engine.settled,
         round_done,
     )
 

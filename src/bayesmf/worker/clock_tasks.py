@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,13 @@ from bayesmf.kernels.minibatch import make_scratch, pad
 from bayesmf.kernels.row_clock import ClockSide, run_clock_dealt, run_clock_replacement
 from bayesmf.kernels.types import Rows
 from bayesmf.model.params import RowPrior
+from bayesmf.model.refs import Part, value_of
+from bayesmf.samplers.clocks import ClockRule
+from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps, uneven
 from bayesmf.worker.block_tasks import (
     BlockTask,
     HeldBlock,
+    RoundGiven,
     RoundResult,
     Weights,
     all_finite,
@@ -25,19 +30,47 @@ from bayesmf.worker.block_tasks import (
 
 @dataclass(frozen=True)
 class ClockBlock(HeldBlock):
-    """A block with the number of ratings that its rows have in all blocks."""
+    """A block with what the clocks of its rows depend on; rows with `moving` False are held."""
 
-    n_user: Weights
-    n_item: Weights
+    facts: tuple[RowFacts, RowFacts]
+    moving: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+    def steps(self, side: int, width: int, rule: ClockRule, delta: float, rho: float) -> Steps:
+        """Steps of the users' or items' clocks, found once for all rounds with the same limits."""
+        known = vars(self).setdefault("_steps", {})
+        key = (side, width, delta, rho)
+        if key not in known:
+            if len(known) > 8:
+                known.clear()
+            facts = self.facts[side]
+            stable = np.where(self.moving[side], stable_steps(facts, width), 0.0)
+            known[key] = clock_steps(rule, facts, stable, delta, rho, uneven(facts, width))
+        found: Steps = known[key]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class ClockGiven(RoundGiven):
+    """A round of a rule with clocks, under the limits of the time.
+
+    `squares` are the mean squares of the columns that users and items meet: those of the other
+    side. `noise` is what the noise's variance is multiplied by.
+    """
+
+    rule: ClockRule
+    delta: float
+    rho: float
+    noise: float
+    squares: tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Clocks:
     """What rows of one side take along; see kernels/row_clock.py.
 
-    A step `eta` of 0 holds a row. `n` are the rows' ratings by weight, None where all weigh the
-    same and their number is the block's. `square` are the mean squares of the other side's columns;
-    `gain` is that of a thermostat, whose heat is then one more column of `momenta`.
+    A step `eta` of 0 holds a row. `n` are the rows' ratings, by weight where these differ.
+    `square` are the mean squares of the other side's columns; `gain` is that of a thermostat, whose
+    heat is then one more column of `momenta`.
     """
 
     momenta: Rows
@@ -46,60 +79,94 @@ class Clocks:
     share: NDArray[np.float32]
     square: NDArray[np.float64]
     gain: float
-    n: NDArray[np.float32] | None = None
+    n: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class ClockResult(RoundResult):
     """New rows and momenta of a block."""
 
-    momenta: tuple[Rows, Rows] = field(kw_only=True)
+    momenta_users: Any = field(kw_only=True)
+    momenta_items: Any = field(kw_only=True)
+
+    @property
+    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*super().stays, *(f"momenta_{name}" for name in super().stays))
+
+    @property
+    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*super().goes, *(f"momenta_{name}" for name in super().goes))
 
 
 @dataclass(frozen=True)
 class ClockTask(BlockTask):
-    """A round of mini-batch updates with a clock for each row."""
+    """A round of mini-batch updates with a clock for each row; momenta are None before the first.
 
-    user_clocks: Clocks
-    item_clocks: Clocks
+    `n_user` and `n_item` are the rows' ratings by weight, None where all weigh the same.
+    """
+
+    shared: ClockGiven
+    momenta: tuple[Part | None, Part | None]
+    n: tuple[Part | None, Part | None]
 
     def execute(self, held: ClockBlock) -> ClockResult:
         """`length` mini-batch updates of the block's rows."""
-        block, prior, width = held.block, self.precisions, self.users.shape[1]
+        given, block, (own, other) = self.shared, held.block, self.rows()
+        prior, width = given.precisions, own.shape[1]
+        user_clocks, item_clocks = (self._clocks(held, k, x) for k, x in enumerate((own, other)))
         if not len(block):
-            momenta = self.user_clocks.momenta, self.item_clocks.momenta
-            return ClockResult(self.users, self.items, 0.0, 0, momenta=momenta)
-        own, other = self.weights()
+            return ClockResult(
+                own.copy(), other.copy(), given.fixed, 0.0, 0,
+                momenta_users=user_clocks.momenta.copy(), momenta_items=item_clocks.momenta.copy(),
+            )  # fmt: skip
+        weights = self.weights(own, other)
         users = _side(
-            self.users, block.user_rows, held.prior_weight_user, held.n_user, own,
-            self.user_clocks, prior.users, held.scale, prior.tau,
-            stream_word(STREAM_USERS, block.number),
+            own, block.user_rows, held.prior_weight_user, weights[0], user_clocks, prior.users,
+            held.scale, prior.tau, stream_word(STREAM_USERS, block.number),
         )  # fmt: skip
         items = _side(
-            self.items, block.item_rows, held.prior_weight_item, held.n_item, other,
-            self.item_clocks, prior.items, held.scale, prior.tau,
-            stream_word(STREAM_ITEMS, block.number),
+            other, block.item_rows, held.prior_weight_item, weights[1], item_clocks, prior.items,
+            held.scale, prior.tau, stream_word(STREAM_ITEMS, block.number),
         )  # fmt: skip
-        columns = self.columns()
+        columns = self.columns(own)
         sse, count = self.over_batches(
             held, run_clock_dealt, run_clock_replacement, users, items, columns,
-            self.first_iteration, self.key, make_scratch(len(block.item_rows), columns),
+            given.first_iteration, given.key, make_scratch(len(block.item_rows), columns),
         )  # fmt: skip
         return ClockResult(
             users.rows[:, :width],
             items.rows[:, :width],
+            given.fixed,
             sse,
             count,
             all_finite(users.rows, items.rows),
-            momenta=(_momenta(users, self.user_clocks), _momenta(items, self.item_clocks)),
+            momenta_users=_momenta(users, user_clocks),
+            momenta_items=_momenta(items, item_clocks),
         )
+
+    def _clocks(self, held: ClockBlock, side: int, rows: Rows) -> Clocks:
+        """What the rows of one side take along."""
+        given, part, n = self.shared, self.momenta[side], self.n[side]
+        steps = held.steps(side, rows.shape[1], given.rule, given.delta, given.rho)
+        extra = int(given.rule.gain > 0)
+        momenta = (
+            np.zeros((len(rows), rows.shape[1] + extra), np.float32)
+            if part is None
+            else value_of(part)
+        )
+        noise = np.float32(given.noise)
+        share = steps.share if noise >= 1.0 else 1.0 - noise * (1.0 - steps.share)
+        counts = held.row_counts(side) if n is None else value_of(n)
+        return Clocks(
+            momenta, steps.eta, steps.persistence, share, given.squares[side], given.rule.gain,
+            counts.astype(np.float32),
+        )  # fmt: skip
 
 
 def _side(
     rows: Rows,
     numbers: NDArray[np.int32],
     prior_weight: Weights,
-    n: Weights,
     weight: Rows,
     clocks: Clocks,
     prior: RowPrior,
@@ -124,7 +191,7 @@ def _side(
         pad(clocks.momenta[:, :width], wide),
         heat.copy() if len(heat) else np.zeros(len(rows), dtype),
         numbers,
-        n if clocks.n is None else clocks.n,
+        clocks.n,
         weight,
         (scale * tau / prior_weight).astype(dtype),
         clocks.eta.astype(dtype),

@@ -16,6 +16,7 @@ from bayesmf.model.params import RowPrior
 from bayesmf.worker.block_tasks import (
     BlockTask,
     HeldBlock,
+    RoundGiven,
     RoundResult,
     Weights,
     all_finite,
@@ -31,9 +32,9 @@ class GradientBlock(HeldBlock):
     noise_item: Weights
 
 
-@dataclass(frozen=True)
-class GradientTask(BlockTask):
-    """A round of mini-batch updates with one step size for all rows; 0 holds a side.
+@dataclass(frozen=True, eq=False)
+class GradientGiven(RoundGiven):
+    """A round with one step size for all rows; 0 holds a side.
 
     `noise_share` is what the noise's variance is multiplied by: below 1 while a chain sets out.
     """
@@ -42,32 +43,41 @@ class GradientTask(BlockTask):
     step_items: float
     noise_share: float
 
+
+@dataclass(frozen=True)
+class GradientTask(BlockTask):
+    """A round of mini-batch updates with one step size for all rows, in a block."""
+
+    shared: GradientGiven
+
     def execute(self, held: GradientBlock) -> RoundResult:
         """Algorithm 3: `length` mini-batch updates of the block's rows (Section 3.3.1)."""
-        block, prior, width = held.block, self.precisions, self.users.shape[1]
+        given, block, (own, other) = self.shared, held.block, self.rows()
+        prior, width = given.precisions, own.shape[1]
         if not len(block):
-            return RoundResult(self.users, self.items, 0.0, 0)
-        own, other = self.weights()
+            return RoundResult(own.copy(), other.copy(), given.fixed, 0.0, 0)
+        weights = self.weights(own, other)
         users = _side(
-            self.users, block.user_rows, held.prior_weight_user, own, self.noise(held.noise_user),
-            prior.users, self.step_users, stream_word(STREAM_USERS, block.number),
+            own, block.user_rows, held.prior_weight_user, weights[0], self.noise(held.noise_user),
+            prior.users, given.step_users, stream_word(STREAM_USERS, block.number),
         )  # fmt: skip
         items = _side(
-            self.items, block.item_rows, held.prior_weight_item, other, self.noise(held.noise_item),
-            prior.items, self.step_items, stream_word(STREAM_ITEMS, block.number),
+            other, block.item_rows, held.prior_weight_item, weights[1],
+            self.noise(held.noise_item), prior.items, given.step_items,
+            stream_word(STREAM_ITEMS, block.number),
         )  # fmt: skip
-        columns = self.columns()
-        scale = self.users.dtype.type(held.scale * prior.tau)
+        columns = self.columns(own)
+        scale = own.dtype.type(held.scale * prior.tau)
         sse, count = self.over_batches(
-            held, run_dealt, run_replacement, users, items, columns, scale, self.first_iteration,
-            self.key, make_scratch(len(block.item_rows), columns),
+            held, run_dealt, run_replacement, users, items, columns, scale, given.first_iteration,
+            given.key, make_scratch(len(block.item_rows), columns),
         )  # fmt: skip
         new = users.rows[:, :width], items.rows[:, :width]
-        return RoundResult(*new, sse, count, all_finite(users.rows, items.rows))
+        return RoundResult(*new, given.fixed, sse, count, all_finite(users.rows, items.rows))
 
     def noise(self, variance: Weights) -> Weights:
         """Variances of the rows' noise in this round, in units of the step."""
-        share = self.noise_share
+        share = self.shared.noise_share
         return variance if share == 1.0 else variance * np.float32(share)
 
 

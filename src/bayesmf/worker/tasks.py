@@ -1,13 +1,21 @@
 """What engines know of tasks: they name a partition of the ratings, and do something with it.
 
 A result depends on the partition and on the task alone, and neither is changed: so a task may be
-executed anywhere, in any order, twice. The tasks themselves are in the modules beside this one, a
+executed anywhere, in any order, twice. Rows are named by references (model/refs.py), and new ones
+stay with the worker: what comes back are references and statistics. The tasks themselves are in the modules beside this one, a
 module for each kind of rounds.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
+
+import numpy as np
+
+from bayesmf.model.refs import Array, Ref, tree_map
 
 
 class Held(Protocol):
@@ -18,10 +26,8 @@ class Held(Protocol):
 
 
 class Result(Protocol):
-    """What all results tell: squared errors, summed over `count` ratings."""
+    """What all results tell: how many ratings were read."""
 
-    @property
-    def sse(self) -> float: ...
     @property
     def count(self) -> int: ...
 
@@ -49,3 +55,48 @@ class Recipe(Protocol):
 def run_task(held: Held, task: Task) -> Result:
     """Do a task with the partition it names."""
     return task.execute(held)
+
+
+class Shared:
+    """What all tasks of a phase have in common: sent once to a node, prepared once in a process.
+
+    Subclasses are dataclasses; what `prepare` makes of them is the tasks' `shared.ready`.
+    """
+
+    _lock = threading.Lock()  # one for all: preparing is short, and seldom
+
+    def prepare(self) -> Any:
+        """What tasks need of it, in the form in which they need it."""
+        return None
+
+    @property
+    def ready(self) -> Any:
+        """What `prepare` returned, called once."""
+        with Shared._lock:
+            if "_ready" not in vars(self):
+                object.__setattr__(self, "_ready", self.prepare())
+        return vars(self)["_ready"]
+
+
+class Kept:
+    """A result that leaves arrays with the worker.
+
+    Fields named by `stays` are for later tasks at the same place, those named by `goes` are read
+    elsewhere too. Each is an array, None, or a tuple of arrays.
+    """
+
+    stays: tuple[str, ...] = ()
+    goes: tuple[str, ...] = ()
+
+
+def with_refs(result: Any, make: Callable[[str, Array], Ref]) -> Any:
+    """A result whose kept arrays are references; `make` is told "stays" or "goes"."""
+    if not isinstance(result, Kept):
+        return result
+    changed = {}
+    for how in ("stays", "goes"):
+        for name in getattr(result, how):
+            value = getattr(result, name)
+            if value is not None:
+                changed[name] = tree_map(value, np.ndarray, lambda array, how=how: make(how, array))
+    return replace(result, **changed) if changed else result  # type: ignore[type-var]

@@ -13,14 +13,19 @@ import numpy as np
 from bayesmf.blocks.blocks import Block, make_blocks
 from bayesmf.blocks.correctors import h_bar
 from bayesmf.blocks.rotation import Rotation, visit_turns
-from bayesmf.chains.rounds.row_noise import draw_row_noise, rating_weights, taken
-from bayesmf.chains.state import ChainState, Phases, Safe, Weighed
+from bayesmf.chains.rounds.exact_rows import one_of, put_moments
+from bayesmf.chains.rounds.row_noise import draw_row_noise
+from bayesmf.chains.state import ChainState, ColumnSquares, Phases, Safe, Weighed
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
+from bayesmf.kernels.exact import total, unpacked_moments
+from bayesmf.model.moments import Moments
+from bayesmf.model.refs import Layout, Pieces
 from bayesmf.samplers.base import Array, BatchRule, DataShape
-from bayesmf.worker.block_tasks import ErrorsResult, ErrorsTask, HeldBlock, RoundResult, WeightsTask
+from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult, WeightsTask
 from bayesmf.worker.recipes import block_recipes
-from bayesmf.worker.tasks import Held, Recipe, Result, Task
+from bayesmf.worker.stripe_tasks import MomentsTask, WeighedTask, most_stay_below
+from bayesmf.worker.tasks import Held, Recipe
 
 log = logging.getLogger("bayesmf")
 
@@ -38,8 +43,8 @@ class BlockRounds(ABC):
     def __init__(self, data: TrainingData, rule: BatchRule, n_chains: int, seed: int) -> None:
         assert rule.round_length is not None
         self._shape = data_shape(data)
-        self._rated = data.user_counts(), data.item_counts()
         self._precision_every = rule.precision_every
+        self._grid = rule.grid
         self.groups = rule.grid.groups()
         # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
         dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(self._shape)
@@ -57,9 +62,17 @@ class BlockRounds(ABC):
         self.blocks = [
             self.hold(one, *hbar) for one, *hbar in hold_blocks(data, blocks, self.visit_rate, rule)
         ]
+        rows, cols = rule.grid.rows, rule.grid.cols
+        self.layouts = (
+            Layout([blocks[r * cols].user_rows for r in range(rows)], data.n_users),
+            Layout([blocks[c].item_rows for c in range(cols)], data.n_items),
+        )
+        # Rows of the larger side stay with their workers, those of the smaller travel.
+        self.fixed = int(data.n_items > data.n_users)
         self.held: Sequence[Held] = self.blocks
         self.recipes: Sequence[Recipe | None] = block_recipes(data, self.blocks, rule.grid, seed)
         self.together: Sequence[Sequence[int]] = self.groups
+        self.units: Sequence[int] = [self.stripes(p)[self.fixed] for p in range(len(blocks))]
 
     def _visit_rate(self, n_blocks: int) -> Array:
         out = np.empty(n_blocks)
@@ -76,44 +89,60 @@ class BlockRounds(ABC):
         """The step size of round t, as it is told to those who listen."""
 
     @abstractmethod
-    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> Task:
-        """What a worker is to do with a block in round t."""
+    def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
+        """What workers are to do with the blocks of a group in round t."""
 
-    def common(self, state: ChainState, t: int, partition: int, first_batch: int) -> dict[str, Any]:
-        """Arguments that tasks of all kinds of rounds have."""
-        block, params, now = self.blocks[partition].block, state.params, state.precisions
-        own, other = now.shares()
+    def stripes(self, partition: int) -> tuple[int, int]:
+        """Numbers of a block's stripes of users and of items."""
+        return divmod(partition, self._grid.cols)
+
+    def at(self, side: int, stripe: int) -> int:
+        rows, cols = self._grid.rows, self._grid.cols
+        return stripe * cols + stripe % cols if side == 0 else (stripe % rows) * cols + stripe
+
+    def given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
+        """What tasks of all kinds of rounds have in common."""
         return {
-            "chain": state.chain,
-            "partition": partition,
-            "users": params.users.take(block.user_rows, axis=0),
-            "items": params.items.take(block.item_rows, axis=0),
-            "n_factors": params.n_factors,
-            "precisions": replace(now, noise=None),  # a task has its own rows' alone
-            "user_weight": taken(own, block.user_rows),
-            "item_weight": taken(other, block.item_rows),
+            "n_factors": state.params.n_factors,
+            "precisions": replace(state.precisions, noise=None),  # a task has its own rows' alone
             "first_iteration": t * self.length,
             "first_batch": first_batch,
             "length": self.length,
             "key": state.key,
+            "fixed": self.fixed,
+        }
+
+    def sides(self, state: ChainState, partition: int) -> dict[str, Any]:
+        """Rows of a block and the weights of their ratings, in units of tau."""
+        user, item = self.stripes(partition)
+        own, other = shares(state)
+        return {
+            "chain": state.chain,
+            "partition": partition,
+            "users": state.params.users[user],
+            "items": state.params.items[item],
+            "user_weight": one_of(own, user),
+            "item_weight": one_of(other, item),
         }
 
     def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
         """Line 7 of Algorithm 2."""
-        block = self.blocks[partition].block
-        state.params.users[block.user_rows] = result.users
-        state.params.items[block.item_rows] = result.items
+        user, item = self.stripes(partition)
+        users, items = state.params.users, state.params.items
+        state.put(0, users.put(user, result.users))
+        state.put(1, items.put(item, result.items))
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Algorithm 2, lines 4-7."""
+        state.cut(self.layouts)
         number = self.rotation.group(state.chain, t)
         group = self.groups[number]
         visit = state.visits.get(number, 0)
         if self._may_repair and state.safe is None:
-            state.safe = _copy(state)  # a start is small, whatever follows
+            state.safe = _as_it_is(state)  # a start is small, whatever follows
         while True:
             yield from self.weigh(state)
-            results = yield [self.task(state, t, p, visit * self.length) for p in group]
+            results: Sequence[Any] = yield self.tasks(state, t, group, visit * self.length)
             if all(self._sound(result) for result in results):
                 break
             self._repair(state, t)
@@ -122,65 +151,107 @@ class BlockRounds(ABC):
         state.visits[number] = visit + 1
         state.sse, state.count = 0.0, 0
         for partition, result in zip(group, results, strict=True):
-            assert isinstance(result, RoundResult)
             self.put_back(state, partition, result)
             state.sse += result.sse
             state.count += result.count
 
-    def _note(self, state: ChainState, results: Sequence[Result]) -> None:
-        """Take a copy to fall back on, if the errors that a round met from here on were small."""
+    def _note(self, state: ChainState, results: Sequence[Any]) -> None:
+        """Remember the state to fall back on, if the errors that a round met from it were small."""
         sse, count = sum(r.sse for r in results), sum(r.count for r in results)
         if sse <= 2.0 * self._variance * max(count, 1):
-            state.safe = _copy(state)
+            state.safe = _as_it_is(state)
+
+    # Whether `weigh` also finds the squares of columns, by which clocks go.
+    squares = False
 
     def weigh(self, state: ChainState) -> Phases:
         """Count the rows' ratings by their precisions, once whenever these have been drawn."""
         now = state.precisions
-        if now.noise is None or (state.weighed and state.weighed.version == now.version):
+        noisy, known = now.noise is not None, state.weighed or state.moments
+        if not (noisy or self.squares) or (known and known.version == now.version):
             return
-        own, other = rating_weights(*now.shares(), self._shape)
+        most, parts = 1e-12, ([()] * self._grid.rows, [()] * self._grid.cols)
+        if noisy:
+            own, other = shares(state)
+            results: Sequence[Any] = yield [
+                WeightsTask(
+                    state.chain, p, one_of(own, self.stripes(p)[0]),
+                    one_of(other, self.stripes(p)[1]), float(self.visit_rate[p]), self.fixed,
+                )
+                for p in range(len(self.blocks))
+            ]  # fmt: skip
+            most = max(most, *(result.most for result in results))
+            parts = self._by_stripe(results)
         results = yield [
-            WeightsTask(state.chain, p, (own[one.block.user_rows], other[one.block.item_rows]))
-            for p, one in enumerate(self.blocks)
-        ]
-        users, items, most = np.zeros(len(own)), np.zeros(len(other)), 1e-12
-        for one, v, result in zip(self.blocks, self.visit_rate, results, strict=True):
-            assert isinstance(result, ErrorsResult) and result.by_row is not None
-            for total, weight, rows, sums in (
-                (users, own, one.block.user_rows, result.by_row[0]),
-                (items, other, one.block.item_rows, result.by_row[1]),
-            ):
-                found = weight[rows] * sums
-                total[rows] += found
-                most = max(most, float(found.max(initial=0.0)) / v)
-        state.weighed = Weighed(users, items, most, now.version)
-
-    def exact_errors(self, state: ChainState) -> Phases:
-        """A pass over the ratings without updates: errors met on the way belong to other states."""
-        params, now, weights = state.params, state.precisions, None
-        if now.noise is not None:
-            weights = rating_weights(now.weights(0), now.weights(1), self._shape)
-        results = yield [
-            ErrorsTask(
-                state.chain,
-                partition,
-                params.users.take(one.block.user_rows, axis=0),
-                params.items.take(one.block.item_rows, axis=0),
-                params.n_factors,
-                weights and (weights[0][one.block.user_rows], weights[1][one.block.item_rows]),
+            WeighedTask(
+                state.chain, self.at(side, k), side, state.side(side)[k], sums, side == self.fixed
             )
-            for partition, one in enumerate(self.blocks)
+            for side in range(2)
+            for k, sums in enumerate(parts[side])
         ]
-        state.sse = sum(result.sse for result in results)
-        state.count = sum(result.count for result in results)
-        if weights is not None:
-            state.errors_by_row = np.zeros(len(weights[0])), np.zeros(len(weights[1]))
-            for one, result in zip(self.blocks, results, strict=True):
-                assert isinstance(result, ErrorsResult) and result.by_row is not None
-                state.errors_by_row[0][one.block.user_rows] += result.by_row[0]
-                state.errors_by_row[1][one.block.item_rows] += result.by_row[1]
+        cut = self._grid.rows
+        sides = results[:cut], results[cut:]
+        totals = [float(total(r.total for r in side)[0]) for side in sides]
+        if noisy:
+            busy = most_stay_below(np.sum([r.bins for r in results], axis=0, dtype=np.int64), 0.9)
+            users, items = (
+                Pieces(tuple(r.n for r in side), layout)
+                for side, layout in zip(sides, self.layouts, strict=True)
+            )
+            state.weighed = Weighed(users, items, most, busy, totals[0], now.version)
+        if self.squares:
+            found = [total(r.squares for r in side) / totals[0] for side in sides]
+            for columns in found:  # the partner of a bias is the constant one
+                columns[state.params.n_factors :] = 1.0
+            state.moments = ColumnSquares(found[0], found[1], now.version)
 
-    def draw_noise(self, state: ChainState, t: int) -> None:
+    def _by_stripe(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What blocks have told of their users and items, for each stripe of these."""
+        cols = self._grid.cols
+        return (
+            [
+                tuple(r.users for r in results[k * cols : (k + 1) * cols])
+                for k in range(self._grid.rows)
+            ],
+            [tuple(r.items for r in results[k::cols]) for k in range(cols)],
+        )
+
+    def exact_errors(self, state: ChainState, errors: bool = True) -> Phases:
+        """A pass over the ratings without updates: errors met on the way belong to other states."""
+        now, full = state.precisions, state.precisions.users.Lambda.ndim == 2
+        weighted = now.noise is not None
+        tasks: list[Any] = [
+            MomentsTask(
+                state.chain, self.at(side, k), state.side(side)[k], layout.n_rows, full
+            )
+            for side, layout in enumerate(self.layouts)
+            for k in range(len(layout))
+        ]  # fmt: skip
+        n_stripes = len(tasks)
+        if errors:
+            own, other = now.by_row(0), now.by_row(1)
+            for p in range(len(self.blocks)):
+                user, item = self.stripes(p)
+                tasks.append(
+                    ErrorsTask(
+                        state.chain, p, state.params.users[user], state.params.items[item],
+                        one_of(own, user), one_of(other, item), state.params.n_factors, weighted,
+                        self.fixed,
+                    )
+                )  # fmt: skip
+        results: Sequence[Any] = yield tasks
+        width, cut = len(now.users.mu), len(self.layouts[0])
+        for side, (lo, hi) in enumerate(((0, cut), (cut, n_stripes))):
+            n = self.layouts[side].n_rows
+            found = unpacked_moments((r.moments for r in results[lo:hi]), width, n)
+            put_moments(state, side, Moments(n, *found))
+        if errors:
+            blocks = results[n_stripes:]
+            state.sse = sum(result.sse for result in blocks)
+            state.count = sum(result.count for result in blocks)
+            state.errors_by_row = self._by_stripe(blocks) if weighted else None
+
+    def draw_noise(self, state: ChainState, t: int) -> Phases:
         """Draw the precisions of users or of items, in turn where both have their own.
 
         The errors are those under the precisions of now: with new ones of users those of items
@@ -192,16 +263,17 @@ class BlockRounds(ABC):
         assert state.errors_by_row is not None and self._precision_every is not None
         both = noise.users is not None and noise.items is not None
         side = (t // self._precision_every) % 2 if both else int(noise.users is None)
-        draw_row_noise(state, t, side, self._rated[side], state.errors_by_row[side])
+        layout = self.layouts[side]
+        partitions = [self.at(side, k) for k in range(len(layout))]
+        yield from draw_row_noise(state, t, side, partitions, state.errors_by_row[side], layout)
         state.errors_by_row = None
 
-    def _sound(self, result: Result) -> bool:
+    def _sound(self, result: RoundResult) -> bool:
         """Errors much larger than the ratings are no model any more.
 
         Where the user has set the step, a hundred times; where steps can be halved it is better
         done soon, three times.
         """
-        assert isinstance(result, RoundResult)
         most = (10.0 if self._may_repair else 1e4) * self._variance
         return bool(result.finite and result.sse <= most * max(result.count, 1))
 
@@ -219,12 +291,24 @@ class BlockRounds(ABC):
         state.pace /= 2
         state.repairs += 1
         if state.safe is not None:
-            state.params.users[:], state.params.items[:], state.precisions = state.safe
+            state.put(0, state.safe.users)
+            state.put(1, state.safe.items)
+            state.precisions = state.safe.precisions
         log.warning("chain %d diverged in round %d: rolled back, steps halved", state.chain, t + 1)
 
 
-def _copy(state: ChainState) -> Safe:
-    return Safe(state.params.users.copy(), state.params.items.copy(), state.precisions)
+def _as_it_is(state: ChainState) -> Safe:
+    """The rows of now, which no task changes."""
+    return Safe(state.params.users, state.params.items, state.precisions)
+
+
+def shares(state: ChainState) -> tuple[Any, Any]:
+    """Weights of users' and items' ratings, of which the product is a precision over tau."""
+    now = state.precisions
+    return tuple(
+        value.scaled(factor) if isinstance(value, Pieces) else value and value * factor
+        for value, factor in zip((now.by_row(0), now.by_row(1)), now.share_factors(), strict=True)
+    )  # type: ignore[return-value]
 
 
 def hold_blocks(
@@ -237,11 +321,13 @@ def hold_blocks(
     """Blocks with the prior's weights, 1/hbar, and hbar itself of their users and items."""
     size = rule.batch_size if rule.minibatch == "replacement" else None
     hbar_user, hbar_item = h_bar(blocks, visit_rate, data.n_users, data.n_items, size)
+    n_user, n_item = (n.astype(np.int32) for n in (data.user_counts(), data.item_counts()))
     for block, v in zip(blocks, visit_rate, strict=True):
         user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
         batches = block.n_batches if size is None else len(block) / size
         weights = (1.0 / user).astype(dtype), (1.0 / item).astype(dtype)
-        yield HeldBlock(block, batches / v, *weights, size), user, item
+        counts = n_user[block.user_rows], n_item[block.item_rows]
+        yield HeldBlock(block, batches / v, *weights, size, *counts), user, item
 
 
 def data_shape(data: TrainingData) -> DataShape:

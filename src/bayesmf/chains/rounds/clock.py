@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.rounds.blocks import BlockRounds
-from bayesmf.chains.rounds.exact_rows import draw_exactly
-from bayesmf.chains.state import ChainState, ColumnSquares, Phases
+from bayesmf.chains.rounds.exact_rows import given, one_of, row_precisions
+from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
+from bayesmf.errors import DivergenceError
+from bayesmf.model.refs import Pieces
 from bayesmf.samplers.base import Array
 from bayesmf.samplers.clocks import ClockRule, Limits
-from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps, uneven
+from bayesmf.samplers.row_steps import RowFacts
 from bayesmf.worker.block_tasks import HeldBlock, RoundResult
-from bayesmf.worker.clock_tasks import ClockBlock, ClockResult, Clocks, ClockTask
-
-RARE_STRIPES = 4  # tasks that exact draws of one side are cut into
+from bayesmf.worker.clock_tasks import ClockBlock, ClockGiven, ClockResult, ClockTask
+from bayesmf.worker.row_tasks import RareStripe, RareTask
+from bayesmf.worker.stripe_tasks import TakeTask
 
 
 class ClockRounds(BlockRounds):
@@ -29,31 +32,32 @@ class ClockRounds(BlockRounds):
     all users, the precisions given all rows.
     """
 
-    def __init__(self, data: TrainingData, rule: ClockRule, seed: int) -> None:
-        self._rule, self._total = rule, len(data)
-        self._counts = data.user_counts(), data.item_counts()
-        super().__init__(data, rule, rule.n_chains, seed)
-        most = rule.exact_below or 0
-        self._moving = tuple(counts > most for counts in self._counts)
-        rare = (
-            some_stripes(data.by_user, data.levels, ~self._moving[0], RARE_STRIPES),
-            some_stripes(data.by_item, data.levels, ~self._moving[1], RARE_STRIPES),
-        )
-        self.held = [*self.blocks, *rare[0], *rare[1]]
-        self.recipes = [*self.recipes, *[None] * (len(self.held) - len(self.blocks))]
-        first, second = len(self.blocks), len(self.blocks) + len(rare[0])
-        self._partitions = range(first, second), range(second, len(self.held))
-        self.together = [*self.groups, *self._partitions]
-        self.facts = tuple(self._row_facts(side) for side in range(2))
-        self._stable: dict[int, list[Array]] = {}
-        self._steps: dict[tuple[int, float, float], list[Steps]] = {}
+    squares = True
 
-    def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> ClockBlock:
-        rows = block.block.user_rows, block.block.item_rows
-        n_user, n_item = (
-            counts[own].astype(np.float32) for counts, own in zip(self._counts, rows, strict=True)
-        )
-        return ClockBlock(**vars(block), n_user=n_user, n_item=n_item)
+    def __init__(self, data: TrainingData, rule: ClockRule, seed: int) -> None:
+        self._rule = rule
+        super().__init__(data, rule, rule.n_chains, seed)
+        self._counts = data.user_counts(), data.item_counts()
+        self._moving = tuple(counts > (rule.exact_below or 0) for counts in self._counts)
+        self.facts = tuple(self._row_facts(side) for side in range(2))
+        self.blocks = [self._with_clocks(block) for block in self.blocks]
+        self.recipes = [
+            recipe and replace(recipe, frame=self._with_clocks(recipe.frame, block))  # type: ignore[call-arg]
+            for recipe, block in zip(self.recipes, self.blocks, strict=True)
+        ]
+        self._hold_rare(data)
+
+    def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> HeldBlock:
+        return block  # what clocks depend on takes all blocks
+
+    def _with_clocks(self, held: HeldBlock, whole: HeldBlock | None = None) -> ClockBlock:
+        """A block with what the clocks of its rows depend on; `whole` has its row numbers."""
+        facts, moving = [], []
+        for side in range(2):
+            rows, known = (whole or held).numbers(side), self.facts[side]
+            facts.append(RowFacts(*(getattr(known, name)[rows] for name in vars(known))))
+            moving.append(self._moving[side][rows])
+        return ClockBlock(**vars(held), facts=tuple(facts), moving=tuple(moving))  # type: ignore[arg-type]
 
     def _row_facts(self, side: int) -> RowFacts:
         """What the clocks of one side depend on; see `RowFacts`.
@@ -82,88 +86,57 @@ class ClockRounds(BlockRounds):
     def step(self, state: ChainState, t: int) -> float:
         return self._limits(state, t).delta_max
 
-    def _noise_share(self, t: int) -> np.float32:
-        return np.float32(self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape)))
-
     def _limits(self, state: ChainState, t: int) -> Limits:
         delta, rho, warm = self._rule.limits(t / self._rule.rounds_per_epoch(self._shape))
         return Limits(delta * state.pace, rho * state.pace, warm)
 
-    def steps(self, state: ChainState, t: int) -> list[Steps]:
-        """Steps of users and items in round t: found once for all rounds with the same limits."""
-        width = state.params.users.shape[1]
-        limits = self._limits(state, t)
-        key = (width, limits.delta_max, limits.rho)
-        if width not in self._stable:
-            self._stable[width] = [
-                np.where(moving, stable_steps(facts, width), 0.0)
-                for facts, moving in zip(self.facts, self._moving, strict=True)
-            ]
-        if key not in self._steps:
-            self._steps[key] = [
-                clock_steps(self._rule, facts, stable, *key[1:], uneven(facts, width))
-                for facts, stable in zip(self.facts, self._stable[width], strict=True)
-            ]
-        return self._steps[key]
+    def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
+        shared = self._given(state, t, first_batch)
+        weighed = None if state.weighed is None else (state.weighed.users, state.weighed.items)
 
-    def moments(self, state: ChainState) -> ColumnSquares:
-        """Mean squares of columns, computed anew when precisions have been drawn, not before."""
-        version = state.precisions.version
-        if state.moments is None or state.moments.version != version:
-            counts: tuple[NDArray[Any], ...] = self._counts
-            total: float = self._total
-            if state.weighed is not None:
-                counts, total = state.weighed[:2], float(state.weighed.users.sum())
-            users, items = (
-                np.einsum("i,id,id->d", own / total, rows, rows)
-                for own, rows in zip(counts, (state.params.users, state.params.items), strict=True)
-            )
-            # The partner of a bias is the constant one.
-            users[state.params.n_factors :] = items[state.params.n_factors :] = 1.0
-            state.moments = ColumnSquares(users, items, version)
-        return state.moments
+        def both(sides: Any, partition: int) -> tuple[Any, Any]:
+            if sides is None:
+                return None, None
+            user, item = self.stripes(partition)
+            return sides[0][user], sides[1][item]
 
-    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> ClockTask:
-        block, params, rule = self.blocks[partition].block, state.params, self._rule
-        if state.momenta is None:
-            extra = int(rule.gain > 0)
-            users, items = (
-                np.zeros((len(rows), rows.shape[1] + extra), np.float32)
-                for rows in (params.users, params.items)
+        return [
+            ClockTask(
+                **self.sides(state, p),
+                shared=shared,
+                momenta=both(state.momenta, p),
+                n=both(weighed, p),
             )
-            state.momenta = users, items
-        moments, noise = self.moments(state), self._noise_share(t)
+            for p in group
+        ]
+
+    def _given(self, state: ChainState, t: int, first_batch: int) -> ClockGiven:
+        limits, moments, D = self._limits(state, t), state.moments, state.params.n_factors
+        assert moments is not None
         # A chain sets out from small rows, which grow before their squares are looked at again. For
         # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
-        least = self._limits(state, t).warm * np.sqrt(self._variance / params.n_factors)
-        clocks = [
-            Clocks(
-                u.take(rows, axis=0),
-                s.eta[rows],
-                s.persistence[rows],
-                1.0 - noise * (1.0 - s.share[rows]) if noise < 1.0 else s.share[rows],
-                square,
-                rule.gain,
-                None if n is None else n[rows].astype(np.float32),
-            )
-            for rows, u, s, square, n in zip(
-                (block.user_rows, block.item_rows),
-                state.momenta,
-                self.steps(state, t),
-                (np.maximum(moments.items, least), np.maximum(moments.users, least)),
-                state.weighed[:2] if state.weighed is not None else (None, None),
-                strict=True,
-            )
-        ]
-        common = self.common(state, t, partition, first_batch)
-        return ClockTask(**common, user_clocks=clocks[0], item_clocks=clocks[1])
+        least = limits.warm * np.sqrt(self._variance / D)
+        squares = np.maximum(moments.items, least), np.maximum(moments.users, least)
+        noise = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
+        return ClockGiven(
+            **self.given(state, t, first_batch), rule=self._rule, delta=limits.delta_max,
+            rho=limits.rho, noise=noise, squares=squares,
+        )  # fmt: skip
 
     def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
         super().put_back(state, partition, result)
-        assert state.momenta is not None and isinstance(result, ClockResult)
-        block = self.blocks[partition].block
-        state.momenta[0][block.user_rows] = result.momenta[0]
-        state.momenta[1][block.item_rows] = result.momenta[1]
+        assert isinstance(result, ClockResult)
+        user, item = self.stripes(partition)
+        users, items = state.momenta or self._no_momenta()
+        state.momenta = (
+            users.put(user, result.momenta_users),
+            items.put(item, result.momenta_items),
+        )
+
+    def _no_momenta(self) -> tuple[Pieces, Pieces]:
+        """Momenta of rows that have not moved yet: a task takes None for zeros."""
+        users, items = (Pieces((None,) * len(layout), layout) for layout in self.layouts)  # type: ignore[arg-type]
+        return users, items
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Mini-batch updates; at the end of an epoch, exact draws of the rare rows."""
@@ -171,20 +144,99 @@ class ClockRounds(BlockRounds):
         assert self._rule.precision_every is not None
         if (t + 1) % self._rule.precision_every == 0:
             for side in range(2):
-                if self._partitions[side]:
+                if self._rare[side]:
                     yield from self._draw_rare(state, t, side)
 
     def _repair(self, state: ChainState, t: int) -> None:
         super()._repair(state, t)
         state.momenta = None  # they would carry the rows on to where they were going
 
+    # -- rare rows -------------------------------------------------------------------------------
+
+    def _hold_rare(self, data: TrainingData) -> None:
+        """Partitions with the ratings of the rare rows of each stripe.
+
+        Ratings name rows of the other side by where these stand when its stripes, or what is taken
+        from them, follow each other.
+        """
+        self._rare: tuple[dict[int, int], dict[int, int]] = {}, {}
+        # Positions in each stripe of the fixed side that rare rows of the other side have met.
+        self._taken: list[Any] | None = None
+        held: list[Any] = [*self.blocks]
+        units = list(self.units)
+        for side, lists in enumerate((data.by_user, data.by_item)):
+            rare = ~self._moving[side]
+            if not rare.any():
+                continue
+            (all_rare,) = some_stripes(lists, data.levels, rare, 1)
+            order = self.layouts[1 - side].order
+            if side != self.fixed:
+                order = self._take(np.unique(all_rare.other), order)
+            other = order[all_rare.other].astype(np.int32)
+            all_rare = replace(all_rare, other=other)
+            for k, own in enumerate(self.layouts[side].index):
+                at = np.flatnonzero(rare[own]).astype(np.int32)
+                if len(at):
+                    self._rare[side][k] = len(held)
+                    held.append(RareStripe(_rows_of(all_rare, own[at]), at))
+                    units.append(self.units[self.at(side, k)])
+        self.recipes = [*self.recipes, *[None] * (len(held) - len(self.blocks))]
+        self.held, self.units = held, units
+        self.together = [*self.groups, *(list(own.values()) for own in self._rare if own)]
+
+    def _take(self, wanted: Any, order: Any) -> Any:
+        """Note which rows of the fixed side are wanted; returns where each will stand."""
+        layout, places = self.layouts[self.fixed], np.sort(order[wanted])
+        starts = np.cumsum([0, *layout.sizes()])
+        self._taken = [
+            (places[(places >= lo) & (places < hi)] - lo).astype(np.int32)
+            for lo, hi in zip(starts[:-1], starts[1:], strict=True)
+        ]
+        found = np.full(layout.n_rows, -1, np.int64)
+        found[wanted] = np.searchsorted(places, order[wanted])
+        return found
+
     def _draw_rare(self, state: ChainState, t: int, side: int) -> Phases:
         """Rare rows given the whole other side. Their random numbers are theirs alone: they draw
         none in mini-batch updates."""
-        stripes = [(p, self._stripe(p).rows) for p in self._partitions[side]]
-        yield from draw_exactly(state, t, side, stripes)
+        shared = given(state, t, side, 0.0, None, 1, laws=False)
+        if side != self.fixed:
+            assert self._taken is not None
+            weights = state.precisions.by_row(1 - side)
+            found: Sequence[Any] = yield [
+                TakeTask(
+                    state.chain, self.at(1 - side, k), state.side(1 - side)[k],
+                    one_of(weights, k), at,
+                )
+                for k, at in enumerate(self._taken)
+            ]  # fmt: skip
+            alike = weights if not isinstance(weights, Pieces) else None
+            shared = replace(
+                shared,
+                other=tuple(r.rows for r in found),
+                weights=tuple(alike if r.weight is None else r.weight for r in found),
+            )
+        rows, tau = state.side(side), row_precisions(state, side)
+        results: Sequence[Any] = yield [
+            RareTask(
+                state.chain, partition, rows[k], one_of(tau, k), shared, side == self.fixed
+            )
+            for k, partition in self._rare[side].items()
+        ]  # fmt: skip
+        if not all(result.finite for result in results):
+            raise DivergenceError(
+                f"chain {state.chain} met a precision matrix that is not positive in round "
+                f"{t + 1}: use a smaller tau (--tau), or exact_below=0 (--exact-below 0)"
+            )
+        for k, result in zip(self._rare[side], results, strict=True):
+            rows = rows.put(k, result.rows)
+        state.put(side, rows)
 
-    def _stripe(self, partition: int) -> Stripe:
-        stripe = self.held[partition]
-        assert isinstance(stripe, Stripe)
-        return stripe
+
+def _rows_of(stripe: Stripe, rows: Any) -> Stripe:
+    """The ratings of some of a stripe's rows, in the order of their numbers."""
+    at = np.searchsorted(stripe.rows, rows)
+    counts = stripe.counts[at]
+    starts = np.append(0, np.cumsum(counts))
+    own = np.concatenate([np.arange(stripe.starts[k], stripe.starts[k + 1]) for k in at])
+    return Stripe(stripe.rows[at], starts, stripe.other[own], stripe.value[own], stripe.levels)

@@ -1,65 +1,109 @@
-"""Exact draws of rows of one side given the other: half a sweep of Gibbs, or rare rows alone."""
+"""Exact draws of all rows of one side given the other: half a sweep of Gibbs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
-import numpy as np
-
+from bayesmf.chains.rounds.row_noise import make_slice
 from bayesmf.chains.state import ChainState
 from bayesmf.errors import DivergenceError
-from bayesmf.kernels.gather import regressors
-from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS
-from bayesmf.worker.row_tasks import RowsResult, RowsTask
+from bayesmf.kernels.exact import total, unpacked_moments
+from bayesmf.kernels.gather import SSE
+from bayesmf.model.moments import Moments
+from bayesmf.model.params import Params
+from bayesmf.model.refs import Pieces
+from bayesmf.worker.row_tasks import Given, RowsResult, RowsTask
+
+
+def row_precisions(state: ChainState, side: int) -> Any:
+    """Precisions of ratings of weight one by their row of users (0) or items (1): or one for all."""
+    now = state.precisions
+    if now.noise is None:
+        return now.tau
+    own = now.by_row(side)
+    return 1.0 if own is None else own
+
+
+def given(
+    state: ChainState, t: int, side: int, relax: float, joint: int | None, n_sums: int,
+    laws: bool = True,
+) -> Given:  # fmt: skip
+    """What the rows of one side are drawn from besides their ratings."""
+    now, rows, other = state.precisions, state.side(side), state.side(1 - side)
+    weights = now.by_row(1 - side)
+    parts = weights.parts if isinstance(weights, Pieces) else (weights,) * len(other.parts)
+    slice_ = make_slice(state, t, side) if laws else None
+    return Given(
+        side=side,
+        other=other.parts,
+        weights=parts,
+        prior=(now.users, now.items)[side],
+        n_factors=state.params.n_factors,
+        relax=relax,
+        joint=joint,
+        n_sums=n_sums,
+        laws=None if slice_ is None else slice_.laws,
+        mean_one=side == 1 and now.noise is not None and now.noise.users is not None,
+        n_rows=rows.layout.n_rows,
+        full=now.users.Lambda.ndim == 2,
+        round=t,
+        key=state.key,
+    )
+
+
+def one_of(value: Any, stripe: int) -> Any:
+    """What a stripe has of numbers of rows, which may be one for all."""
+    return value[stripe] if isinstance(value, Pieces) else value
 
 
 def draw_exactly(
     state: ChainState,
     t: int,
     side: int,
-    stripes: Sequence[tuple[int, Any]],
-    relax: float = 0.0,
-    joint: int | None = None,
-    n_sums: int = 1,
+    partitions: Sequence[int],
+    relax: float,
+    joint: int | None,
+    n_sums: int,
 ) -> Generator[list[Any], Sequence[Any], Sequence[RowsResult]]:
-    """One phase: rows of users (side 0) or items (1) are drawn and put back.
+    """One phase: all rows of users (side 0) or items (1) are drawn.
 
-    `stripes` are partitions, each with where its rows stand: a slice or their numbers; `n_sums` as
-    `draw_rows` takes it.
+    Stripe k is partition partitions[k]; `n_sums` as `draw_rows` takes it. The state gets the new
+    rows and their means, and what their draws have left: `told`, `sums` and moments.
     """
-    params, now = state.params, state.precisions
-    rows, other, prior = (
-        (params.users, params.items, now.users),
-        (params.items, params.users, now.items),
-    )[side]
-    # A copy also because a task that is done late must not see the next phase's rows.
-    given = regressors(other, params.n_factors, now.weights(1 - side))
-    tau = now.of_rows(side, len(rows)).astype(np.float64)
+    rows, tau = state.side(side), row_precisions(state, side)
+    shared = given(state, t, side, relax, joint, n_sums)
     results = yield [
-        RowsTask(
-            chain=state.chain,
-            partition=partition,
-            stream=(STREAM_USERS, STREAM_ITEMS)[side],
-            rows=rows[own].copy(),
-            relax=relax,
-            joint=joint,
-            other=given,
-            n_factors=params.n_factors,
-            prior=prior,
-            tau=tau[own],
-            n_sums=n_sums,
-            round=t,
-            key=state.key,
-        )
-        for partition, own in stripes
+        RowsTask(state.chain, partition, rows[k], one_of(tau, k), shared)
+        for k, partition in enumerate(partitions)
     ]
-    for (_, own), result in zip(stripes, results, strict=True):
-        if not np.isfinite(result.sse):
-            raise DivergenceError(
-                f"chain {state.chain} met a precision matrix that is not positive in round "
-                f"{t + 1}, at tau {now.tau:.3g}: use a smaller tau (--tau), or one noise for all "
-                "ratings (noise_by=None, --noise-by none)"
-            )
-        rows[own] = result.rows
+    sums = total(result.sums for result in results)
+    if not math.isfinite(sums[SSE]):
+        raise DivergenceError(
+            f"chain {state.chain} met a precision matrix that is not positive in round "
+            f"{t + 1}, at tau {state.precisions.tau:.3g}: use a smaller tau (--tau), or one noise "
+            "for all ratings (noise_by=None, --noise-by none)"
+        )
+    layout = rows.layout
+    state.put(side, Pieces(tuple(result.rows for result in results), layout))
+    means = Pieces(tuple(result.means for result in results), layout)
+    before = state.means or state.params
+    sides = (before.users, means) if side else (means, before.items)
+    state.means = Params(*sides, state.params.n_factors)
+    state.told = Pieces(tuple(result.told for result in results), layout)
+    state.sums, state.count = sums, sum(result.count for result in results)
+    if state.slices.get(side) is not None:
+        state.evidence[side] = total(result.evidence for result in results)
+    width = len(state.precisions.users.mu)
+    found = unpacked_moments((result.moments for result in results), width, layout.n_rows)
+    put_moments(state, side, Moments(layout.n_rows, *found))
     return results
+
+
+def put_moments(state: ChainState, side: int, found: Moments) -> None:
+    """Note the moments of one side's rows; those of the other are as they were."""
+    old = state.row_moments or (found, found)
+    state.row_moments = (old[0], found) if side else (found, old[1])
+
+

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import Array, GradientRule
 from bayesmf.samplers.schedules import StepSize
 from bayesmf.worker.block_tasks import HeldBlock
-from bayesmf.worker.gradient_tasks import GradientBlock, GradientTask
+from bayesmf.worker.gradient_tasks import GradientBlock, GradientGiven, GradientTask
 
 
 class GradientRounds(BlockRounds):
@@ -43,8 +45,7 @@ class GradientRounds(BlockRounds):
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
         shape, stiffest = self._shape, self._stiffest
         if state.weighed is not None:  # curvatures are those of rows with noise of their own
-            counts = np.concatenate([state.weighed.users, state.weighed.items])
-            shape = shape._replace(busy=float(np.quantile(counts, 0.9, method="higher")))
+            shape = shape._replace(busy=state.weighed.busy)
             stiffest = state.weighed.most * self._variance
         first = rule.first_step(shape, stiffest, now.tau, pull)
         first *= rule.start_factor(t / rule.rounds_per_epoch(self._shape))
@@ -62,11 +63,16 @@ class GradientRounds(BlockRounds):
                 most = max(most, counts.max(initial=0) / v)
         return most
 
-    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> GradientTask:
+    def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
+        shared = GradientGiven(**self.round_given(state, t, first_batch))
+        return [GradientTask(**self.sides(state, p), shared=shared) for p in group]
+
+    def round_given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
+        """What the blocks of a round have in common."""
         step = self.step(state, t)
-        common = self.common(state, t, partition, first_batch)
         share = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
-        return GradientTask(**common, step_users=step, step_items=step, noise_share=share)
+        common = self.given(state, t, first_batch)
+        return {**common, "step_users": step, "step_items": step, "noise_share": share}
 
     def _repair(self, state: ChainState, t: int) -> None:
         if self._may_repair:

@@ -1,52 +1,82 @@
-"""Precisions of single users and items, drawn where a round has their squared errors."""
+"""Precisions of single users and items, drawn where a round has left their squared errors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, Floats, Phases
+from bayesmf.kernels.exact import total
 from bayesmf.kernels.keys import STREAM_NOISE, generator
-from bayesmf.kernels.types import Rows
-from bayesmf.samplers.base import DataShape
+from bayesmf.model.noise import NoiseSums
+from bayesmf.model.noise_law import LawSlice
+from bayesmf.model.refs import Layout, Pieces
+from bayesmf.worker.noise_tasks import EvidenceTask, Law, NoiseTask
 
-Index = NDArray[np.int64]
-Floats = NDArray[np.float64]
+
+def make_slice(state: ChainState, t: int, side: int) -> LawSlice | None:
+    """The slice of the law of users' (0) or items' (1) precisions in round t, if they have one."""
+    noise = state.precisions.noise
+    own = None if noise is None else noise.side(side)
+    if own is None:
+        return state.slices.pop(side, None) and None
+    rng = generator(state.key, 2 * t + side, STREAM_NOISE)
+    found = LawSlice(own.shape, own.rate, own.mean_one, own.known_sums().n, rng)
+    state.slices[side] = found
+    return found
 
 
-def draw_row_noise(state: ChainState, t: int, side: int, counts: Index, errors: Floats) -> None:
-    """Draw the precisions of all users (0) or items (1), where these have their own."""
+def draw_row_noise(
+    state: ChainState,
+    t: int,
+    side: int,
+    partitions: Sequence[int],
+    told: Sequence[tuple[Any, ...]],
+    layout: Layout,
+) -> Phases:
+    """Draw the precisions of all users (0) or items (1), where these have their own.
+
+    `told` are, for each stripe, sums of its rows' ratings or parts of such sums. The law comes
+    first, with the precisions integrated out: given these it would move in steps as small as the
+    rows are many. Mostly its likelihoods have come with the errors.
+    """
     noise = state.precisions.noise
     own = None if noise is None else noise.side(side)
     if noise is None or own is None:
         return
-    rng = generator(state.key, 2 * t + side, STREAM_NOISE)
-    found = noise.with_side(side, own.draw(counts, errors, rng))
-    state.precisions = replace(state.precisions, noise=found)
+    slice_ = state.slices.pop(side, None) or make_slice(state, t, side)
+    state.slices.pop(side, None)
+    assert slice_ is not None
+    evidence: Floats | None = state.evidence.pop(side, None)
+    while evidence is None or not slice_.choose(evidence):
+        results: Sequence[Any] = yield [
+            EvidenceTask(state.chain, partition, parts, side, slice_.laws, own.mean_one)
+            for partition, parts in zip(partitions, told, strict=True)
+        ]
+        evidence = total(result.evidence for result in results)
+    shape, rate = slice_.found
+    law = Law(side, shape, rate, own.mean_one, t, state.key)
+    results = yield [
+        NoiseTask(state.chain, partition, parts, law)
+        for partition, parts in zip(partitions, told, strict=True)
+    ]
+    sums = NoiseSums(layout.n_rows, *total(result.sums for result in results).tolist())
+    value = Pieces(tuple(result.value for result in results), layout)
+    found = replace(own, value=value, shape=shape, rate=rate, sums=sums)
+    state.precisions = replace(state.precisions, noise=noise.with_side(side, found))
+    state.sums = total(result.weighted for result in results)
 
 
-def mean_weighted(state: ChainState, side: int, counts: Index, errors: Floats) -> float:
-    """Sum of squared errors from those of rows, weighted by the precisions of the other `side`.
+def mean_weighted(state: ChainState, side: int, n_ratings: int, errors: float) -> float:
+    """Sum of squared errors from those weighted by the precisions of one `side`.
 
     The weights' mean is taken off: where all weigh the same it is the plain sum.
     """
-    weights = state.precisions.weights(side)
-    total = float(errors.sum())
-    if weights is None:
-        return total
-    return total * float(counts.sum()) / float(counts @ weights.astype(np.float64))
-
-
-def rating_weights(own: Rows | None, other: Rows | None, shape: DataShape) -> tuple[Rows, Rows]:
-    """Weights of users' and of items' ratings, ones where there are none."""
-    return (
-        np.ones(shape.n_users, np.float32) if own is None else own,
-        np.ones(shape.n_items, np.float32) if other is None else other,
-    )
-
-
-def taken(weights: Rows | None, rows: NDArray[np.int32]) -> Rows | None:
-    """Weights of some rows."""
-    return None if weights is None else weights[rows]
+    noise = state.precisions.noise
+    own = None if noise is None else noise.side(side)
+    if own is None:
+        return errors
+    if isinstance(own.value, float):
+        return errors / own.value
+    return errors * n_ratings / own.known_sums().by_rating

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.state import ChainState
-from bayesmf.worker.update_tasks import UpdateTask
+from bayesmf.worker.update_tasks import UpdateGiven, UpdateTask
 
 
 class UpdateRounds(GradientRounds):
     """One step size for all rows, and `rule.update` in place of the compiled update."""
 
-    def task(self, state: ChainState, t: int, partition: int, first_batch: int) -> UpdateTask:
-        task = super().task(state, t, partition, first_batch)
-        return UpdateTask(**vars(task), rule=self._rule)
+    def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
+        shared = UpdateGiven(**self.round_given(state, t, first_batch), rule=self._rule)
+        return [UpdateTask(**self.sides(state, p), shared=shared) for p in group]
