@@ -65,7 +65,7 @@ def test_a_state_predicts_by_the_posterior_of_rows(keep, prior):
     kept = state.params.items
     if keep == "users":
         own, other, kept = other, own, state.params.users
-    found = followed(KNOWN, DATA, chosen).pairs.predict(state)
+    found = followed(KNOWN, DATA, chosen).pairs.expected(state)
     wanted = expected(kept, own, other.mu, 1.7, 2, keep)
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 

@@ -11,8 +11,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.worker.tasks import run_task
-from driving import sweep
+from driving import do, sweep
 from problems import random_data
 
 N_USERS, N_ITEMS, D = 30, 20, 3
@@ -33,18 +32,14 @@ def _state(noise, tau=1.7):
     return ChainState(0, make_key(3), params, Precisions(PRIOR, PRIOR, tau, noise=noise))
 
 
-def _do(rounds, phases):
-    tasks = next(phases)
-    while True:
-        try:
-            tasks = phases.send([run_task(rounds.held[t.partition], t) for t in tasks])
-        except StopIteration:
-            return
-
-
 def _rounds(rule, data):
     shape = data_shape(data)
     return make_rounds(data, rule.choose(shape, D, 1).resolve(shape), 5)
+
+
+def _weigh(rounds, state):
+    state.cut(rounds.layouts)
+    do(rounds.weigh(state), rounds)
 
 
 def _precision_of_ratings(data, noise):
@@ -62,21 +57,23 @@ def _precision_of_ratings(data, noise):
 def test_ratings_are_counted_by_their_precision(by, grid):
     data, noise = random_data(N_USERS, N_ITEMS, 300), _noise(by)
     rounds, state = _rounds(SGLD(grid=grid), data), _state(noise)
-    _do(rounds, rounds.weigh(state))
+    _weigh(rounds, state)
     user, item, _ = data.triples()
     each = _precision_of_ratings(data, noise) / state.precisions.tau
     users, items = np.bincount(user, each, N_USERS), np.bincount(item, each, N_ITEMS)
-    np.testing.assert_allclose(state.weighed.users, users, rtol=1e-5)
-    np.testing.assert_allclose(state.weighed.items, items, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(state.weighed.users), users, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(state.weighed.items), items, rtol=1e-5)
+    assert state.weighed.total == pytest.approx(users.sum(), rel=1e-6)
+    busy = np.quantile(np.concatenate([users, items]), 0.9, method="higher")
+    assert busy / 1.05 <= state.weighed.busy <= busy * 1.05  # counted in bins
     most = max(users.max(), items.max())
     assert state.weighed.most <= most * max(grid) * (1 + 1e-5)
     if grid == (1, 1):
         assert state.weighed.most == pytest.approx(most, rel=1e-5)
         # A step is for one curvature: with every precision twice as large it is half as long.
         step = rounds.step(state, 0)
-        state.weighed = state.weighed._replace(
-            users=2 * state.weighed.users, items=2 * state.weighed.items, most=2 * most
-        )
+        busy = 2 * state.weighed.busy
+        state.weighed = state.weighed._replace(busy=busy, most=2 * most)
         assert rounds.step(state, 0) == pytest.approx(step / 2)
     with pytest.raises(StopIteration):  # once for each draw of precisions
         next(rounds.weigh(state))
@@ -91,10 +88,11 @@ def test_precisions_given_errors_are_gamma(by, turns):
     data, noise = random_data(N_USERS, N_ITEMS, 300), _noise(by)
     rounds, state = _rounds(SGLD(grid=(2, 2), precision_every=1), data), _state(noise)
     before = state.precisions
-    _do(rounds, rounds.exact_errors(state))
+    state.cut(rounds.layouts)
+    do(rounds.exact_errors(state), rounds)
     errors = state.errors_by_row
     user, item, value = data.triples()
-    x, y = state.params.users.astype(float), state.params.items.astype(float)
+    x, y = (rows.astype(float) for rows in (state.whole().users, state.whole().items))
     fit = (x[user, :D] * y[item, :D]).sum(1) + x[user, D] + y[item, D]
     squares = (value - fit) ** 2
     assert state.sse == pytest.approx(squares.sum(), rel=1e-5)  # these are as they are
@@ -102,16 +100,17 @@ def test_precisions_given_errors_are_gamma(by, turns):
         own, other = (user, item) if side == 0 else (item, user)
         weights = before.weights(1 - side)
         sums = np.bincount(own, squares if weights is None else squares * weights[other])
-        np.testing.assert_allclose(errors[side], sums, rtol=1e-4)
+        found = rounds.layouts[side].join([np.sum(parts, axis=0) for parts in errors[side]])
+        np.testing.assert_allclose(found, sums, rtol=1e-4)
         drawn = []
         for k in range(1000):
             state.precisions, state.errors_by_row = before, errors
-            rounds.draw_noise(state, 2 * k + t)
+            do(rounds.draw_noise(state, 2 * k + t), rounds)
             found = state.precisions.noise.side(side)
             law = stats.gamma(
                 found.shape + 0.5 * np.bincount(own), scale=1 / (found.rate + 0.5 * sums)
             )
-            drawn.append(stats.norm.ppf(law.cdf(found.value)))
+            drawn.append(stats.norm.ppf(law.cdf(np.asarray(found.value))))
             unmoved = state.precisions.noise.side(1 - side)
             assert unmoved is before.noise.side(1 - side)
         scores, n = np.array(drawn), len(drawn)
@@ -128,7 +127,7 @@ def test_equal_precisions_are_one_tau(rule):
         rounds, state = _rounds(rule, data), _state(noise, 1.5)
         for t in range(6):
             sweep(rounds, state, t)
-        return state.params.users
+        return state.whole().users
 
     def rows(n, value):
         return RowNoise(np.full(n, value, np.float32))

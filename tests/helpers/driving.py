@@ -7,11 +7,15 @@ from bayesmf.worker.tasks import run_task
 
 def sweep(rounds, state, t):
     """One round of a chain, all its phases."""
-    round_ = rounds.round(state, t)
-    tasks = next(round_)
-    while tasks:
-        results = [run_task(rounds.held[task.partition], task) for task in tasks]
+    return do(rounds.round(state, t), rounds)
+
+
+def do(phases, rounds):
+    """Do the tasks of some phases; returns what these return."""
+    results = None
+    while True:
         try:
-            tasks = round_.send(results)
-        except StopIteration:
-            return
+            tasks = phases.send(results)
+        except StopIteration as end:
+            return end.value
+        results = [run_task(rounds.held[task.partition], task) for task in tasks]

@@ -17,6 +17,7 @@ import bayesmf.model.noise
 from bayesmf.errors import DivergenceError
 from bayesmf.model.noise import Noise, RowNoise, _draw_exchange
 from bayesmf.model.slices import slice_sample
+from row_noise import drawn
 
 LEVEL = 1e-4
 
@@ -80,14 +81,14 @@ def test_precisions_given_errors():
     n, rng = 20_000, np.random.default_rng(2)
     for count, sse in ((0, 0.0), (3, 7.0), (400, 150.0)):
         own = RowNoise(np.ones(n, np.float32), 1.7, 2.5)
-        found = own.draw(np.full(n, count), np.full(n, sse), rng)
+        found = drawn(own, np.full(n, count), np.full(n, sse), rng)
         exact = stats.gamma(found.shape + count / 2, scale=1 / (found.rate + sse / 2))
         assert stats.kstest(found.value, exact.cdf).pvalue > LEVEL
 
 
 def test_precisions_are_never_zero():
     own = RowNoise(np.ones(200, np.float32), 1e-3, 1.0)
-    found = own.draw(np.zeros(200, int), np.zeros(200), np.random.default_rng(0))
+    found = drawn(own, np.zeros(200, int), np.zeros(200), np.random.default_rng(0))
     assert found.value.min() > 0 and np.isfinite(np.log(found.value)).all()
 
 

@@ -162,11 +162,11 @@ def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -
 
 def _rescaled(params: Params, users: Floats, items: Floats) -> Params:
     """Rows times factors of their columns, wherever they lie."""
-    rows = (
+    own, other = (
         side.scaled(factors) if isinstance(side, Pieces) else side * factors.astype(np.float32)
         for side, factors in ((params.users, users), (params.items, items))
     )
-    return Params(*rows, params.n_factors)
+    return Params(own, other, params.n_factors)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,10 @@ class Chain:
         key, d = make_key(run.settings.seed, number), run.settings.n_factors
         nowhere = np.empty((0, d), np.float32)
         self.state = ChainState(
-            number, key, Params(nowhere, nowhere, d), first_precisions(number, run.settings, run.shape)
+            number,
+            key,
+            Params(nowhere, nowhere, d),
+            first_precisions(number, run.settings, run.shape),
         )
         self.trace = Trace()
         self.probe = ProbeTrace(run.probe)
@@ -274,7 +277,9 @@ class Chain:
         if decision.keep:
             self.keep(decision.reserve)
         if decision.average:
-            self.rmse = yield from self.monitor.averaged_rmse(state, self.run.rounds, self.run.fetch)
+            self.rmse = yield from self.monitor.averaged_rmse(
+                state, self.run.rounds, self.run.fetch
+            )
 
     def keep(self, room: int | None = None) -> None:
         """Store the state as a draw; at first with room for so many."""

@@ -94,9 +94,9 @@ class IntegratedPairs(WatchedPairs):
         ratings = (readonly(lists.starts), readonly(lists.other), readonly(lists.value))
         order, width = self.order, kept.shape[1]
         alone = now.tau if now.noise is None else 1.0
-        tau = _fetched(now.by_row(int(not items)), len(lists.starts) - 1, fetch, alone)
-        assert tau is not None
-        tau = tau.astype(np.float64)[:, None]
+        own_tau = _fetched(now.by_row(int(not items)), len(lists.starts) - 1, fetch, alone)
+        assert own_tau is not None
+        tau = own_tau.astype(np.float64)[:, None]
         total = np.zeros(len(order.at))
 
         def work(part: slice) -> None:

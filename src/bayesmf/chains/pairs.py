@@ -78,7 +78,7 @@ class WatchedPairs:
         rows = params.users, params.items
         mean = None if means is None else (means.users, means.items)
         other, noise = 1 - side, (now.by_row(side), now.by_row(1 - side))
-        weights = noise[1]
+        weights: Any = noise[1]
         shared = GivenPairs(
             side, rows[other].parts, None if mean is None else mean[other].parts,
             weights.parts if isinstance(weights, Pieces) else weights,
@@ -98,7 +98,8 @@ class WatchedPairs:
         n = len(self.user)
         expected, drawn, spread = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n)
         for cut, result in zip(cuts, results, strict=True):
-            expected[cut.at], drawn[cut.at], spread[cut.at] = result[:3]
+            expected[cut.at], drawn[cut.at] = result.expected, result.drawn
+            spread[cut.at] = result.spread
         return Scored(expected, drawn, spread)
 
     def predict(

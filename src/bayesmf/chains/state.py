@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 class Safe(NamedTuple):
     """A state whose errors were sound, to roll back to."""
 
-    users: Pieces
-    items: Pieces
+    users: Any
+    items: Any
     precisions: Precisions
 
 
@@ -76,14 +76,16 @@ class ChainState:
     count: int = 0
     told: Pieces | None = None
     sums: Floats | None = None
-    row_moments: tuple[Moments, Moments] | None = None  # of the rows as they are, once they are known
+    row_moments: tuple[Moments, Moments] | None = (
+        None  # of the rows as they are, once they are known
+    )
     slices: dict[int, LawSlice] = field(default_factory=dict)  # of laws that are being drawn
     evidence: dict[int, Floats] = field(default_factory=dict)
     visits: dict[int, int] = field(default_factory=dict)
     pace: float = 1.0
     repairs: int = 0
     safe: Safe | None = None
-    momenta: tuple[Pieces, Pieces] | None = None
+    momenta: tuple[Any, Any] | None = None
     moments: ColumnSquares | None = None
     weighed: Weighed | None = None  # where rows have noise of their own
     errors_by_row: tuple[Any, Any] | None = None
@@ -112,6 +114,11 @@ class ChainState:
             sides = in_layout(self.safe.users, users), in_layout(self.safe.items, items)
             self.safe = Safe(*sides, _cut_noise(self.safe.precisions, layouts))
         self.precisions = _cut_noise(self.precisions, layouts)
+
+    def whole(self) -> Params:
+        """The rows as arrays, of a state that lies in this process."""
+        users, items = np.asarray(self.params.users), np.asarray(self.params.items)
+        return Params(users, items, self.params.n_factors)
 
     def references(self) -> list[Ref]:
         """All that lies with workers and that the rest of the chain depends on."""

@@ -73,13 +73,15 @@ class Expecting:
     """What the arrays of a chain's checkpoints and of its batches of draws must be."""
 
     def __init__(self, chain: Chain) -> None:
-        users, items = chain.state.params.users, chain.state.params.items
-        prior = chain.state.precisions.users
-        self._users, self._items = (Expected("f4", rows.shape) for rows in (users, items))
+        prior, shape = chain.state.precisions.users, chain.run.shape
+        width = len(prior.mu)
+        self._users, self._items = (
+            Expected("f4", (n, width)) for n in (shape.n_users, shape.n_items)
+        )
         self._mu = Expected("f8", prior.mu.shape)
         full = prior.Lambda.ndim == 2
         self._lambda = Expected("f8", prior.Lambda.shape, USABLE if full else POSITIVE)
-        self._width, self._factors = users.shape[1], chain.settings.n_factors
+        self._width, self._factors = width, chain.settings.n_factors
         self._noisy = chain.settings.noise_by
         self._most_room, self._keep = max(1, chain.run.store.per_chain), chain.run.store.keep
 
@@ -107,6 +109,8 @@ class Expecting:
                         n = (self._users if side == "user" else self._items).shape[0]
                         expected[own] = Expected("f4", (n,), POSITIVE)
                         expected[f"{own}_prior"] = Expected("f8", (2,), POSITIVE)
+                        if f"{own}_sums" in arrays:
+                            expected[f"{own}_sums"] = Expected("f8", (4,), ANY)
         if "moments_users" in arrays:
             widths = (self._factors,), (self._width,)
             shape = arrays["moments_users"].shape

@@ -18,8 +18,9 @@ from bayesmf.chains.chain import Chain, Errors
 from bayesmf.chains.monitor import RunningMean
 from bayesmf.chains.state import ChainState, ColumnSquares, Safe
 from bayesmf.kernels.types import Rows
-from bayesmf.model.noise import Noise, RowNoise
+from bayesmf.model.noise import Noise, NoiseSums, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.refs import Fetch, Pieces, shape_of, whole
 
 Arrays = dict[str, NDArray[Any]]
 Plain = dict[str, Any]
@@ -27,7 +28,7 @@ Plain = dict[str, Any]
 
 def take(chain: Chain) -> tuple[Arrays, Plain]:
     """A snapshot: all that the rest of a chain depends on besides settings, data and draws."""
-    arrays, plain = _take_state(chain.state)
+    arrays, plain = _take_state(chain.state, chain.run.fetch)
     kept, how = chain.retention.export()
     arrays |= {f"keeping_{name}": a for name, a in (kept | chain.probe.export()).items()}
     arrays["train_rmse"] = np.array(chain.trace.train_rmse, np.float64)
@@ -84,9 +85,9 @@ def seconds(plain: Plain) -> float:
     return float.fromhex(plain["seconds"])
 
 
-def _take_state(state: ChainState) -> tuple[Arrays, Plain]:
+def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
     now, safe, moments = state.precisions, state.safe, state.moments
-    arrays = {**_rows("", state.params.users, state.params.items), **_priors("", now)}
+    arrays = {**_rows("", state.params.users, state.params.items, fetch), **_priors("", now, fetch)}
     plain = {
         "tau": _exact(now.tau),
         "version": now.version,
@@ -97,18 +98,32 @@ def _take_state(state: ChainState) -> tuple[Arrays, Plain]:
         "repairs": state.repairs,
     }
     if safe is not None:
-        arrays |= _rows("safe_", safe.users, safe.items)
+        arrays |= _rows("safe_", safe.users, safe.items, fetch)
         if safe.precisions.version != now.version:
-            arrays |= _priors("safe_", safe.precisions)
+            arrays |= _priors("safe_", safe.precisions, fetch)
             plain["safe_tau"] = _exact(safe.precisions.tau)
             plain["safe_version"] = safe.precisions.version
     if state.momenta is not None:
-        arrays |= _rows("momenta_", *state.momenta)
+        users, items = map(_filled, state.momenta)
+        arrays |= _rows("momenta_", users, items, fetch)
     if moments is not None and moments.version == now.version:  # others would be computed anew
         arrays |= {"moments_users": moments.users, "moments_items": moments.items}
     if state.means is not None:
-        arrays |= _rows("means_", state.means.users, state.means.items)
+        arrays |= _rows("means_", state.means.users, state.means.items, fetch)
     return arrays, plain
+
+
+def _filled(momenta: Any) -> Any:
+    """Momenta with zeros for stripes that have not moved yet."""
+    if not isinstance(momenta, Pieces) or None not in momenta.parts:
+        return momenta
+    width = next(shape_of(part)[1] for part in momenta.parts if part is not None)
+    sizes = momenta.layout.sizes()
+    parts = [
+        np.zeros((size, width), np.float32) if part is None else part
+        for part, size in zip(momenta.parts, sizes, strict=True)
+    ]
+    return Pieces(tuple(parts), momenta.layout)
 
 
 def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
@@ -137,11 +152,11 @@ def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain
         state.means = Params(*rows("means_"), n_factors)
 
 
-def _rows(prefix: str, users: NDArray[Any], items: NDArray[Any]) -> Arrays:
-    return {f"{prefix}users": users, f"{prefix}items": items}
+def _rows(prefix: str, users: Any, items: Any, fetch: Fetch) -> Arrays:
+    return {f"{prefix}users": whole(users, fetch), f"{prefix}items": whole(items, fetch)}
 
 
-def _priors(prefix: str, precisions: Precisions) -> Arrays:
+def _priors(prefix: str, precisions: Precisions, fetch: Fetch) -> Arrays:
     sides = (("user", precisions.users), ("item", precisions.items))
     arrays: Arrays = {
         f"{prefix}{side}_{name}": array
@@ -151,8 +166,12 @@ def _priors(prefix: str, precisions: Precisions) -> Arrays:
     noise = precisions.noise or Noise()
     for side, own in (("user", noise.users), ("item", noise.items)):
         if own is not None:
-            arrays[f"{prefix}{side}_tau"] = own.value
+            value = own.value
+            if isinstance(value, float):
+                value = np.full(own.known_sums().n, value, np.float32)
+            arrays[f"{prefix}{side}_tau"] = whole(value, fetch)
             arrays[f"{prefix}{side}_tau_prior"] = np.array([own.shape, own.rate])
+            arrays[f"{prefix}{side}_tau_sums"] = np.array(own.known_sums(), np.float64)
     return arrays
 
 
@@ -171,7 +190,11 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
         if name not in arrays:
             return None
         shape, rate = (float(x) for x in arrays[f"{name}_prior"])
-        return RowNoise(np.array(arrays[name]), shape, rate)
+        value, sums = np.array(arrays[name]), None
+        if f"{name}_sums" in arrays:  # checkpoints before 0.2 have none
+            n, *more = (float(x) for x in arrays[f"{name}_sums"])
+            sums = NoiseSums(int(n), *more)
+        return RowNoise(value, shape, rate, sums=sums)
 
     users, items = side(f"{prefix}user_tau"), side(f"{prefix}item_tau")
     if users is None and items is None:

@@ -42,7 +42,7 @@ class _Local(WallClock):
 
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
-        result = with_refs(run_task(self._held[task.partition], task), _here)
+        result: Result = with_refs(run_task(self._held[task.partition], task), _here)
         self._ledger.done(worker, task.partition, time.perf_counter() - begin)
         return result
 

@@ -18,8 +18,6 @@ EXACT = 1e-4
 LEAST_TAU = 1e-12
 
 
-
-
 @njit(**PLAIN)
 def exact_evidence(laws, sizes, times, counts, errors):
     """Log density of the errors of all rows under each law (shape, rate), up to a constant.

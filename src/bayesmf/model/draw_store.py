@@ -42,7 +42,8 @@ class DrawStore:
         parts = {side: whole(getattr(params, side), fetch) for side in SIDES[self.keep]}
         if means is not None:
             parts |= {
-                f"{side[:-1]}_means": whole(getattr(means, side), fetch) for side in SIDES[self.keep]
+                f"{side[:-1]}_means": whole(getattr(means, side), fetch)
+                for side in SIDES[self.keep]
             }
         for side, name in enumerate(ROW_NOISE):
             value = precisions.by_row(side)

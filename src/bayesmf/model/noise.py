@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,11 +86,12 @@ def evidence_of(laws: Array, counts: Index, errors: Array) -> NDArray[np.int64]:
 class RowNoise:
     """Precisions of the rows of one side, and the Gamma distribution that they come from.
 
-    `value` is one number where all rows are alike. With `mean_one` the rate is the shape: the
-    other side has the size of the noise. `sums` are those of values that lie with workers.
+    `value` are an array or `Pieces`, or one number where all rows are alike. With `mean_one` the
+    rate is the shape: the other side has the size of the noise. `sums` are those of values that
+    lie with workers.
     """
 
-    value: Rows | Pieces | float
+    value: Any
     shape: float = FIRST_SHAPE
     rate: float = FIRST_SHAPE
     mean_one: bool = False
@@ -118,7 +119,7 @@ class RowNoise:
         if isinstance(value, float):
             value = float(value * c)
         else:
-            value = value.scaled(c) if isinstance(value, Pieces) else value * c
+            value = value.scaled(float(c)) if isinstance(value, Pieces) else value * c
         return replace(self, value=value, sums=sums and sums.scaled(x))
 
     def draw_hyper(self, rng: np.random.Generator) -> Self:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 # Shape and rate of beta's prior.
 RATE_SHAPE, RATE_RATE = 1.0, 1.0
 # The rectangle is NARROW over the root of the number of rows wide, some times what they leave open.
-# One time in WIDE_EVERY it is 1: a chain that begins far off would step there for hundreds of sweeps.
+# One time in WIDE_EVERY it is 1: a chain that begins far off would need hundreds of sweeps.
 NARROW, WIDE_EVERY = 8.0, 4
 FIRST, MORE = 8, 16  # points that are named at once: mostly one of the first is in the slice
 
@@ -68,7 +68,9 @@ class LawSlice:
         return math.exp(x[0]), math.exp(x[0] - (0.0 if self._mean_one else x[1]))
 
     def choose(self, evidence: Array) -> bool:
-        densities = [self._log_prior(x) + float(e) for x, e in zip(self._points, evidence, strict=True)]
+        densities = [
+            self._log_prior(x) + float(e) for x, e in zip(self._points, evidence, strict=True)
+        ]
         if math.isnan(self._level):
             self._level = densities[0] - self._drop
             if not math.isfinite(self._level):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,31 +23,31 @@ from bayesmf.model.refs import Pieces
 
 @dataclass
 class Params:
-    """Rows of users and items of one chain."""
+    """Rows of users and items of one chain: arrays, or `Pieces` of them that lie anywhere."""
 
-    users: Rows
-    items: Rows
+    users: Any
+    items: Any
     n_factors: int
 
     @property
     def U(self) -> Rows:
         """Features of users, (n_users, n_factors), a view."""
-        return self.users[:, : self.n_factors]
+        return np.asarray(self.users)[:, : self.n_factors]
 
     @property
     def V(self) -> Rows:
         """Features of items, (n_items, n_factors), a view."""
-        return self.items[:, : self.n_factors]
+        return np.asarray(self.items)[:, : self.n_factors]
 
     @property
     def a(self) -> Rows:
         """User biases, a view; zeros where the model has none."""
-        return _bias(self.users, self.n_factors)
+        return _bias(np.asarray(self.users), self.n_factors)
 
     @property
     def b(self) -> Rows:
         """Item biases, a view; zeros where the model has none."""
-        return _bias(self.items, self.n_factors)
+        return _bias(np.asarray(self.items), self.n_factors)
 
     @classmethod
     def initial(
@@ -59,11 +60,11 @@ class Params:
         key: NDArray[np.uint32],
     ) -> Params:
         """Draw rows from N(0, 0.1^2), less for many factors; `key` makes chains differ."""
-        rows = (
+        users, items = (
             initial_rows(np.arange(n, dtype=np.int32), n_factors, bias, side, key)
             for side, n in enumerate((n_users, n_items))
         )
-        return cls(*rows, n_factors)
+        return cls(users, items, n_factors)
 
 
 def initial_rows(

@@ -22,22 +22,32 @@ Array = NDArray[Any]
 class Ref:
     """An array that lies with a worker; `value` is it, where that is this process."""
 
-    __slots__ = ("__weakref__", "nbytes", "value")
+    __slots__ = ("__weakref__", "nbytes", "shape", "value")
 
-    def __init__(self, value: Array | None = None, nbytes: int | None = None) -> None:
+    def __init__(
+        self, value: Array | None = None, nbytes: int | None = None, shape: tuple[int, ...] = ()
+    ) -> None:
         self.value = value
         self.nbytes = int((0 if value is None else value.nbytes) if nbytes is None else nbytes)
+        self.shape = shape if value is None else value.shape
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """Rows times a factor for each column, or numbers times one factor."""
+    """Rows times factors for each column, or numbers times one factor: one after the other.
+
+    Not by their product: that would round differently from rows that were multiplied before they
+    were written to a checkpoint.
+    """
 
     of: Any  # a Ref, or an array
-    factors: NDArray[np.float32]
+    factors: tuple[NDArray[np.float32], ...]
 
-    def __array__(self) -> Array:
-        return np.asarray(value_of(self.of) * self.factors)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        out = np.asarray(value_of(self.of) * self.factors[0])
+        for more in self.factors[1:]:
+            out *= more
+        return out
 
 
 # What stands for rows in tasks and in the state of a chain.
@@ -58,11 +68,16 @@ def own_copy(part: Any) -> Array:
 
 
 def scaled(part: Part, factors: NDArray[Any] | float) -> Part:
-    """A part times factors; those of before are multiplied with these."""
-    factors = np.asarray(factors, np.float64)
+    """A part times factors, behind those that it has."""
+    new = np.asarray(factors, np.float32)
     if isinstance(part, Scaled):
-        factors, part = factors * part.factors, part.of
-    return Scaled(part, factors.astype(np.float32))
+        return Scaled(part.of, (*part.factors, new))
+    return Scaled(part, (new,))
+
+
+def shape_of(part: Part) -> tuple[int, ...]:
+    """The shape of the array that a part stands for."""
+    return shape_of(part.of) if isinstance(part, Scaled) else part.shape
 
 
 def ref_of(part: Part) -> Any:
@@ -119,6 +134,9 @@ class Pieces:
 
     parts: tuple[Part, ...]
     layout: Layout
+
+    def __len__(self) -> int:
+        return self.layout.n_rows
 
     def __getitem__(self, stripe: int) -> Part:
         return self.parts[stripe]

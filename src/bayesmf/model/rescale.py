@@ -31,7 +31,7 @@ def draw_scales(
     users: Rows | Moments, items: Rows | Moments, n_factors: int, prior: Prior,
     rng: np.random.Generator,
 ) -> Array:  # fmt: skip
-    """Factors k of U's columns, by which V's are divided: a move that leaves the posterior invariant.
+    """Factors k of U's columns, by which V's are divided, leaving the posterior invariant.
 
     Rows are given by their moments. Biases, columns from `n_factors` on, have factors of one.
     """

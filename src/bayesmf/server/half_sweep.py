@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.chains.rounds.exact_rows import draw_exactly
+from bayesmf.chains.rounds.row_noise import draw_row_noise
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import N_SUMS
+from bayesmf.kernels.gather import N_SUMS, SSE
+from bayesmf.model.refs import Layout
 from bayesmf.system.threads import Pool, parts
-from bayesmf.worker.row_tasks import RowsResult
 
 Index = NDArray[np.int64]
 
@@ -38,6 +39,11 @@ def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[S
     return out
 
 
+def layout_of(stripes: Sequence[Stripe], n_rows: int) -> Layout:
+    """How stripes of consecutive rows cut a side."""
+    return Layout([stripe.span for stripe in stripes], n_rows)
+
+
 def half_sweep(
     state: ChainState,
     t: int,
@@ -46,39 +52,34 @@ def half_sweep(
     relax: float,
     joint: int | None,
     pool: Pool,
-) -> NDArray[np.float64]:
-    """All rows of users (side 0) or items (1), with their conditional means and squared errors.
-
-    Returns the sums of each row's ratings, stripe by stripe.
-    """
-    spans = [(k, stripe.span) for k, stripe in enumerate(stripes)]
+) -> None:
+    """All rows of users (side 0) or items (1), with their conditional means and squared errors."""
     n_sums = N_SUMS if side == 1 else 1
-    results = on_threads(draw_exactly(state, t, side, spans, relax, joint, n_sums), stripes, pool)
-    assert state.means is not None
-    means = (state.means.users, state.means.items)[side]
-    for (_, span), result in zip(spans, results, strict=True):
-        means[span] = result.means
-    state.sse = sum(result.sse for result in results)
-    state.count = sum(result.count for result in results)
-    return np.concatenate([result.told for result in results])
+    numbers = range(len(stripes))
+    on_threads(draw_exactly(state, t, side, numbers, relax, joint, n_sums), stripes, pool)
+    assert state.sums is not None
+    state.sse = float(state.sums[SSE])
 
 
-def on_threads(
-    phase: Generator[list[Any], Sequence[Any], Sequence[RowsResult]],
-    held: Sequence[Stripe],
-    pool: Pool,
-) -> Sequence[RowsResult]:
-    """Do the tasks of a phase."""
-    tasks = next(phase)
-    results: list[Any] = [None] * len(tasks)
+def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
+    """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
+    assert state.told is not None
+    told, layout = [(part,) for part in state.told.parts], state.side(side).layout
+    on_threads(draw_row_noise(state, t, side, range(len(stripes)), told, layout), stripes, pool)
 
-    def run(part: slice) -> None:
-        task = tasks[part.start]
-        results[part.start] = task.execute(held[task.partition])
 
-    pool.each(run, parts(len(tasks), 1))
-    try:
-        phase.send(results)
-    except StopIteration as end:
-        return list(end.value)
-    raise AssertionError("a half-sweep is one phase")
+def on_threads(phases: Generator[list[Any], Any, Any], held: Sequence[Stripe], pool: Pool) -> None:
+    """Do the tasks of some phases, one phase after the other."""
+    results: Any = None
+    while True:
+        try:
+            tasks = phases.send(results)
+        except StopIteration:
+            return
+        results = [None] * len(tasks)
+
+        def run(part: slice, tasks: Any = tasks, results: Any = results) -> None:
+            task = tasks[part.start]
+            results[part.start] = task.execute(held[task.partition])
+
+        pool.each(run, parts(len(tasks), 1))

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from bayesmf.blocks.stripes import Stripe, make_stripes, some_stripes
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.gibbs import SETTLE
-from bayesmf.chains.rounds.row_noise import draw_row_noise
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
@@ -28,7 +27,6 @@ from bayesmf.kernels.keys import (
     STREAM_NOISE,
     STREAM_UPDATE,
     StreamCounter,
-    generator,
     make_key,
     stream_word,
 )
@@ -39,7 +37,7 @@ from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
-from bayesmf.server.half_sweep import counts_of, half_sweep, without
+from bayesmf.server.half_sweep import counts_of, half_noise, half_sweep, layout_of, without
 from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
 from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
@@ -214,9 +212,9 @@ class _Update:
     def _know(self, slot: int, state: ChainState, pool: Pool) -> Source:
         """What the new draw in a slot knows of the rows that are carried over."""
         assert self.carried is not None
-        data, now, params = self.added.data, state.precisions, state.params
+        data, now = self.added.data, state.precisions
         lists = (data.by_user, data.by_item)[self.kept]
-        other, prior = ((params.items, now.users), (params.users, now.items))[self.kept]
+        other, prior = np.asarray(state.side(1 - self.kept)), (now.users, now.items)[self.kept]
         ratings = lists.starts, lists.other, lists.value, data.levels
         k, rows = self.kept, self.carried.rows
         tau, own = now.of_rows(k, len(lists.starts) - 1), now.weights(k)
@@ -304,8 +302,9 @@ class _Update:
         told = draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
         if own is None:
             return found, expected, None
-        rng = generator(key, (t << 8) + stream, STREAM_NOISE)
-        return found, expected, own.draw_values(np.diff(stripe.starts), told[:, SSE], rng).value
+        counter = StreamCounter(t, stream_word(STREAM_NOISE, stream << 8), key)
+        drawn = own.draw_values(stripe.counts, told[:, SSE], stripe.rows, counter)
+        return found, expected, drawn
 
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
@@ -326,6 +325,7 @@ class _Update:
             make_stripes(lists, data.levels, rule.n_stripes)
             for lists in (data.by_user, data.by_item)
         ]
+        layouts = [layout_of(own, n) for own, n in zip(stripes, sizes, strict=True)]
         slots = self.plan.fresh(chain)
         telling = set() if self.carried is None else set(self._telling(slots).tolist())
         self.sources[chain] = []
@@ -334,16 +334,16 @@ class _Update:
         many = unheard > NEW_ROWS_SHARE * len(data)
         settling = self.plan.settling + (NEW_ROWS_SETTLE if many else 0)
         for k in range(settling + len(slots)):
-            state.means = Params(np.empty_like(users), np.empty_like(items), self.D)
+            state.cut(layouts)
             for n, side in enumerate(order):
                 first = k == 0 and n == 0
                 held = without(stripes[side], unknown) if first else stripes[side]
                 # Rows that are not there yet can be drawn whole alone.
                 joint = None if first else rule.joint
                 relax = rule.overrelax if k >= SETTLE else 0.0
-                told = half_sweep(state, k, side, held, relax, joint, pool)
+                half_sweep(state, k, side, held, relax, joint, pool)
                 if n == 0:
-                    draw_row_noise(state, k, side, counts_of(data, side), told[:, SSE])
+                    half_noise(state, k, side, held, pool)
             if k >= settling:
                 slot = int(slots[k - settling])
                 self._store(slot, state)
@@ -351,8 +351,8 @@ class _Update:
                     self.sources[chain].append(self._know(slot, state, pool))
                 done(1)
             if k + 1 < settling + len(slots):
-                draw_row_noise(state, k, side, counts_of(data, side), told[:, SSE])
-                state.told = told if side == 1 else None
+                half_noise(state, k, side, stripes[side], pool)
+                state.told = state.told if side == 1 else None
                 draw_precisions(state, self.settings, k, burning=False)
 
     def _noise(self, before: Draws, start: int) -> Noise | None:
@@ -386,7 +386,7 @@ class _Update:
         for name in ROWS:
             if name in self.arrays:
                 source = state.means if name.endswith("_means") else state.params
-                self.arrays[name][slot] = getattr(source, SIDE[name])
+                self.arrays[name][slot] = np.asarray(getattr(source, SIDE[name]))
         now, arrays = state.precisions, self.arrays
         arrays["user_mu"][slot], arrays["user_lambda"][slot] = now.users.mu, now.users.Lambda
         arrays["item_mu"][slot], arrays["item_lambda"][slot] = now.items.mu, now.items.Lambda
@@ -394,5 +394,5 @@ class _Update:
         for side, name in enumerate(ROW_NOISE):
             own = None if now.noise is None else now.noise.side(side)
             if own is not None:
-                arrays[name][slot] = own.value
+                arrays[name][slot] = np.asarray(own.value)
                 arrays[f"{name}_prior"][slot] = own.shape, own.rate

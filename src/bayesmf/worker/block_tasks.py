@@ -207,7 +207,8 @@ class ErrorsTask:
             weights = row_weights(self.user_weight, own), row_weights(self.item_weight, other)
             sums = _no_sums(*weights)
         sse = sum_squared_errors(held.block.batches, users, items, columns, weights, sums)
-        return SumsResult(*(sums or (None, None)), self.fixed, sse, len(held))
+        by_user, by_item = sums or (None, None)
+        return SumsResult(by_user, by_item, self.fixed, sse, len(held))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ class GivenPairs(Shared):
         return rows, means, found
 
 
-class PairsResult(NamedTuple):
+@dataclass(frozen=True)
+class PairsResult:
     """Predictions from conditional means, of the state itself, and variances of the noise."""
 
     expected: NDArray[np.float32]
@@ -110,7 +111,9 @@ class PairsTask:
     def _from_priors(self, own: Rows, other: Rows, unseen: NDArray[np.bool_]) -> Rows:
         D, side = self.shared.n_factors, self.shared.side
         x, y = (
-            np.where(at[unseen][:, None] < 0, mu.astype(np.float32), rows[np.maximum(at[unseen], 0)])
+            np.where(
+                at[unseen][:, None] < 0, mu.astype(np.float32), rows[np.maximum(at[unseen], 0)]
+            )
             for rows, mu, at in (
                 (own, self.shared.mu[side], self.pairs.own),
                 (other, self.shared.mu[1 - side], self.pairs.other),

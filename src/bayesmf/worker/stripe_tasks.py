@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,7 @@ class MomentsTask:
 
 @dataclass(frozen=True)
 class WeighedResult(Kept):
-    """Ratings of rows by weight, `n`, their sum and how many rows have how many; squares of columns.
+    """Ratings of rows by weight, `n`, their sum, and how many rows have how many of them.
 
     `squares` are sums of the rows' squares times their ratings.
     """
@@ -88,9 +89,10 @@ class WeighedTask:
         )  # fmt: skip
 
 
-def most_stay_below(bins: NDArray[np.int64], share: float) -> float:
+def most_stay_below(bins: NDArray[np.integer[Any]], share: float) -> float:
     """A number of ratings that so large a share of rows stays below, to a few per cent."""
-    place = int(np.searchsorted(np.cumsum(bins), share * bins.sum()))
+    rank = math.ceil(share * (int(bins.sum()) - 1))
+    place = int(np.searchsorted(np.cumsum(bins), rank + 1))
     return float(2.0 ** ((place + 1) / BINS - LOWEST))
 
 

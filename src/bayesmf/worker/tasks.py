@@ -2,8 +2,8 @@
 
 A result depends on the partition and on the task alone, and neither is changed: so a task may be
 executed anywhere, in any order, twice. Rows are named by references (model/refs.py), and new ones
-stay with the worker: what comes back are references and statistics. The tasks themselves are in the modules beside this one, a
-module for each kind of rounds.
+stay with the worker: what comes back are references and statistics. The tasks themselves are in the
+modules beside this one, a module for each kind of rounds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,5 +99,5 @@ def with_refs(result: Any, make: Callable[[str, Array], Ref]) -> Any:
         for name in getattr(result, how):
             value = getattr(result, name)
             if value is not None:
-                changed[name] = tree_map(value, np.ndarray, lambda array, how=how: make(how, array))
+                changed[name] = tree_map(value, np.ndarray, partial(make, how))
     return replace(result, **changed) if changed else result  # type: ignore[type-var]

@@ -20,6 +20,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.exact import total, unpacked_moments
 from bayesmf.model.moments import Moments
+from bayesmf.model.params import Precisions
 from bayesmf.model.refs import Layout, Pieces
 from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult, WeightsTask
@@ -94,10 +95,11 @@ class BlockRounds(ABC):
 
     def stripes(self, partition: int) -> tuple[int, int]:
         """Numbers of a block's stripes of users and of items."""
-        return divmod(partition, self._grid.cols)
+        row, col = divmod(partition, int(self._grid.cols))
+        return row, col
 
     def at(self, side: int, stripe: int) -> int:
-        rows, cols = self._grid.rows, self._grid.cols
+        rows, cols = int(self._grid.rows), int(self._grid.cols)
         return stripe * cols + stripe % cols if side == 0 else (stripe % rows) * cols + stripe
 
     def given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
@@ -167,8 +169,9 @@ class BlockRounds(ABC):
     def weigh(self, state: ChainState) -> Phases:
         """Count the rows' ratings by their precisions, once whenever these have been drawn."""
         now = state.precisions
-        noisy, known = now.noise is not None, state.weighed or state.moments
-        if not (noisy or self.squares) or (known and known.version == now.version):
+        squares = self.squares and _outdated(state.moments, now)
+        noisy = now.noise is not None and (squares or _outdated(state.weighed, now))
+        if not (noisy or squares):
             return
         most, parts = 1e-12, ([()] * self._grid.rows, [()] * self._grid.cols)
         if noisy:
@@ -182,7 +185,7 @@ class BlockRounds(ABC):
             ]  # fmt: skip
             most = max(most, *(result.most for result in results))
             parts = self._by_stripe(results)
-        results = yield [
+        stock: Sequence[Any] = yield [
             WeighedTask(
                 state.chain, self.at(side, k), side, state.side(side)[k], sums, side == self.fixed
             )
@@ -190,16 +193,16 @@ class BlockRounds(ABC):
             for k, sums in enumerate(parts[side])
         ]
         cut = self._grid.rows
-        sides = results[:cut], results[cut:]
+        sides = stock[:cut], stock[cut:]
         totals = [float(total(r.total for r in side)[0]) for side in sides]
         if noisy:
-            busy = most_stay_below(np.sum([r.bins for r in results], axis=0, dtype=np.int64), 0.9)
+            busy = most_stay_below(np.sum([r.bins for r in stock], axis=0), 0.9)
             users, items = (
                 Pieces(tuple(r.n for r in side), layout)
                 for side, layout in zip(sides, self.layouts, strict=True)
             )
             state.weighed = Weighed(users, items, most, busy, totals[0], now.version)
-        if self.squares:
+        if squares:
             found = [total(r.squares for r in side) / totals[0] for side in sides]
             for columns in found:  # the partner of a bias is the constant one
                 columns[state.params.n_factors :] = 1.0
@@ -295,6 +298,11 @@ class BlockRounds(ABC):
             state.put(1, state.safe.items)
             state.precisions = state.safe.precisions
         log.warning("chain %d diverged in round %d: rolled back, steps halved", state.chain, t + 1)
+
+
+def _outdated(found: Any, now: Precisions) -> bool:
+    """Whether what was found of the rows is of other precisions than those of now."""
+    return found is None or found.version != now.version
 
 
 def _as_it_is(state: ChainState) -> Safe:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 
@@ -42,8 +43,8 @@ class ClockRounds(BlockRounds):
         self.facts = tuple(self._row_facts(side) for side in range(2))
         self.blocks = [self._with_clocks(block) for block in self.blocks]
         self.recipes = [
-            recipe and replace(recipe, frame=self._with_clocks(recipe.frame, block))  # type: ignore[call-arg]
-            for recipe, block in zip(self.recipes, self.blocks, strict=True)
+            recipe and replace(recipe, frame=self._with_clocks(recipe.frame, block))
+            for recipe, block in zip(cast(list[Any], self.recipes), self.blocks, strict=True)
         ]
         self._hold_rare(data)
 
@@ -174,7 +175,7 @@ class ClockRounds(BlockRounds):
                 order = self._take(np.unique(all_rare.other), order)
             other = order[all_rare.other].astype(np.int32)
             all_rare = replace(all_rare, other=other)
-            for k, own in enumerate(self.layouts[side].index):
+            for k, own in enumerate(cast(list[Any], self.layouts[side].index)):
                 at = np.flatnonzero(rare[own]).astype(np.int32)
                 if len(at):
                     self._rare[side][k] = len(held)
@@ -190,7 +191,7 @@ class ClockRounds(BlockRounds):
         starts = np.cumsum([0, *layout.sizes()])
         self._taken = [
             (places[(places >= lo) & (places < hi)] - lo).astype(np.int32)
-            for lo, hi in zip(starts[:-1], starts[1:], strict=True)
+            for lo, hi in pairwise(starts)
         ]
         found = np.full(layout.n_rows, -1, np.int64)
         found[wanted] = np.searchsorted(places, order[wanted])

@@ -18,7 +18,7 @@ from bayesmf.worker.row_tasks import Given, RowsResult, RowsTask
 
 
 def row_precisions(state: ChainState, side: int) -> Any:
-    """Precisions of ratings of weight one by their row of users (0) or items (1): or one for all."""
+    """Precisions of ratings of weight one by their row of users (0) or items (1), or of all."""
     now = state.precisions
     if now.noise is None:
         return now.tau
@@ -89,8 +89,8 @@ def draw_exactly(
     state.put(side, Pieces(tuple(result.rows for result in results), layout))
     means = Pieces(tuple(result.means for result in results), layout)
     before = state.means or state.params
-    sides = (before.users, means) if side else (means, before.items)
-    state.means = Params(*sides, state.params.n_factors)
+    users, items = (before.users, means) if side else (means, before.items)
+    state.means = Params(users, items, state.params.n_factors)
     state.told = Pieces(tuple(result.told for result in results), layout)
     state.sums, state.count = sums, sum(result.count for result in results)
     if state.slices.get(side) is not None:
@@ -105,5 +105,3 @@ def put_moments(state: ChainState, side: int, found: Moments) -> None:
     """Note the moments of one side's rows; those of the other are as they were."""
     old = state.row_moments or (found, found)
     state.row_moments = (old[0], found) if side else (found, old[1])
-
-

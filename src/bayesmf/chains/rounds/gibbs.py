@@ -71,9 +71,7 @@ class GibbsRounds:
         for side, partitions in enumerate(self._partitions):
             # What items' rows explain is what `draw_amplitudes` goes by.
             n_sums = N_SUMS if side == 1 else 1
-            yield from draw_exactly(
-                state, t, side, partitions, relax, self._rule.joint, n_sums
-            )
+            yield from draw_exactly(state, t, side, partitions, relax, self._rule.joint, n_sums)
             assert state.sums is not None
             # With noise of users, errors weighted by these would be those of quiet users alone:
             # then it is those that the users' half leaves, where items alone have weights.

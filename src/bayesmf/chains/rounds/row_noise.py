@@ -57,15 +57,15 @@ def draw_row_noise(
         evidence = total(result.evidence for result in results)
     shape, rate = slice_.found
     law = Law(side, shape, rate, own.mean_one, t, state.key)
-    results = yield [
+    drawn: Sequence[Any] = yield [
         NoiseTask(state.chain, partition, parts, law)
         for partition, parts in zip(partitions, told, strict=True)
     ]
-    sums = NoiseSums(layout.n_rows, *total(result.sums for result in results).tolist())
-    value = Pieces(tuple(result.value for result in results), layout)
+    sums = NoiseSums(layout.n_rows, *total(result.sums for result in drawn).tolist())
+    value = Pieces(tuple(result.value for result in drawn), layout)
     found = replace(own, value=value, shape=shape, rate=rate, sums=sums)
     state.precisions = replace(state.precisions, noise=noise.with_side(side, found))
-    state.sums = total(result.weighted for result in results)
+    state.sums = total(result.weighted for result in drawn)
 
 
 def mean_weighted(state: ChainState, side: int, n_ratings: int, errors: float) -> float:
