@@ -18,6 +18,7 @@ from bayesmf.engines.local import Serial
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.storage import reader, writer
 from bayesmf.storage.contents import ANY, Expected
+from bayesmf.worker.row_tasks import RowsTask
 from checkpointed import names, run_kept, settings_of
 from dying import Dying, Killed
 
@@ -100,7 +101,8 @@ def test_how_often(tmp_path, monkeypatch):
 
         class Ticking(Serial):
             def submit(self, task):
-                clock.now += 10 / 16  # ten seconds for a round of both
+                if isinstance(task, RowsTask) and task.shared.side == 1:
+                    clock.now += 10  # seconds of a sweep, whose items are one stripe
                 return super().submit(task)
 
         with monkeypatch.context() as patch:
@@ -190,7 +192,7 @@ def test_a_chain_in_the_place_of_another_is_noticed(stopped, tmp_path, other):
     if other == "another run":
         source = tmp_path / "other"
         with pytest.raises(Killed):
-            run_kept(source, settings_of(SAMPLER, seed=5), engine=Dying(Serial(), 220))
+            run_kept(source, settings_of(SAMPLER, seed=5), engine=Dying(Serial(), 66))
     chain = source / ("chain-0" if other == "another run" else "chain-1")
     shutil.rmtree(stopped / "chain-0")
     shutil.copytree(chain, stopped / "chain-0")

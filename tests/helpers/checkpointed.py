@@ -42,7 +42,7 @@ def run_kept(folder, settings=SETTINGS, engine=None, **how):
 def stop(folder):
     """Kill a run after six or seven of its nine rounds, and leave its folder."""
     with pytest.raises(Killed):
-        run_kept(folder, engine=Dying(Serial(), 220))
+        run_kept(folder, engine=Dying(Serial(), 66))
     return folder
 
 

@@ -38,7 +38,7 @@ def test_moments(width, full):
     n = 5 * LEAF + 7
     rows = RNG.normal(size=(n, width)).astype(np.float32)
     whole = packed_moments(rows, n, full)
-    sums, cross = unpacked_moments([whole], width, n)
+    sums, cross = unpacked_moments([whole], width, n, full)
     exact = rows.astype(float).T @ rows.astype(float)
     np.testing.assert_allclose(sums, rows.sum(0, dtype=float), atol=1e-6)
     np.testing.assert_allclose(cross, exact if full else np.diag(exact), atol=2e-4, rtol=1e-5)
@@ -55,4 +55,4 @@ def test_moments_of_rows_that_left_the_numbers():
             packed_moments(rows[:LEAF], len(rows), True),
             packed_moments(rows[LEAF:], len(rows), True),
         ]
-        assert np.isnan(unpacked_moments(parts, 5, len(rows))[1]).all()
+        assert np.isnan(unpacked_moments(parts, 5, len(rows), True)[1]).all()

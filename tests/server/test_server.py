@@ -179,7 +179,8 @@ def test_streaming_average_equals_the_draws_average():
     mean = np.concatenate([c.mu.mean(0, dtype=float) for c in model.posterior_.chunks(*both)])
     last = [e["rmse_all_chains"] for e in model.history_ if e["epoch"] == 30]
     # Not to the last digit: Gibbs follows the means of its sweep, the model integrates users out.
-    assert last[-1] == pytest.approx(np.sqrt(np.mean((mean - test[2]) ** 2)), rel=1e-3)
+    # Over seeds they differ by .1% to .25%.
+    assert last[-1] == pytest.approx(np.sqrt(np.mean((mean - test[2]) ** 2)), rel=4e-3)
 
 
 def test_large_draws_are_mapped(monkeypatch):
@@ -197,9 +198,11 @@ def test_large_draws_are_mapped(monkeypatch):
                 rng.normal(size=(5, 3)).astype(np.float32),
                 2,
             )
+            precisions = Precisions(prior, prior, 1.0)
+            parts = store.parts(params, precisions)
             if k == 0:
-                store.reserve(chain, n, params, Precisions(prior, prior, 1.0))
-            store.add(chain, params, Precisions(prior, prior, 1.0))
+                store.reserve(chain, n, parts)
+            store.add(chain, parts, precisions)
             kept.append(params)
     draws = store.draws()
     assert isinstance(draws.users, np.memmap)

@@ -107,8 +107,8 @@ class Monitor:
         """RMSE of the average over a chain's draws, after adding one."""
         if self.validation is None:
             return None
-        mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
         found = yield from self.validation.pairs.predict(state, rounds, fetch)
+        mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
         with self.aside():
             mean.add(found)
             return self._rmse([mean])

@@ -136,11 +136,13 @@ def packed_moments(rows: NDArray[np.float32], n_rows: int, full: bool) -> Whole:
     return np.concatenate([found[width], found[np.tril_indices(width)]])
 
 
-def unpacked_moments(parts: Iterable[Whole], width: int, n_rows: int) -> tuple[Any, Any]:
+def unpacked_moments(
+    parts: Iterable[Whole], width: int, n_rows: int, full: bool
+) -> tuple[Any, Any]:
     """Sum of all rows, and their second moments: a matrix, or its diagonal."""
     added = np.sum(list(parts), axis=0)
     found = np.where(added < SPOILT // 2, np.nan, added * 2.0 ** -quantum_bits(n_rows))
-    if len(found) == 2 * width:
+    if not full:
         return found[:width], found[width:]
     cross = np.zeros((width, width))
     cross[np.tril_indices(width)] = found[width:]

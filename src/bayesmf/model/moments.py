@@ -36,4 +36,4 @@ def moments_of(rows: Rows | Moments) -> Moments:
         return rows
     n, width = rows.shape
     parts = packed_moments(np.ascontiguousarray(rows, np.float32), n, full=True)
-    return Moments(n, *unpacked_moments([parts], width, n))
+    return Moments(n, *unpacked_moments([parts], width, n, full=True))

@@ -246,7 +246,7 @@ class BlockRounds(ABC):
         width, cut = len(now.users.mu), len(self.layouts[0])
         for side, (lo, hi) in enumerate(((0, cut), (cut, n_stripes))):
             n = self.layouts[side].n_rows
-            found = unpacked_moments((r.moments for r in results[lo:hi]), width, n)
+            found = unpacked_moments((r.moments for r in results[lo:hi]), width, n, full)
             put_moments(state, side, Moments(n, *found))
         if errors:
             blocks = results[n_stripes:]

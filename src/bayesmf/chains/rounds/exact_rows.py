@@ -96,7 +96,8 @@ def draw_exactly(
     if state.slices.get(side) is not None:
         state.evidence[side] = total(result.evidence for result in results)
     width = len(state.precisions.users.mu)
-    found = unpacked_moments((result.moments for result in results), width, layout.n_rows)
+    told = (result.moments for result in results)
+    found = unpacked_moments(told, width, layout.n_rows, shared.full)
     put_moments(state, side, Moments(layout.n_rows, *found))
     return results
 
