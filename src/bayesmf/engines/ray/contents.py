@@ -57,21 +57,25 @@ class Content:
 
 
 class Node:
-    """How an array came about, and where it is: with a process, and with another as a copy."""
+    """How an array came about, and where it is.
 
-    __slots__ = ("__weakref__", "_content", "_name", "copy", "nbytes", "step", "waiting")
+    `copies` are the array and a copy of it with another process, both kept for as long as something
+    may have to be made anew from it.
+    """
+
+    __slots__ = ("__weakref__", "_content", "_name", "copies", "nbytes", "step", "waiting")
 
     def __init__(self, step: Step, nbytes: int) -> None:
-        self.step: Step | None = step  # None once there is a copy
+        self.step: Step | None = step  # None once there are copies
         self.nbytes = nbytes
-        self.copy: Content | None = None
+        self.copies: tuple[Content, ...] = ()
         self.waiting: list[Callable[[], None]] = []  # called when it has been made anew
         self._content: Callable[[], Content | None] = lambda: None
         self._name: Callable[[], Name | None] = lambda: None
 
     def content(self) -> Content | None:
         """Where it lies; None where it has to be made anew."""
-        for found in (self._content(), self.copy):
+        for found in (self._content(), *self.copies):
             if found is not None and found.process.alive:
                 return found
         return None

@@ -53,6 +53,11 @@ class Crew:
     def everybody(self) -> list[Slot]:
         return self.slots if self.keeper is None else [*self.slots, self.keeper]
 
+    @property
+    def lives(self) -> int:
+        """Processes that there have been."""
+        return sum(slot.lives for slot in self.everybody)
+
     # -- start and end --------------------------------------------------------------------------
 
     def begin(self) -> None:

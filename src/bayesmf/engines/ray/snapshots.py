@@ -1,7 +1,8 @@
 """Copies of what a chain depends on, kept by other workers: what was lost is made anew from them.
 
 Copying goes on beside the run. When all that a chain named after one of its rounds has been copied,
-the tasks that led there are forgotten.
+the tasks that led there are forgotten; both the arrays and their copies stay until the next time,
+so that no single process has anything alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Snapshot:
 
     def __init__(self, chain: int, nodes: Sequence[Node]) -> None:
         self.chain, self.nodes = chain, nodes
-        self.copies: dict[Node, Content] = {}
+        self.copies: dict[Node, tuple[Content, Content]] = {}
         self.left, self.seconds, self.failed = 0, 0.0, False
 
 
@@ -48,7 +49,7 @@ class Snapshots:
             self._start(chain, nodes)
 
     def _due(self, chain: int) -> bool:
-        lives = sum(slot.lives for slot in self._crew.slots)
+        lives = self._crew.lives
         if self._lives.setdefault(chain, lives) != lives:
             return True  # copies were lost with a process
         all_chains = self._seconds * self._crew.load.n_chains / len(self._crew.slots)
@@ -60,16 +61,17 @@ class Snapshots:
     def _start(self, chain: int, nodes: Sequence[Node]) -> None:
         plan: dict[tuple[Process, Process], list[tuple[Node, Content]]] = {}
         for node in nodes:
-            content = node.content()
+            alive = [copy for copy in node.copies if copy.process.alive]
+            content = alive[0] if alive else node.content()
             if content is None:
                 return  # being made anew
-            if node.copy is None or not node.copy.process.alive:
+            if len(alive) < 2:
                 to = self._keeper_of(content.process)
                 if to is None:
                     return
                 plan.setdefault((content.process, to), []).append((node, content))
         made = self._under_way[chain] = Snapshot(chain, nodes)
-        self._lives[chain] = sum(slot.lives for slot in self._crew.slots)
+        self._lives[chain] = self._crew.lives
         self._dispatch.steps[chain] = 0
         made.left = 1
         for (owner, to), pairs in plan.items():
@@ -124,7 +126,7 @@ class Snapshots:
         def kept(seconds: float) -> None:
             made.seconds += seconds
             for key, (node, content) in zip(keys, pairs, strict=True):
-                made.copies[node] = Content(key, to, content.nbytes)
+                made.copies[node] = content, Content(key, to, content.nbytes)
             self._answered(made)
 
         for _, content in pairs:
@@ -146,13 +148,12 @@ class Snapshots:
             return
         del self._under_way[made.chain]
         self._last[made.chain] = time.monotonic()
-        if made.failed or not all(c.process.alive for c in made.copies.values()):
+        if made.failed or not all(c.process.alive for both in made.copies.values() for c in both):
             self._last[made.chain] = self._begin  # as soon as it can be
             return
         self._seconds = made.seconds
-        for node, content in made.copies.items():
-            node.copy = content
+        for node, both in made.copies.items():
+            node.copies = both
         for node in made.nodes:
-            if node.copy is not None and node.copy.process.alive:
-                node.step = None
+            node.step = None
         self.taken += 1
