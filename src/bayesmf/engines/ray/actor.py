@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.metrics import Counter
 
 from bayesmf.engines.ray.contents import Key, Order
@@ -25,7 +25,7 @@ class RayStore(Store):
 
     def get(self, refs: Mapping[Key, Any], patience: float) -> list[Any]:
         try:
-            return ray.get(list(refs.values()), timeout=patience)  # type: ignore[no-any-return]
+            return ray.get(list(refs.values()), timeout=patience)
         except RayError:
             raise NotFetched(*(key for key, ref in refs.items() if not _there(ref))) from None
 
@@ -33,7 +33,7 @@ class RayStore(Store):
 def _there(ref: Any) -> bool:
     try:
         ray.get(ref, timeout=LEAST)
-    except (RayError, GetTimeoutError):
+    except RayError:
         return False
     return True
 

@@ -125,7 +125,7 @@ class Phase:
 
     def __init__(self, value: Shared) -> None:
         self.value = weakref.ref(value)  # it has names, which would keep arrays where they lie
-        self.stored = replace(with_nodes(value))  # type: ignore[type-var]
+        self.stored = replace(with_nodes(value))
         self.inputs: list[Node] = list(leaves(self.stored, Node))
         self.keys: tuple[Key, ...] | None = None
         self.sent: Any = None

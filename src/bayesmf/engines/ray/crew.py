@@ -63,7 +63,10 @@ class Crew:
     def begin(self) -> None:
         """Start all workers, wait for those that come in time, and hand out the ratings."""
         self._rehearsal = ray.put(
-            [(contiguous(held), contiguous(_with_arrays(task))) for held, task in self.load.rehearsal]
+            [
+                (contiguous(held), contiguous(_with_arrays(task)))
+                for held, task in self.load.rehearsal
+            ]
         )
         for slot in self.slots:
             self._open(slot)
@@ -101,7 +104,7 @@ class Crew:
             max_task_retries=0,
             scheduling_strategy=self._where(slot),
         )
-        made = actor.remote(f"{self.run}-{name}", [] if slot.keeper else self._rehearsal)
+        made: Any = actor.remote(f"{self.run}-{name}", [] if slot.keeper else self._rehearsal)
         slot.process = Process(slot.number, made, made.about.remote(), time.monotonic())
 
     def _where(self, slot: Slot) -> Any:

@@ -129,7 +129,9 @@ class Ray(WallClock):
         def at_hand() -> bool:
             if woken:  # looked at again when something has come
                 woken.clear()
-                complete, self._found = self._dispatch.at_hand(nodes, None, lambda: woken.append(True))
+                complete, self._found = self._dispatch.at_hand(
+                    nodes, None, lambda: woken.append(True)
+                )
                 return complete
             return False
 

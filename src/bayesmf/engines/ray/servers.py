@@ -105,7 +105,7 @@ def _ensure_token() -> None:
 
 def _arguments(cluster: Cluster, store: int | None, folder: str) -> list[str]:
     n, given = cluster.n_workers, ["start", "--head", "--block", "--port=0"]
-    given += [ f"--temp-dir={folder}/ray", "--include-dashboard=false"]
+    given += [f"--temp-dir={folder}/ray", "--include-dashboard=false"]
     given += ["--disable-usage-stats"]
     if n is not None:
         given += [f"--num-cpus={max(1, math.ceil(n * cluster.cpus_per_worker))}"]

@@ -63,6 +63,6 @@ def _copy(array: Any) -> Array:
     """Copy to the beginning of a cache line: rows that begin with one are read in fewer."""
     room = np.empty(array.nbytes + LINE, np.uint8)
     first = -room.ctypes.data % LINE
-    out = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    out: Array = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
     out[...] = array
     return out

@@ -1,4 +1,4 @@
-"""A worker that is a process of its own: the ratings it holds, the arrays it keeps, what it does."""
+"""A worker that is a process of its own: ratings it holds, arrays it keeps, what it does."""
 
 from __future__ import annotations
 
