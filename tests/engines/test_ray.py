@@ -290,6 +290,16 @@ def test_a_placement_group_fractions_of_cpus_and_names(address):
         remove_placement_group(group)
 
 
+def test_room_beside_the_fit_itself():
+    from bayesmf.engines.ray.scheduling import _fitting
+
+    bundles = [{"CPU": 2.0}, {"CPU": 1.0, "ratings": 1.0}]
+    assert _fitting({"CPU": 0.5}, bundles, {}) == 6
+    assert _fitting({"CPU": 1.0}, bundles, {"CPU": 1.0}) == 2
+    assert _fitting({"CPU": 1.0, "ratings": 1.0}, bundles, {"CPU": 1.0}) == 1
+    assert _fitting({"CPU": 1.5}, bundles, {}) == 1
+
+
 def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
     """Tries are counted: the run ends, soon, with a sentence."""
     from bayesmf.engines.ray import crew as module
@@ -320,10 +330,14 @@ PROGRAMS = {
     "nobody": """
 from bayesmf import BayesianMF, InputError, Synthetic
 from bayesmf.engines.ray.cluster import Cluster
-try:
-    BayesianMF(2, engine=Cluster("127.0.0.1:9")).fit(Synthetic(30, 20, 300).ratings())
-except InputError as error:
-    print(error)
+import os
+for port in (9, 19):
+    os.environ["RAY_ADDRESS"] = "127.0.0.1:19"  # as in a job of Ray's, where nothing else is said
+    try:
+        cluster = Cluster("127.0.0.1:9" if port == 9 else None)
+        BayesianMF(2, engine=cluster).fit(Synthetic(30, 20, 300).ratings())
+    except InputError as error:
+        print(error)
 """,
     "own": """
 import os
@@ -366,8 +380,8 @@ def printed(process):
 
 
 def test_an_address_where_nobody_answers_is_one_sentence(programs):
-    (line,) = printed(programs["nobody"])
-    assert "no Ray cluster answers at '127.0.0.1:9'" in line
+    for line, port in zip(printed(programs["nobody"]), (9, 19), strict=True):
+        assert f"no Ray cluster answers at '127.0.0.1:{port}'" in line
 
 
 def test_a_cluster_of_its_own_is_ended_with_the_run(programs):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -14,6 +15,8 @@ from ray.util.scheduling_strategies import (
 
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
+
+MOMENT = 2.0  # seconds in which a cluster learns what has become free
 
 
 def group_of(cluster: Cluster) -> Any:
@@ -46,10 +49,7 @@ def room(cluster: Cluster) -> int:
     group = group_of(cluster)
     # A worker lies in one bundle: what is left of two makes none.
     places = [ray.cluster_resources()] if group is None else group.bundle_specs
-    n = sum(
-        min(int(have.get(name, 0.0) / need + 1e-9) for name, need in needs.items() if need > 0)
-        for have in places
-    )
+    n = _fitting(needs, places, _own_resources())
     if n < 1:
         asked = ", ".join(f"{need:g} {name}" for name, need in needs.items())
         where = "the cluster" if group is None else "the placement group"
@@ -57,4 +57,39 @@ def room(cluster: Cluster) -> int:
             f"{where} has no room for a worker, which needs {asked}: lower cpus_per_worker or "
             "resources, or add nodes"
         )
+    return n if group is not None else _free_now(needs, n)
+
+
+def _free_now(needs: Mapping[str, float], most: int) -> int:
+    """How many of so many workers others leave room for: at least one, which then waits.
+
+    What has just been released, by a fit before, takes a moment to be told of.
+    """
+    end = time.monotonic() + MOMENT
+    while (n := _fitting(needs, [ray.available_resources()], {})) < most:
+        if time.monotonic() > end:
+            return max(1, n)
+        time.sleep(MOMENT / 20)
+    return most
+
+
+def _fitting(
+    needs: Mapping[str, float], places: Sequence[Mapping[str, float]], own: Mapping[str, float]
+) -> int:
+    """How often something fits into places, of which one holds `own` already."""
+    n = 0
+    for have in places:
+        taken = own if all(have.get(name, 0.0) >= x for name, x in own.items()) else {}
+        own = {} if taken else own
+        left = {name: have.get(name, 0.0) - taken.get(name, 0.0) for name in needs}
+        n += min(int(left[name] / need + 1e-9) for name, need in needs.items() if need > 0)
     return n
+
+
+def _own_resources() -> Mapping[str, float]:
+    """What a fit that is a task or an actor of Ray has itself."""
+    try:
+        found = ray.get_runtime_context().get_assigned_resources()
+    except (AssertionError, RuntimeError):  # a driver has none
+        return {}
+    return {name: float(x) for name, x in found.items() if "_group_" not in name}
