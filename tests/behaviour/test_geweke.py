@@ -38,7 +38,7 @@ from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
-from driving import sweep
+from driving import do, sweep
 from mutants import told_of, with_density, with_noise
 
 # As many more users than items as Jacobians need that are left out.
@@ -104,7 +104,7 @@ def _of_errors(state, z):
 
     Their size, whose they are, and what they have to do with the items' features and biases.
     """
-    p, logs = state.params, np.log(_precisions(state))
+    p, logs = state.whole(), np.log(_precisions(state))
     f, b = np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]), p.b[ITEM]
     return [
         np.log(np.mean(z**2)),
@@ -123,7 +123,7 @@ def _precisions(state):
 
 
 def _functions(above, state, z):
-    p, prior = state.params, state.precisions
+    p, prior = state.whole(), state.precisions
     pred = p.U @ p.V.T + p.a[:, None] + p.b[None, :]
     sides = (prior.users, p.users), (prior.items, p.items)
     return [
@@ -188,7 +188,7 @@ def _ratings(state, rng):
 
 
 def _means(state):
-    p = state.params
+    p = state.whole()
     return np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]) + p.a[USER] + p.b[ITEM]
 
 
@@ -197,7 +197,7 @@ def _sweep(value, settings, state, t):
     data = TrainingData.from_triples(USER, ITEM, value, N_USERS, N_ITEMS)
     rounds = GibbsRounds(data, settings.sampler, 0)
     sweep(rounds, state, t)
-    rounds.draw_noise(state, t)
+    do(rounds.draw_noise(state, t), rounds)
     draw_precisions(state, settings, t, burning=False)
 
 
