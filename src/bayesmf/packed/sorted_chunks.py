@@ -133,8 +133,8 @@ class SortedChunks:
         write_ids(self._written, self.file(k, "user"), users)
         write_ids(self._written, self.file(k, "item"), items)
 
-    def number(self, k: int, maps: Mapping[str, IdMap]) -> None:
-        """Give a chunk the row numbers that its ids have over all chunks.
+    def number(self, k: int, maps: Mapping[str, IdMap]) -> int:
+        """Give a chunk the row numbers that its ids have over all chunks; tell how many rows.
 
         Parameters
         ----------
@@ -148,6 +148,7 @@ class SortedChunks:
             for side in ("user", "item")
         )
         self.name_rows(k, user, item)
+        return len(user)
 
     def name_rows(
         self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None

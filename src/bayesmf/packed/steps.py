@@ -25,7 +25,7 @@ from bayesmf.packed.sorted_chunks import (
 )
 from bayesmf.packed.stretches import UserPart, cut_rows, sort_items, sort_users
 from bayesmf.packed.values import all_levels, joint_moments
-from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
+from bayesmf.reading.chunks import AnyFile, Bookmark, read_chunks
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.journal import Journal
 from bayesmf.storage.manifest import DIGEST, MANIFEST, PACKED
@@ -60,7 +60,7 @@ class Packing:
 
     def __init__(
         self,
-        files: list[RatingFile],
+        files: list[AnyFile],
         journal: Journal,
         duplicates: str,
         chunk: int,
@@ -98,7 +98,7 @@ class Packing:
         numbered, coded = self.journal.finished("number"), bool(self.journal.finished("code"))
         entries = numbered[0]["arrays"] if numbered else {}
         return all(
-            _file_digest(self.result / f"{name}.npy") == entry["sha256"]
+            file_digest(self.result / f"{name}.npy") == entry["sha256"]
             for name, entry in entries.items()
         ) and are_sound(
             self.journal.folder,
@@ -296,7 +296,7 @@ class Packing:
         for file, (dtype, length) in zip(files, shapes.values(), strict=True):
             seal(file, dtype, length)
         with ThreadPoolExecutor(2) as pool:
-            digests = list(pool.map(_file_digest, files))
+            digests = list(pool.map(file_digest, files))
         return {
             name: {
                 "dtype": dtype.str,
@@ -330,6 +330,7 @@ def read_id_map(folder: Path, side: str) -> IdMap:
     return IdMap.from_arrays(found, f"{side}_id_")
 
 
-def _file_digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
