@@ -33,6 +33,7 @@ class RayWorkers:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._joined = False
+        self._under_way: dict[Any, tuple[int, Any]] = {}
 
     def __enter__(self) -> Self:
         self._joined = connect(self.cluster)
@@ -46,6 +47,8 @@ class RayWorkers:
         return self
 
     def __exit__(self, *ended: object) -> None:
+        for ref in self._under_way if ray.is_initialized() else ():
+            ray.cancel(ref, force=True)
         if self._joined:
             disconnect()
 
@@ -63,32 +66,28 @@ class RayWorkers:
         self, calls: Iterable[tuple[Any, Callable[..., Any], tuple[Any, ...]]]
     ) -> Iterator[tuple[Any, Any]]:
         """Do calls; see `bayesmf.packed.cluster.Workers`."""
-        waiting: dict[Any, tuple[int, Any]] = {}
+        waiting = self._under_way = {}
         errors: dict[int, Exception] = {}
         todo = enumerate(calls)
         more = True
-        try:
-            while True:
-                while more and not errors and len(waiting) < self._most():
-                    found = next(todo, None)
-                    if found is None:
-                        more = False
-                    else:
-                        n, (key, function, arguments) = found
-                        waiting[self._remote.remote(function, *arguments)] = n, key
-                if not waiting:
-                    break
-                for ref in self._some_ended(list(waiting)):
-                    n, key = waiting.pop(ref)
-                    try:
-                        result = _result(ref)
-                    except Exception as error:
-                        errors[n] = error
-                    else:
-                        yield key, result
-        finally:
-            for ref in waiting:
-                ray.cancel(ref, force=True)
+        while True:
+            while more and not errors and len(waiting) < self._most():
+                found = next(todo, None)
+                if found is None:
+                    more = False
+                else:
+                    n, (key, function, arguments) = found
+                    waiting[self._remote.remote(function, *arguments)] = n, key
+            if not waiting:
+                break
+            for ref in self._some_ended(list(waiting)):
+                n, key = waiting.pop(ref)
+                try:
+                    result = _result(ref)
+                except Exception as error:
+                    errors[n] = error  # those before it were begun before it, and are waited for
+                else:
+                    yield key, result
         if errors:
             raise errors[min(errors)]
 
