@@ -1,58 +1,22 @@
 """Packing by workers: the same folder to the byte, whoever is lost on the way.
 
-Most of it is done by `Hands`, which need no cluster; a Ray cluster of this machine does the rest.
+Workers are `Hands` here, which need no cluster; test_pack_ray.py has one.
 """
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import polars as pl
 import pytest
 
-from bayesmf import BayesianMF, Cluster, InputError, PackedRatings, Ratings, Synthetic, pack
+from bayesmf import InputError, pack
 from bayesmf.packed import cluster as cluster_steps
 from bayesmf.packed.pack import pack as pack_by
 from bayesmf.packed.ratings import work_folder
 from bayesmf.storage import pieces
-from cli_tools import run
 from hands import Hands, Lost
-
-SMALL = {"chunk": 150, "stretch": 170}
-
-
-def frame(n=1000, *, users=40, items=30, seed=0, repeats=False, times=False, strings=False):
-    """Ratings in a random order, ids with gaps, ratings from a few levels."""
-    rng = np.random.default_rng(seed)
-    pair = rng.choice(users * items, n, replace=repeats)
-    user, item = pair // items * 7 - 20, pair % items * 3 + 5
-    found = {
-        "user": [f"u{k}" for k in user] if strings else user,
-        "item": [f"{k}" for k in item] if strings else item,
-        "rating": rng.integers(1, 11, n) / 2,
-    }
-    if times:
-        found["timestamp"] = rng.integers(0, 5, n)
-    return pl.DataFrame(found)
-
-
-def write_parts(folder, data, rows=300):
-    """Several files, one of them without a row."""
-    folder.mkdir()
-    for k, part in enumerate(data.iter_slices(rows)):
-        part.write_parquet(folder / f"part-{k:02}.parquet", row_group_size=70)
-    data.head(0).write_parquet(folder / "part-01-empty.parquet")
-    (folder / "_SUCCESS").touch()
-    return folder
-
-
-def files_of(folder):
-    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
-
+from rating_frames import SMALL, files_of, frame, write_parts
 
 CASES = {
     "plain": ({}, {}),
@@ -78,7 +42,8 @@ def test_the_same_folder_as_one_machine(tmp_path, case, caplog):
             del same["manifest.json"], same["manifest.sha256"]
         assert same.items() <= files_of(want.path).items() and len(same) >= 8
         assert got.mean() == pytest.approx(want.mean()) and got.std() == pytest.approx(want.std())
-    assert len(set(caplog.messages)) == ("repeats" in made)
+    told = {message for name, _, message in caplog.record_tuples if name == "bayesmf"}
+    assert len(told) == ("repeats" in made)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
@@ -308,164 +273,3 @@ def test_addresses_are_told_of_as_paths_are(tmp_path):
             pack(source, out)
     with pytest.raises(InputError, match="is read as Parquet, not as 'csv'"):
         pack(uri, out, format="csv")
-
-
-# -- a cluster -------------------------------------------------------------------------------------
-
-SCRIPT = """
-import sys
-from bayesmf import Cluster, pack
-print("begun", flush=True)
-tell = lambda done, total, stage: print(stage, flush=True)
-pack(sys.argv[1], sys.argv[2], engine=Cluster(sys.argv[3], n_workers=2), chunk=2000, stretch=2000,
-     progress=tell)
-"""
-
-
-@pytest.fixture(scope="module")
-def ray():
-    """A cluster of this machine, which this process has joined."""
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    quiet = {"logging_level": 40, "log_to_driver": False}
-    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, **quiet)
-    yield ray
-    ray.shutdown()
-
-
-ray_itself = [
-    pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
-
-def marked(function):
-    for mark in ray_itself:
-        function = mark(function)
-    return function
-
-
-@marked
-def test_on_ray(ray, tmp_path):
-    """Files, an address, and a bad row: as one machine has it."""
-    made = frame(2000, users=60, items=50, repeats=True, times=True, strings=True)
-    parts = write_parts(tmp_path / "parts", made)
-    sizes = {"chunk": 400, "stretch": 500}
-    want = files_of(pack(parts, tmp_path / "want", **sizes).path)
-    seen = []
-    told = {"progress": lambda *about: seen.append(about)}
-    got = pack(parts.as_uri(), tmp_path / "out", engine=Cluster(n_workers=2), **sizes, **told)
-    assert files_of(got.path) == want
-    assert all(0 <= done <= total for done, total, _ in seen)
-    stages = ["reading", "sorting by user", "sorting by item", "finished"]
-    assert list(dict.fromkeys(stage for *_, stage in seen)) == stages
-    spoilt = made.with_columns(rating=pl.lit(np.nan))
-    spoilt.write_parquet(parts / "part-02.parquet")
-    with pytest.raises(InputError) as here:
-        pack(parts, tmp_path / "bad", **sizes)
-    with pytest.raises(InputError) as there:
-        pack(parts, tmp_path / "bad", engine="ray", **sizes)
-    assert str(there.value) == str(here.value) and "part-02.parquet row 0 " in str(here.value)
-    assert sorted(os.listdir(tmp_path)) == ["out", "parts", "want"]
-
-
-@marked
-def test_a_dataset(ray, tmp_path):
-    """Blocks of Arrow and of pandas, in their order; other columns are left out."""
-    import ray.data
-
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    data = frame(repeats=True).with_columns(colour=pl.lit("red"))
-    data.write_parquet(tmp_path / "a.parquet")
-    want = files_of(pack(tmp_path / "a.parquet", tmp_path / "want", **SMALL).path)
-    parts = [part.to_arrow() for part in data.iter_slices(190)]
-    dataset = ray.data.from_arrow([*parts[:2], parts[0].slice(0, 0), *parts[2:]])
-    got = pack(dataset, tmp_path / "out", engine=Cluster(n_workers=2), **SMALL)
-    assert files_of(got.path) == want
-    frames = ray.data.from_pandas([part.to_pandas() for part in parts])
-    mapped = frames.map_batches(lambda batch: batch, batch_format="pandas")
-    again = pack(mapped, tmp_path / "out", engine="ray", overwrite=True, **SMALL)
-    assert files_of(again.path) == want
-    odd = frames.rename_columns({"rating": "colours", "colour": "tint"})
-    with pytest.raises(InputError, match="the Ray Dataset"):
-        pack(odd, tmp_path / "odd", engine="ray")
-    with pytest.raises(InputError, match='packed by the workers of its cluster: give engine="ray"'):
-        pack(dataset, tmp_path / "odd")
-    with pytest.raises(InputError, match="a Ray Dataset is packed first"):
-        BayesianMF(2).fit(dataset)
-    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "out", "want"]
-
-
-@marked
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_workers_that_are_killed(ray, tmp_path):
-    parts = write_parts(tmp_path / "parts", frame(20_000, users=500, items=300), rows=4000)
-    sizes = {"chunk": 2000, "stretch": 2000}
-    want = files_of(pack(parts, tmp_path / "want", **sizes).path)
-    killed = []
-
-    def kill(done, total, stage):
-        """The first worker that is found at work, once a stage."""
-        if stage not in killed:
-            for pid in at_work():
-                os.kill(pid, signal.SIGKILL)
-                killed.append(stage)
-                return
-
-    got = pack(parts, tmp_path / "out", engine=Cluster(n_workers=2), progress=kill, **sizes)
-    assert killed
-    assert files_of(got.path) == want
-    assert sorted(os.listdir(tmp_path)) == ["out", "parts", "want"]
-
-
-def at_work():
-    """Processes of Ray that are at one of our tasks."""
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                title = file.read()
-        except OSError:
-            continue
-        if title.startswith(b"ray::perform"):
-            yield int(name)
-
-
-@marked
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_a_driver_that_is_killed(ray, tmp_path):
-    parts = write_parts(tmp_path / "parts", frame(20_000, users=500, items=300), rows=4000)
-    want = files_of(pack(parts, tmp_path / "want", chunk=2000, stretch=2000).path)
-    address = ray.get_runtime_context().gcs_address
-    command = [sys.executable, "-c", SCRIPT, str(parts), str(tmp_path / "out"), address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        next(line for line in process.stdout if line.startswith("sorting by user"))
-        process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(InputError, match="is not finished: run it again"):
-        PackedRatings.open(tmp_path / "out")
-    time.sleep(0.2)
-    stages = set()
-    tell = {"progress": lambda done, total, stage: stages.add(stage)}
-    sizes = {"chunk": 2000, "stretch": 2000}
-    got = pack(parts, tmp_path / "out", engine=Cluster(n_workers=2), **tell, **sizes)
-    assert files_of(got.path) == want
-    assert "reading" not in stages and "sorting by item" in stages
-    assert sorted(os.listdir(tmp_path)) == ["out", "parts", "want"]
-
-
-@marked
-def test_the_command(ray, tmp_path):
-    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(tmp_path / "a.parquet")
-    path, out = tmp_path / "a.parquet", tmp_path / "out"
-    told = run("pack", path, "--out", out, "--engine", "ray", "--workers", "1", "--json").json
-    assert told["ratings"] == len(Ratings.read(path))
-    assert files_of(out) == files_of(pack(path, tmp_path / "want").path)
-    for option in ("--workers", "--ray-address", "--retries"):
-        refused = run("pack", path, "--out", out, option, "1")
-        assert refused.status == 2 and f"{option} is for --engine ray" in refused.sentence
-
-
-def test_engines_that_there_are_not(tmp_path):
-    with pytest.raises(InputError, match="engine"):
-        pack(tmp_path, tmp_path / "out", engine="simulated")

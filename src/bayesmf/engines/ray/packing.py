@@ -100,12 +100,12 @@ class RayWorkers:
 
     def _some_ended(self, refs: list[Any]) -> list[Any]:
         """Wait until one has ended; InputError where a cluster that does not grow has no room."""
-        waited = 0.0
+        waited, patience = 0.0, min(_PATIENCE, self.cluster.start_timeout)
         while True:
-            ended, _ = ray.wait(refs, timeout=_PATIENCE)
+            ended, _ = ray.wait(refs, timeout=patience)
             if ended:
                 return list(ended)
-            waited += _PATIENCE
+            waited += patience
             check_servers()
             if waited >= self.cluster.start_timeout:
                 room(self.cluster)
