@@ -186,7 +186,7 @@ def test_going_on_after_every_task(tmp_path, lose_note):
     pack_by(parts, tmp_path / "whole", workers=whole, **options)
     out, journal = tmp_path / "out", work_folder(tmp_path / "out") / "journal"
 
-    for k in range(lose_note, len(whole.done), 2):
+    for k in range(lose_note, len(whole.done), 3):
         hands = Hands(k)
         hands.perform = lambda function, arguments, k=k, hands=hands: killed_after(
             hands, k, function, arguments
