@@ -14,6 +14,7 @@ from bayesmf import InputError, pack
 from bayesmf.packed import cluster as cluster_steps
 from bayesmf.packed.pack import pack as pack_by
 from bayesmf.packed.ratings import work_folder
+from bayesmf.reading import remote
 from bayesmf.storage import pieces
 from hands import Hands, Lost
 from rating_frames import SMALL, files_of, frame, write_parts
@@ -225,6 +226,15 @@ def test_what_a_disk_has_damaged_is_done_again(tmp_path, caplog):
     file.write_bytes(b"\0" * file.stat().st_size)
     assert files_of(pack_by(parts, tmp_path / "out", workers=Hands(), **SMALL).path) == want
     assert "is damaged: all is done again" in caplog.text
+
+
+def test_secrets_of_an_address_are_not_told():
+    """Nor what else is there for the storage alone; both are kept for who opens it."""
+    uri = "s3://name:word@bucket/ratings/part-*.parquet?region=nowhere"
+    assert remote._shown(uri) == "s3://bucket/ratings/part-*.parquet"
+    folder = "s3://name:word@bucket/ratings?region=nowhere"
+    assert remote._without_pattern(uri) == (folder, "part-*.parquet")
+    assert remote._without_pattern(folder) == (folder, "")
 
 
 # -- where files are -------------------------------------------------------------------------------

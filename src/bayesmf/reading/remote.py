@@ -24,7 +24,8 @@ from bayesmf.system.foreign import reason_of
 # Two letters at the least, so that C:/ is a disk.
 # What is fetched otherwise is refused as a file that is not there.
 _URI = re.compile(r"(?!(?:https?|ftp)://)[A-Za-z][A-Za-z0-9+.-]+://")
-_PATTERN = re.compile(r"[*?\[]")
+# A question mark begins the settings of a storage.
+_PATTERN = re.compile(r"[*\[]")
 
 
 def is_uri(path: str | os.PathLike[str]) -> bool:
@@ -160,52 +161,59 @@ def remote_files(uri: str, format: str, columns: Columns | None) -> list[RemoteF
     columns
         Column of each role, where it cannot be guessed.
     """
+    shown = _shown(uri)
     if format not in ("auto", "parquet"):
-        raise InputError(f"{uri}: what has a URI is read as Parquet, not as {format!r}")
-    selector, kinds = (getattr(_pyarrow("fs", uri), name) for name in ("FileSelector", "FileType"))
-    arrow = _pyarrow("lib", uri)
-    folder, _, pattern = uri.rpartition("/") if _PATTERN.search(uri) else (uri, "", "")
-    if _PATTERN.search(folder):
-        raise InputError(f"{uri}: a pattern may stand in the last part of a URI alone")
+        raise InputError(f"{shown}: what has a URI is read as Parquet, not as {format!r}")
+    root, pattern = _without_pattern(uri)
+    where = _shown(root).rstrip("/")
+    selector, kinds = (
+        getattr(_pyarrow("fs", shown), name) for name in ("FileSelector", "FileType")
+    )
+    arrow = _pyarrow("lib", shown)
     try:
-        storage, inner = _storage(folder)
+        storage, inner = _storage(root)
         about = storage.get_file_info(inner)
         if about.type == kinds.NotFound:
-            raise InputError(f"There is no file or folder {folder}")
+            raise InputError(f"There is no file or folder {where}")
         listed = [about] if about.is_file else storage.get_file_info(selector(inner))
     except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{uri} cannot be read: {reason_of(error)}") from None
-    if not about.is_file:
-        listed = [one for one in listed if one.is_file and _is_wanted(one.base_name, pattern)]
-        listed.sort(key=lambda one: one.base_name)
-    if not listed:
-        raise InputError(
-            f"{uri} stands for no file" if pattern else f"{uri} is a folder without Parquet files"
-        )
-    base = folder.rstrip("/")
-    return [
-        RemoteFile(
-            base if about.is_file else f"{base}/{one.base_name}",
-            folder,
-            one.path,
-            _not_empty(one, f"{base}/{one.base_name}"),
-            one.mtime_ns or 0,
-            columns,
-        )
-        for one in listed
-    ]
+        raise InputError(f"{shown} cannot be read: {reason_of(error)}") from None
+    if about.is_file:
+        return [_file(about, where, root, columns)]
+    found = [one for one in listed if one.is_file and _is_wanted(one.base_name, pattern)]
+    if not found:
+        said = "stands for no file" if pattern else "is a folder without Parquet files"
+        raise InputError(f"{shown} {said}")
+    found.sort(key=lambda one: one.base_name)
+    return [_file(one, f"{where}/{one.base_name}", root, columns) for one in found]
+
+
+def _shown(uri: str) -> str:
+    """A URI for people and notes: without the names, passwords and settings that may be in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "", uri.partition("?")[0])
+
+
+def _without_pattern(uri: str) -> tuple[str, str]:
+    """The folder that a pattern is in, with the settings of the storage; and the pattern."""
+    path, mark, settings = uri.partition("?")
+    if not _PATTERN.search(path):
+        return uri, ""
+    folder, _, pattern = path.rpartition("/")
+    if _PATTERN.search(folder):
+        raise InputError(f"{_shown(uri)}: a pattern may stand in the last part of a URI alone")
+    return folder + mark + settings, pattern
+
+
+def _file(about: Any, path: str, root: str, columns: Columns | None) -> RemoteFile:
+    if not about.size:
+        raise InputError(f"{path} is empty")
+    return RemoteFile(path, root, about.path, int(about.size), about.mtime_ns or 0, columns)
 
 
 def _is_wanted(name: str, pattern: str) -> bool:
     if pattern:
         return fnmatch.fnmatchcase(name, pattern)
     return name.lower().endswith(PARQUET) and not name.startswith(".")
-
-
-def _not_empty(about: Any, path: str) -> int:
-    if not about.size:
-        raise InputError(f"{path} is empty")
-    return int(about.size)
 
 
 def _storage(uri: str) -> tuple[Any, str]:
