@@ -166,16 +166,13 @@ def remote_files(uri: str, format: str, columns: Columns | None) -> list[RemoteF
         raise InputError(f"{shown}: what has a URI is read as Parquet, not as {format!r}")
     root, pattern = _without_pattern(uri)
     where = _shown(root).rstrip("/")
-    selector, kinds = (
-        getattr(_pyarrow("fs", shown), name) for name in ("FileSelector", "FileType")
-    )
-    arrow = _pyarrow("lib", shown)
+    systems, arrow = _pyarrow("fs", shown), _pyarrow("lib", shown)
     try:
         storage, inner = _storage(root)
         about = storage.get_file_info(inner)
-        if about.type == kinds.NotFound:
+        if about.type == systems.FileType.NotFound:
             raise InputError(f"There is no file or folder {where}")
-        listed = [about] if about.is_file else storage.get_file_info(selector(inner))
+        listed = [about] if about.is_file else storage.get_file_info(systems.FileSelector(inner))
     except (OSError, arrow.ArrowException) as error:
         raise InputError(f"{shown} cannot be read: {reason_of(error)}") from None
     if about.is_file:
@@ -217,7 +214,7 @@ def _is_wanted(name: str, pattern: str) -> bool:
 
 
 def _storage(uri: str) -> tuple[Any, str]:
-    found: tuple[Any, str] = _pyarrow("fs", uri).FileSystem.from_uri(uri)
+    found: tuple[Any, str] = _pyarrow("fs", _shown(uri)).FileSystem.from_uri(uri)
     return found
 
 
