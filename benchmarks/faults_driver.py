@@ -73,18 +73,19 @@ class Notes(logging.Handler):
         super().__init__(logging.WARNING)
         self._pipe, self._linger, self._pause = pipe, linger, pause
 
-    def _note(self, what: str, value: str) -> None:
+    def note(self, what: str, value: Any) -> None:
+        """Write a line for whoever watches."""
         if self._pipe is not None:
-            os.write(self._pipe, f"{what} {value}\n".encode())
+            os.write(self._pipe, f"{what} {json.dumps(value)}\n".encode())
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self._linger is not None and self._linger in text:
             self._linger = None
-        self._note("told", json.dumps(text))
+        self.note("told", text)
 
     def __call__(self, event: Event) -> None:
-        self._note("epoch", repr(time.monotonic()))
+        self.note("epoch", time.monotonic())
         if self._linger is not None:
             time.sleep(self._pause)
 

@@ -21,11 +21,13 @@ READ = 1 << 16
 
 
 class Run:
-    """A fit in a process of its own. `order` is what `faults_driver` reads.
+    """A fit in a process of its own. `order` is what `module` reads.
 
     The driver notes every epoch and every warning in a pipe, which ends with it: so all that is
     waited for is an event.
     """
+
+    module = "benchmarks.faults_driver"
 
     def __init__(
         self, folder: Path, order: dict[str, Any], deadline: float = DEADLINE,
@@ -40,7 +42,7 @@ class Run:
         os.set_blocking(self._pipe, False)
         order = {**order, "folder": str(folder), "notes": theirs}
         (folder / "order.json").write_text(json.dumps(order))
-        command = [sys.executable, "-m", "benchmarks.faults_driver", str(folder / "order.json")]
+        command = [sys.executable, "-m", self.module, str(folder / "order.json")]
         changed = {**os.environ, **(environment or {})}
         with (folder / "stderr").open("w") as err:
             self.process = subprocess.Popen(
@@ -65,10 +67,14 @@ class Run:
         *lines, self._rest = (self._rest + found).split(b"\n")
         for line in lines:
             what, _, text = line.decode(errors="replace").partition(" ")
-            if what == "epoch":
-                self._times.append(float(text) - self.begin)
-            else:
-                self._told.append(json.loads(text))
+            self.noted(what, json.loads(text))
+
+    def noted(self, what: str, value: Any) -> None:
+        """Take a note of the driver's."""
+        if what == "epoch":
+            self._times.append(value - self.begin)
+        else:
+            self._told.append(value)
 
     def until(self, what: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until something is true, the driver has ended, or so long; whether it is true."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults_nodes import (
+    FAIR,
     PATIENCE,
     QUICK,
     Process,
@@ -68,7 +69,7 @@ class NetNodes:
         impatient: bool = False, store: int = 150 << 20,
     ) -> None:  # fmt: skip
         self.n_nodes, self.cpus, self._store = n_nodes, cpus, store
-        self._config = UNREACHED if impatient else {}
+        self._config = UNREACHED if impatient else FAIR
         self.wires = Wires(n_nodes + 1, link)
         self.address = f"{self.wires.address(0)}:{PORT}"
         self.prefix = tuple(self.wires.inside(0))
@@ -93,8 +94,7 @@ class NetNodes:
         self._stack.enter_context(self.wires)
         words = ["--head", f"--port={PORT}", "--include-dashboard=false"]
         words += [f"--temp-dir={self._folder}", "--num-cpus=0"]
-        if self._config:
-            words.append(f"--system-config={json.dumps(self._config)}")
+        words.append(f"--system-config={json.dumps(self._config)}")
         self.head = self._start(0, words)
         self._until_started(self.head)
         self.restore()

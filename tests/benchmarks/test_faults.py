@@ -1,4 +1,4 @@
-"""The harness of `python -m benchmarks.faults`; tests/engines/test_ray.py injects its other faults."""
+"""The harness of `benchmarks.faults`; tests/engines/test_ray.py injects most of its faults."""
 
 import importlib.util
 import json
