@@ -113,13 +113,16 @@ def rounds_of_an_epoch(grid: str | None) -> int:
 
 
 def ledger(engine: Mapping[str, Any], rounds: float) -> dict[str, float]:
-    """Bytes of a round of all chains by the engine's own account: the driver's, and from worker
-    to worker. Engines of today have only the driver's, of the whole run."""
-    if "driver_bytes_per_round" in engine:
-        return {
-            "driver": engine["driver_bytes_per_round"], "peers": engine["peer_bytes_per_round"]
-        }  # fmt: skip
-    return {"driver": (engine["bytes_sent"] + engine["bytes_received"]) / rounds, "peers": 0.0}
+    """Bytes of a round of all chains by the engine's own account, which is of `rounds` of them.
+
+    Those of the driver's link, and from worker to worker. An engine that counts the latter gives
+    both for a round of one chain, and says of how many; others have the driver's, of the whole run.
+    """
+    if "driver_bytes_per_round" not in engine:
+        return {"driver": (engine["bytes_sent"] + engine["bytes_received"]) / rounds, "peers": 0.0}
+    together = engine.get("rounds", rounds) / rounds  # rounds of single chains in one of all
+    names = {"driver": "driver_bytes_per_round", "peers": "peer_bytes_per_round"}
+    return {short: together * engine[name] for short, name in names.items()}
 
 
 def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters) -> dict[str, Any]:
