@@ -141,6 +141,7 @@ class Harness:
             "status": status, "seconds": found.get("all_seconds", found.get("seconds", 0.0)),
             "told": found["told"], "detail": found.get("detail", ""), "error": found.get("error"),
             "sha256": found.get("sha256"), "busy": self.args.busy,
+            "injected": found.get("injected", False), "said": found.get("said", ""),
         }  # fmt: skip
 
     def one(self, what: Planned) -> Iterator[dict[str, Any]]:

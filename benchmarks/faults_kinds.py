@@ -23,6 +23,7 @@ from benchmarks.faults_runs import Disk, Run
 Seen = Callable[[], bool]
 # The engine's words where none of the workers it began with was there in time.
 NOBODY_CAME = "no worker came"
+SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
 
 
 @dataclass
@@ -230,5 +231,6 @@ def attempt(trial: Trial) -> dict[str, Any]:
         found["status"] = "missed"
     return {
         **found, "all_seconds": time.monotonic() - begin, "told": told, "detail": trial.detail,
-        "first_epoch": run.times[0] if run.times else None,
+        "first_epoch": run.times[0] if run.times else None, "injected": in_time,
+        "said": "" if found["status"] in ("done", "missed") else trial.now().said[-SAID:],
     }  # fmt: skip

@@ -52,7 +52,8 @@ class Run:
         os.close(theirs)
 
     def __del__(self) -> None:
-        os.close(self._pipe)
+        if hasattr(self, "_pipe"):
+            os.close(self._pipe)
 
     # -- what it notes --------------------------------------------------------------------------
 
@@ -109,6 +110,11 @@ class Run:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
+    @property
+    def said(self) -> str:
+        """What it has printed."""
+        return (self.folder / "stderr").read_text(errors="replace")
+
     # -- what is waited for ---------------------------------------------------------------------
 
     def reach(self, epochs: int) -> bool:
@@ -138,8 +144,9 @@ class Run:
             self.kill()
             return {"status": "hung", "error": f"no end within {self.deadline:.0f} s"}
         if self.process.returncode != 0:
-            lines = (self.folder / "stderr").read_text().splitlines()
-            return {"status": "lost", "error": lines[-1] if lines else "no word"}
+            lines = self.said.split("\n")
+            why = next((line for line in reversed(lines) if line.strip()), "no word")
+            return {"status": "lost", "error": f"{why} (status {self.process.returncode})"}
         return {"status": "done", **json.loads(self.answer_file.read_text())}
 
 

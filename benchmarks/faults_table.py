@@ -63,7 +63,9 @@ def summary(lines: list[dict[str, Any]], planned: Sequence[Any], left: list[str]
         seconds = [line["seconds"] for line in of if line["status"] != "missed"]
         by_kind[kind] = {
             "asked": sum(what.kind == kind for what in planned),
-            "injected": sum(counts.values()) - counts["missed"], **counts,
+            # A run may also be lost before anything is done to it.
+            "injected": sum(line["injected"] for line in of if line["status"] != "missed"),
+            **counts,
             "seconds": statistics.median(seconds) if seconds else 0.0,
         }  # fmt: skip
     totals = {
@@ -84,7 +86,8 @@ def good(found: dict[str, Any]) -> bool:
 def show(line: dict[str, Any], number: str, to_stderr: bool) -> None:
     """A run in one line."""
     moment = f"epoch {line['epochs']}/{line['of']}"
-    rest = "; ".join(filter(None, [line["detail"], line["error"]]))
+    early = "before the fault" if line["error"] and not line["injected"] else ""
+    rest = "; ".join(filter(None, [line["detail"], early, line["error"]]))
     number = "" if line["kind"] == "none" else number
     print(
         f"{number:>7} {line['kind']:<7}{line['case']:<13}{moment:<15}{line['seconds']:>6.1f} s  "

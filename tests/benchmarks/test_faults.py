@@ -72,7 +72,7 @@ def test_limits_are_multiples_of_what_was_measured():
 
 def lines_of(planned, status="same"):
     return [
-        {**one._asdict(), "seed": 0, "status": status, "seconds": 2.0, "told": []}
+        {**one._asdict(), "seed": 0, "status": status, "injected": True, "seconds": 2.0, "told": []}
         for one in planned
     ]
 
