@@ -2,7 +2,8 @@
 
 The same rounds with the same number of workers on both, taking turns, by default at MovieLens 10M's
 shape with 30 factors. Seconds of a round are those from the end of the first epoch on, the best of
-several runs; bytes are what the driver sent and received in a round, beside the formula.
+several runs; bytes are those of a round of one chain: through the driver, and from node to node
+(none on one machine), beside those that would go through the driver if it held the rows.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ def settings(case: str, data: TrainingData, D: int, epochs: int) -> RunSettings:
 
 
 def formula(case: str, data: TrainingData, D: int) -> float:
-    """Bytes of parameters that a round of all chains moves one way."""
+    """Bytes of the rows that a round of one chain reads and writes."""
     sampler, width = CASES[case], 4 * (D + 1)
-    L, M, C = data.n_users, data.n_items, sampler.n_chains
+    L, M = data.n_users, data.n_items
     if isinstance(sampler, Gibbs):  # all rows there, and the whole other side to the node
         wide = 4 * (-(-D // 8) * 8 + 1)
-        return C * (L + M) * (width + wide)
+        return (L + M) * (width + wide)
     rows, cols = sampler.grid
     group = min(rows, cols)
-    return C * group * (L / rows + M / cols) * width
+    return group * (L / rows + M / cols) * width
 
 
 def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str, Any]:
@@ -71,14 +72,13 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
             seconds = (ends[-1] - first) / ((args.epochs - 1) * per_epoch)
             best[name] = min(seconds, best.get(name, seconds))
             told[name] = report.engine
-    rounds = args.epochs * per_epoch
     return {
         "case": case,
         "threads": best["threads"],
         "ray": best["ray"],
         "overhead": best["ray"] / best["threads"] - 1,
-        "sent": told["ray"]["bytes_sent"] / rounds,
-        "received": told["ray"]["bytes_received"] / rounds,
+        "driver": told["ray"]["driver_bytes_per_round"],
+        "peer": told["ray"]["peer_bytes_per_round"],
         "formula": formula(case, data, args.factors),
         "idle": told["ray"]["idle"],
     }
@@ -101,10 +101,10 @@ def main() -> None:
         print(json.dumps(found))
         return
     print(f"{len(data):,} ratings, {args.factors} factors, {args.workers} workers")
-    print(f"{'':22}{'threads':>10}{'ray':>10}{'more':>8}{'sent':>10}{'back':>10}{'formula':>10}")
+    print(f"{'':22}{'threads':>10}{'ray':>10}{'more':>8}{'driver':>10}{'peer':>10}{'rows':>10}")
     for row in found:
         times = f"{1e3 * row['threads']:8.1f}ms{1e3 * row['ray']:8.1f}ms{row['overhead']:8.1%}"
-        sizes = "".join(f"{row[k] / 1e6:8.2f}MB" for k in ("sent", "received", "formula"))
+        sizes = "".join(f"{row[k] / 1e6:8.2f}MB" for k in ("driver", "peer", "formula"))
         print(f"{row['case']:22}{times}{sizes}")
 
 

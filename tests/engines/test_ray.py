@@ -60,7 +60,11 @@ CASES = {
     "default": (Auto(), {"target": "fast"}),
     # Stripes of rare rows too, drawn exactly once an epoch.
     "SGHMC 2x2": (SGHMC(grid=(2, 2), n_chains=2, epochs=4, exact_below=20), {}),
+    "DSGLD 2x3": (SGLD(grid=(2, 3), n_chains=2, epochs=6), {}),
 }
+# Bytes through the driver in a round of one chain: statistics, and nothing that grows with rows.
+MOST = {"DSGLD-S 3x3": 8e3, "DSGLD-C 4x1": 10e3, "default": 80e3, "SGHMC 2x2": 60e3,
+        "DSGLD 2x3": 40e3}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -122,16 +126,16 @@ def test_the_same_bits_as_serial_and_threads(case, address):
     model = fit(case, Cluster(address, n_workers=n_workers))
     assert draws_digest(model) == draws_digest(serial) == draws_digest(threads)
     told = model.report_["engine"]
-    assert told["faults"] == [] and told["nodes"] == 2 and told["workers"] == n_workers
+    assert told["faults"] == [] and told["nodes"] == 2
+    assert told["workers"] == min(n_workers, 3)  # of four a 3x3 grid leaves one nothing to do
     assert told["tasks"] == serial.report_["engine"]["tasks"]
     assert all(0 <= share < 1 for share in told["idle"])
-    if case.startswith("DSGLD"):
-        # A round of all chains moves (L + M)(D + 1) numbers a chain, or with columns L + S M of
-        # all S chains, each way.
-        S = 3 if case == "DSGLD-S 3x3" else 4
-        numbers = (L + M if S == 3 else L + S * M) * (D + 1)
-        for moved in (told["bytes_sent"], told["bytes_received"]):
-            assert moved / told["tasks"] * S == pytest.approx(4 * numbers, rel=0.05)
+    assert told["driver_bytes_per_round"] < MOST[case]
+    if case == "DSGLD-S 3x3":  # item stripes go from node to node, each to half of all workers
+        assert 0 < told["peer_bytes_per_round"] < 4 * M * (D + 1)
+    if case == "DSGLD-C 4x1":  # all items of a chain are at one place in a round
+        assert 0 < told["peer_bytes_per_round"] < 4 * M * (D + 1)
+    assert told["fetched_bytes"] > 0
 
 
 def test_experiments_of_the_paper(address, tmp_path):
@@ -177,7 +181,7 @@ def test_what_a_task_raises_is_raised_here(address):
     work = held_blocks()
     engine.start(Workload(work.held[:1], [[0]], rehearsal=work.rehearsal))
     try:
-        handle = engine.submit(ErrorsTask(0, 0, None, None, D))
+        handle = engine.submit(ErrorsTask(0, 0, None, None, None, None, D, False, 0))
         assert engine.wait([handle]) == {handle}
         with pytest.raises(AttributeError, match="shape"):
             handle.result()
@@ -187,10 +191,10 @@ def test_what_a_task_raises_is_raised_here(address):
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
     """Tries are counted: the run ends, soon, with a sentence."""
-    from bayesmf.engines.ray import engine as module
+    from bayesmf.engines.ray import crew as module
 
     class Doomed(module.Worker):
-        def run(self, task, number, shared):
+        def run(self, order, shared):
             os.kill(os.getpid(), 9)
 
     monkeypatch.setattr(module, "Worker", Doomed)

@@ -41,6 +41,7 @@ class Ledger:
         self._workers = [_Sum() for _ in range(n_workers)]
         self._partitions: dict[int, _Sum] = {}
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
+        self.peer_bytes, self.fetched_bytes, self.rounds = 0, 0, 0
         self.faults: list[str] = []
         self._lock = threading.Lock()
 
@@ -58,7 +59,11 @@ class Ledger:
             self._partitions.setdefault(partition, _Sum()).add(seconds)
 
     def moved(self, sent: int = 0, received: int = 0) -> None:
-        """Note bytes of parameters that were sent to workers, or came back."""
+        """Note bytes that the driver sent to workers with tasks, or got with their results.
+
+        What workers get from each other is counted in `peer_bytes`, what the driver has brought to
+        keep it in `fetched_bytes`; `rounds` are those of all chains.
+        """
         self.bytes_sent += sent
         self.bytes_received += received
 
@@ -95,6 +100,9 @@ class Ledger:
             ],
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
+            "driver_bytes_per_round": (self.bytes_sent + self.bytes_received) / max(1, self.rounds),
+            "peer_bytes_per_round": self.peer_bytes / max(1, self.rounds),
+            "fetched_bytes": self.fetched_bytes,
             "ratings_bytes_sent": self.ratings_sent,
             "faults": list(self.faults),
         }

@@ -6,6 +6,7 @@ import os
 import socket
 
 TIMEOUT = 10.0  # seconds to connect
+NOTE = ("ray", "ray_current_cluster")  # where `ray start` notes the address
 
 
 def check_listening(address: str, own: str) -> None:
@@ -27,15 +28,24 @@ def check_listening(address: str, own: str) -> None:
 
 
 def current_address() -> str:
-    """The address of this machine's cluster, as Ray notes it; empty where it has noted none."""
-    if "RAY_ADDRESS" in os.environ:
-        return os.environ["RAY_ADDRESS"]
-    folder = os.environ.get("RAY_TMPDIR", "/tmp")
+    """The address of this machine's cluster; empty where there is none."""
+    found = os.environ.get("RAY_ADDRESS")
+    return found or noted_address(os.environ.get("RAY_TMPDIR", "/tmp"))
+
+
+def noted_address(folder: str) -> str:
+    """The address that `ray start` has noted, where RAY_TMPDIR is a folder; or nothing."""
     try:
-        with open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
+        with open(os.path.join(folder, *NOTE)) as file:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def note_address(folder: str, address: str) -> None:
+    """Note another: the same by another name."""
+    with open(os.path.join(folder, *NOTE), "w") as file:
+        file.write(address)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bayesmf.checks import one_of, positive
 from bayesmf.errors import InputError
@@ -17,11 +18,15 @@ class Cluster:
     ----------
     address : str, optional
         Address of a Ray cluster: "auto" for the one this machine belongs to, or "host:port".
-        Without one a cluster of this machine is started, and ended with the run.
+        Without one it is that of the environment variable RAY_ADDRESS, which Ray sets for jobs.
+        Without that too, or with "local", a cluster of this machine is started, and ended with the
+        run. A process that is in a cluster already stays in that.
     n_workers : int, optional
-        Worker processes; by default as many as the cluster has room for.
+        Worker processes; by default as many as the cluster has room for. Where there is no room
+        for all of them yet, those that come later take their part over from the others: a cluster
+        that grows by itself is told what to grow for.
     cpus_per_worker : float
-        CPUs that Ray sets aside for each; a worker uses one.
+        CPUs that Ray sets aside for each; a worker uses one. May be a fraction.
     resources : mapping, optional
         Custom resources of Ray that each worker needs: {"ratings": 1} keeps workers on nodes that
         were started with them.
@@ -34,6 +39,9 @@ class Cluster:
     start_timeout : float
         Seconds that a worker may take to start and compile. After them others do its work, until
         it comes.
+    placement_group : ray.util.placement_group.PlacementGroup, optional
+        A placement group of Ray in whose bundles workers are started, each in one. A fit that runs
+        in a placement group itself uses that.
 
     Raises
     ------
@@ -56,6 +64,7 @@ class Cluster:
     retries: int = 3
     task_timeout: float = 600.0
     start_timeout: float = 120.0
+    placement_group: Any = None
 
     def __post_init__(self) -> None:
         for name in ("cpus_per_worker", "task_timeout", "start_timeout"):
@@ -67,3 +76,8 @@ class Cluster:
                     f"{name} of a Cluster must be a whole number of at least {least}, not {value!r}"
                 )
         one_of("placement", self.placement, ("spread", "pack"))
+        if self.placement_group is not None and not hasattr(self.placement_group, "bundle_specs"):
+            raise InputError(
+                "placement_group of a Cluster must be what ray.util.placement_group returns, not "
+                f"{self.placement_group!r}"
+            )

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from bayesmf.engines.ray import servers
 from bayesmf.engines.ray.addresses import check_listening, first_line, wants_token
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import unchanged, unchanged_during
-from bayesmf.engines.ray.private import ended_servers, local_servers
 from bayesmf.errors import EngineError, InputError
 
 QUIET: dict[str, Any] = {"logging_level": 40, "log_to_driver": False}
 
 
 def connect(cluster: Cluster, store: int | None = None) -> bool:
-    """Join a cluster, or start one on this machine; False where this process is in one already."""
+    """Join a cluster, or start one on this machine; False where this process is in one already.
+
+    Without an address it is the cluster that RAY_ADDRESS names, as for all of Ray's users: that
+    of the job, where this process is one.
+    """
     if ray.is_initialized():
         return False
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
     try:
         with unchanged():
-            if cluster.address is None:
+            if address in (None, "local"):
                 _start(cluster, store)
             else:
-                _join(cluster.address)
+                assert address is not None
+                _join(address)
     except BaseException:
         disconnect()  # from what there is by then
         raise
@@ -34,7 +43,14 @@ def connect(cluster: Cluster, store: int | None = None) -> bool:
 
 def disconnect() -> None:
     """Leave a cluster, and end it if it was started here."""
-    unchanged_during(ray.shutdown)
+
+    def leave() -> None:
+        try:
+            ray.shutdown()
+        finally:
+            servers.end()
+
+    unchanged_during(leave)
 
 
 def _join(address: str) -> None:
@@ -56,18 +72,13 @@ def _join(address: str) -> None:
 
 def _start(cluster: Cluster, store: int | None) -> None:
     """Start a cluster of this machine alone."""
-    n = cluster.n_workers
     try:
-        with local_servers():
-            ray.init(
-                address="local",  # whatever other clusters this machine runs
-                num_cpus=None if n is None else max(1, round(n * cluster.cpus_per_worker)),
-                resources={name: need * (n or 1) for name, need in cluster.resources.items()},
-                include_dashboard=False,
-                object_store_memory=store,
-                _system_config={} if store is None else {"preallocate_plasma_memory": True},
-                **QUIET,
-            )
+        folder, address = servers.begin(cluster, store)
+        # Found by Ray itself, which then takes the token along, where there is one.
+        with _environment(RAY_TMPDIR=folder, RAY_ADDRESS=None):
+            ray.init(**QUIET)
+        if (joined := ray.get_runtime_context().gcs_address) != address:
+            raise RuntimeError(f"Ray joined {joined}, not {address}")
     except Exception as error:
         raise EngineError(
             f"Ray could not be started on this machine ({first_line(error)}): check that HOME "
@@ -75,28 +86,32 @@ def _start(cluster: Cluster, store: int | None) -> None:
         ) from None
 
 
+@contextlib.contextmanager
+def _environment(**values: str | None) -> Iterator[None]:
+    """Context in which variables have these values, or none."""
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        _put(values)
+        yield
+    finally:
+        _put(before)
+
+
+def _put(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def check_servers() -> None:
     """Raise EngineError where a server of Ray that was started here has ended.
 
     Without them Ray ends whoever asks it for anything, at once or after a minute, without a word.
     """
-    ended = ended_servers()
-    if lost := " and ".join(name for name in ("gcs_server", "raylet") if name in ended):
+    if lost := " and ".join(servers.ended()):
         raise EngineError(
             f"Ray's {lost} on this machine has ended: look at the memory, then go on from the last "
             "checkpoint (--resume)"
         )
-
-
-def room(cluster: Cluster) -> int:
-    """Number of workers for which the cluster has room now."""
-    have = ray.cluster_resources()
-    needs = {"CPU": cluster.cpus_per_worker, **cluster.resources}
-    n = min(int(have.get(name, 0.0) / need) for name, need in needs.items() if need > 0)
-    if n < 1:
-        asked = ", ".join(f"{need:g} {name}" for name, need in needs.items())
-        raise InputError(
-            f"the cluster has no room for a worker, which needs {asked}: lower cpus_per_worker or "
-            "resources, or add nodes"
-        )
-    return n

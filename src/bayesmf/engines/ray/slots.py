@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from bayesmf.engines.ray.contents import Content, Key, Node, Phase, Step, with_nodes
 from bayesmf.engines.ray.worker import About
-from bayesmf.kernels.gather import Regressors
-from bayesmf.worker.row_tasks import RowsTask
-from bayesmf.worker.tasks import Result, Task
-
-
-@dataclass(eq=False)
-class Shared:
-    """The other side of a phase, put into Ray's store once; `nodes` have fetched it."""
-
-    value: Regressors
-    ref: Any
-    number: int
-    nodes: set[str] = field(default_factory=set)
+from bayesmf.model.refs import leaves
+from bayesmf.worker.tasks import Result, Shared, Task
 
 
 @dataclass(eq=False)
 class Pending:
-    """A task under way."""
+    """A task under way; `contents` are where what it reads lies, as far as that is known.
 
-    task: Task
-    shared: Shared | None = None
+    With `replayed` it was done before: what it left with a worker was lost.
+    """
+
+    task: Task  # with nodes for arrays, and without what it shares with others
+    phase: Phase | None
+    replayed: Step | None = None
+    contents: dict[Node, Content] = field(default_factory=dict)
+    ripe: bool = False  # to be looked at before anything is sent
+    sent: bool = False
     tries: int = 0
     value: Result | None = None
     error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        shared = self.phase.inputs if self.phase is not None else []
+        self.own = list(dict.fromkeys(leaves(self.task, Node)))
+        self.inputs = list(dict.fromkeys([*self.own, *shared]))
 
     @property
     def done(self) -> bool:
@@ -42,47 +45,84 @@ class Pending:
         return self.value
 
 
+def bare(task: Task) -> Task:
+    """A task without what all of its phase have in common, and with nodes for arrays."""
+    shared = getattr(task, "shared", None)
+    if isinstance(shared, Shared):
+        # By hand: `replace` would look at every field's default, for each of many tasks.
+        new = object.__new__(type(task))
+        vars(new).update(vars(task))
+        object.__setattr__(new, "shared", None)
+        task = new
+    return with_nodes(task)  # type: ignore[no-any-return]
+
+
 @dataclass(eq=False)
 class Call:
-    """Tasks of one chain that went to a worker together, and where their results will be."""
+    """Something that a process was asked for.
 
-    pending: list[Pending]
+    `done` gets the answer. `failed` is told what was raised in the process, `again` that the
+    process was lost with it; `blamed`, why, if it was the first of its calls.
+    """
+
     ref: Any
+    done: Callable[[Any], None]
+    again: Callable[[], None]
+    failed: Callable[[BaseException], None] | None = None
+    blamed: Callable[[str], None] = lambda why: None
+
+
+@dataclass(eq=False)
+class Process:
+    """A worker's process, from its start to its end.
+
+    `running` are its calls in the order in which it answers them; `since` is when it last gave a
+    sign of life, or was started. `holding` are the partitions it has, `knows` what tasks share, by
+    chain, and `dropped` arrays that it may forget.
+    """
+
+    slot: int
+    actor: Any
+    started: Any  # the call that is answered when it can work
+    since: float
+    about: About | None = None
+    alive: bool = True
+    holding: set[int] = field(default_factory=set)
+    knows: dict[int, int] = field(default_factory=dict)
+    dropped: list[Key] = field(default_factory=list)
+    running: list[Call] = field(default_factory=list)
+
+    @property
+    def node(self) -> str:
+        return self.about.node if self.about is not None else ""
 
 
 @dataclass(eq=False)
 class Slot:
     """One of the workers, whatever process it is at the moment.
 
-    `outbox` are tasks that go to it next, `running` its calls in the order in which it does them;
-    `since` is when it last gave a sign of life, or was started. An `absent` worker has not come in
-    time: others do its work until then.
+    `outbox` are tasks that go to it next, with all they need. An `absent` worker has not come in
+    time: others do its work until then. A `keeper` does no tasks: it keeps copies alone.
     """
 
     number: int
-    actor: Any = None
-    started: Any = None  # the call that is answered when it can work
-    about: About | None = None
-    holding: set[int] = field(default_factory=set)
+    keeper: bool = False
+    process: Process | None = None
     outbox: list[Pending] = field(default_factory=list)
-    running: list[Call] = field(default_factory=list)
-    since: float = 0.0
     absent: bool = False
     failures: int = 0
+    lives: int = 0
 
     @property
     def ready(self) -> bool:
-        return self.about is not None
+        return self.process is not None and self.process.about is not None
 
-    def tasks(self) -> list[Pending]:
-        """All tasks that it has not answered."""
-        return [one for call in self.running for one in call.pending] + self.outbox
+    @property
+    def load(self) -> int:
+        """Calls and tasks that it has not answered."""
+        return len(self.outbox) + (len(self.process.running) if self.process else 0)
 
     def __str__(self) -> str:
-        where = f" (process {self.about.pid} on {self.about.host})" if self.about else ""
-        return f"worker {self.number}{where}"
-
-
-def bare(task: Task) -> Task:
-    """A task without what all of its phase have in common."""
-    return replace(task, other=()) if isinstance(task, RowsTask) else task  # type: ignore[arg-type]
+        about = self.process.about if self.process is not None else None
+        where = f" (process {about.pid} on {about.host})" if about else ""
+        return ("the keeper of copies" if self.keeper else f"worker {self.number}") + where
