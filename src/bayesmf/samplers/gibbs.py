@@ -21,6 +21,9 @@ from bayesmf.samplers.settings import (
 )
 
 LONGEST_RUN = 500  # sweeps, after which a run ends that did not converge
+# Ratings of a stripe, some tenth of a second of work: so many that telling of it costs nothing, and
+# so few that many workers have some. Between FEWEST and MOST stripes on a side.
+STRIPE, FEWEST_STRIPES, MOST_STRIPES = 1_500_000, 8, 256
 
 
 @documented
@@ -56,8 +59,13 @@ class Gibbs(Sampler):
             choices=(4, 1),
         ),
     )
-    n_stripes: int = setting(
-        8, Whole("Parts that each side is cut into, the tasks of a half-sweep.")
+    n_stripes: int | None = setting(
+        None,
+        Whole(
+            "Parts that each side is cut into, the tasks of a half-sweep: at least two for each "
+            "worker. By default one for each 1.5 million ratings, between 8 and 256. Draws do not "
+            "depend on it."
+        ),
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
 
@@ -76,6 +84,9 @@ class Gibbs(Sampler):
 
     def resolve(self, shape: DataShape) -> Self:
         rule = replace(check_settings(self), thin=self.thin or 1.0)
+        if rule.n_stripes is None:
+            n = min(max(round(shape.n_ratings / STRIPE), FEWEST_STRIPES), MOST_STRIPES)
+            rule = replace(rule, n_stripes=n)
         if rule.burn_in is not None and rule.epochs is None:
             rule = replace(rule, epochs=float(LONGEST_RUN))
         return check_settings(rule)
