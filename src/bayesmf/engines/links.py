@@ -122,15 +122,17 @@ class Job:
 class Link:
     """One direction of a node's link: one thing after another."""
 
-    __slots__ = ("free", "seconds")
+    __slots__ = ("bandwidth", "free", "moved", "seconds")
 
-    def __init__(self) -> None:
-        self.free, self.seconds = 0.0, 0.0
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth, self.free, self.seconds, self.moved = bandwidth, 0.0, 0.0, 0
 
-    def take(self, at: float, seconds: float) -> float:
-        """Be busy from then on, or behind what it is busy with; returns the end."""
+    def take(self, at: float, size: int) -> float:
+        """Be busy with so many bytes from then on, or behind others; returns the end."""
+        seconds = size / self.bandwidth
         self.free = max(at, self.free) + seconds
         self.seconds += seconds
+        self.moved += size
         return self.free
 
 
@@ -147,8 +149,8 @@ class Cluster:
         self.nodes = -(-n_workers // network.workers_per_node)
         self.driver = self.nodes  # its node is behind all others
         self.now = 0.0
-        self.out = [Link() for _ in range(self.nodes + 1)]
-        self.into = [Link() for _ in range(self.nodes + 1)]
+        self.out = [Link(network.bandwidth) for _ in range(self.nodes + 1)]
+        self.into = [Link(network.bandwidth) for _ in range(self.nodes + 1)]
         self._busy = [False] * n_workers
         self._ready: list[list[tuple[int, Job]]] = [[] for _ in range(n_workers)]
         self._asked: list[list[Transfer]] = [[] for _ in range(self.nodes + 1)]
@@ -163,7 +165,7 @@ class Cluster:
 
     def submit(self, job: Job) -> None:
         """Send a job to its worker, now."""
-        left = self.out[self.driver].take(self.now, job.message / self.network.bandwidth)
+        left = self.out[self.driver].take(self.now, job.message)
         self._at(left + self.network.latency, self._received, job)
 
     def fetch(self, transfers: Sequence[Transfer]) -> None:
@@ -228,8 +230,7 @@ class Cluster:
 
     def _finished(self, time: float, job: Job) -> None:
         self._busy[job.worker] = False
-        link = self.into[self.driver]
-        left = link.take(time, job.back / self.network.bandwidth)
+        left = self.into[self.driver].take(time, job.back)
         self._at(left + self.network.latency, self._back, job)
         self._work(time, job.worker)
 
@@ -263,10 +264,8 @@ class Cluster:
                 askers[target] -= 1
                 if not askers[target]:
                     del askers[target]
-                seconds = transfer.size / self.network.bandwidth
-                out.take(time, seconds)
-                into.take(time, seconds)
-                self._at(time + seconds, self._sent, transfer)
+                out.take(time, transfer.size)
+                self._at(into.take(time, transfer.size), self._sent, transfer)
                 return
 
     def _sent(self, time: float, transfer: Transfer) -> None:

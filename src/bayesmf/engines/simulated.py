@@ -48,7 +48,7 @@ class Flight:
         return found
 
 
-class _Phase:
+class Phase:
     """What is known of the `shared` part of a phase's tasks."""
 
     def __init__(self, shared: Any) -> None:
@@ -123,16 +123,16 @@ class Simulated:
             Partitions of the ratings, and which of them are worked on together.
         """
         self._held: Sequence[Held] = load.held
-        self._homes = Homes(load, self.n_workers)
+        self._homes = self._placed(load)
         self._clocks = Cluster(self.n_workers, self.network)
         self._server, self._alone, self._standing = 0.0, 0.0, False
-        self._phases: dict[int, _Phase] = {}  # of each chain, the one it is in
+        self._phases: dict[int, Phase] = {}  # of each chain, the one it is in
         self._called: set[tuple[int, int]] = set()
         self._ledger = Ledger("simulated", self.n_workers, clock=lambda: self._clocks.now)
-        for held, recipe in zip_longest(load.held, load.recipes):
-            if recipe is None:
-                self._ledger.ratings_sent += self._size_of(held)
-        self._memory = Memory(self)
+        sizes = self._sizes_held(load.held)
+        for size, recipe in zip_longest(sizes, load.recipes):
+            self._ledger.ratings_sent += size if recipe is None else 0
+        self._memory = Memory(self._homes, self._clocks, sizes)
         self._mark = time.thread_time()
 
     def submit(self, task: Task) -> Flight:
@@ -151,7 +151,7 @@ class Simulated:
         self._catch_up()
         worker = self._homes.of(task.chain, task.partition)
         node = self._clocks.node(worker)
-        phase, message = self._phase(task), payload(task)
+        phase, message = self._phase(task), _own_size(task)
         prepared = self._prepare(phase, task)
         seconds, found = self._run(task)
         result = with_refs(found, lambda how, array: self._keep(task, found, array, node))
@@ -159,11 +159,10 @@ class Simulated:
             done = Job(worker, 0, 0.0, 0, result=result, is_back=True)
             self._mark = time.thread_time()
             return Flight(done)
-        brings = self._missing(_own_refs(task), node)
-        needs = [*brings, *self._under_way(_own_refs(task), node)]
+        brings = self._missing(own_refs(task), node)
+        needs = [*brings, *self._under_way(own_refs(task), node)]
         self._alone += seconds
         if phase is not None:
-            message -= phase.size
             if not phase.workers:
                 self._alone += prepared
             if worker not in phase.workers:
@@ -313,17 +312,17 @@ class Simulated:
         measured = time.thread_time() - begin
         return self.contention * (result.count / self.rate if self.rate else measured), result
 
-    def _phase(self, task: Task) -> _Phase | None:
+    def _phase(self, task: Task) -> Phase | None:
         """The phase of a task, by what it shares with others."""
         shared = getattr(task, "shared", None)
         if not isinstance(shared, Shared):
             return None
         known = self._phases.get(task.chain)
         if known is None or known.shared is not shared:
-            known = self._phases[task.chain] = _Phase(shared)
+            known = self._phases[task.chain] = Phase(shared)
         return known
 
-    def _prepare(self, phase: _Phase | None, task: Task) -> float:
+    def _prepare(self, phase: Phase | None, task: Task) -> float:
         """Seconds that each worker needs to prepare what the tasks share: here it is done once."""
         if phase is None:
             return 0.0
@@ -343,8 +342,12 @@ class Simulated:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def _size_of(self, held: Held) -> int:
-        return payload(held)
+    def _placed(self, load: Workload) -> Homes:
+        return Homes(load, self.n_workers)
+
+    def _sizes_held(self, held: Sequence[Held]) -> list[int]:
+        """Bytes of the partitions."""
+        return [payload(one) for one in held]
 
     def _keep(self, task: Task, result: Any, array: Array, node: int) -> Ref:
         return Placed(array, node)
@@ -371,7 +374,14 @@ class Simulated:
         return list(found.values())
 
 
-def _own_refs(task: Any) -> list[Ref]:
+def _own_size(task: Any) -> int:
+    """Bytes of a task but for what it shares with others, unless that is no `Shared`."""
+    names = task.__dataclass_fields__
+    shared = isinstance(getattr(task, "shared", None), Shared)
+    return sum(payload(getattr(task, name)) for name in names if name != "shared" or not shared)
+
+
+def own_refs(task: Any) -> list[Ref]:
     """References of a task but for those that it shares."""
     names = (name for name in task.__dataclass_fields__ if name != "shared")
     return [ref for name in names for ref in leaves(getattr(task, name), Ref)]
@@ -380,21 +390,20 @@ def _own_refs(task: Any) -> list[Ref]:
 class Memory:
     """Bytes that nodes hold: ratings, rows of all chains, tables that workers have prepared."""
 
-    def __init__(self, engine: Simulated) -> None:
-        self._engine, homes, clocks = engine, engine._homes, engine._clocks
-        self._ratings = [0] * clocks.nodes
-        sizes = [engine._size_of(held) for held in engine._held]
+    def __init__(self, homes: Homes, clocks: Cluster, sizes: Sequence[int]) -> None:
+        self._clocks, n_nodes = clocks, clocks.nodes
+        self._ratings = [0] * n_nodes
         for worker in range(homes.n_workers):
             held = sum(sizes[partition] for partition in homes.held_by(worker))
             self._ratings[clocks.node(worker)] += held
         self._rows: dict[int, list[int]] = {}  # by chain, as it was settled
-        self._most = [0] * clocks.nodes
-        self._table = [0] * engine.n_workers  # the largest of each worker
-        self._guests, self._most_guests = [0] * clocks.nodes, [0] * clocks.nodes
+        self._most = [0] * n_nodes
+        self._table: dict[int, int] = {}  # the largest of each worker
+        self._guests, self._most_guests = [0] * n_nodes, [0] * n_nodes
 
     def prepared(self, worker: int, size: int) -> None:
         """A worker has made a table of what others have sent."""
-        self._table[worker] = max(self._table[worker], size)
+        self._table[worker] = max(self._table.get(worker, 0), size)
 
     def brought(self, node: int, size: int) -> None:
         """An array has come from another node, which stays until the round ends."""
@@ -415,9 +424,9 @@ class Memory:
 
     def by_node(self) -> list[dict[str, int]]:
         """Most bytes of each kind that a node held at the end of a round."""
-        clocks, tables = self._engine._clocks, [0] * len(self._most)
-        for worker, size in enumerate(self._table):
-            tables[clocks.node(worker)] += size
+        tables = [0] * len(self._most)
+        for worker, size in self._table.items():
+            tables[self._clocks.node(worker)] += size
         return [
             {"ratings": a, "rows": b, "brought": c, "tables": d}
             for a, b, c, d in zip(
