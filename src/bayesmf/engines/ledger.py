@@ -40,6 +40,7 @@ class Ledger:
         self.restart()
         self._workers = [_Sum() for _ in range(n_workers)]
         self._partitions: dict[int, _Sum] = {}
+        self.seconds = 0.0  # of all tasks
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
         self.peer_bytes, self.fetched_bytes, self.rounds = 0, 0, 0
         self.faults: list[str] = []
@@ -55,6 +56,7 @@ class Ledger:
     def done(self, worker: int, partition: int, seconds: float) -> None:
         """Note that a worker has done a task on a partition."""
         with self._lock:
+            self.seconds += seconds
             self._workers[worker].add(seconds)
             self._partitions.setdefault(partition, _Sum()).add(seconds)
 

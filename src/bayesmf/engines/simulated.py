@@ -273,7 +273,8 @@ class Simulated:
         -------
         dict
             As all engines report; also seconds of links and of the server, `alone_seconds` that
-            one worker beside the server would take for the same tasks, and bytes held by nodes.
+            one worker beside the server would take for the same tasks, bytes that went over the
+            links of nodes, the larger way, and bytes that nodes held.
         """
         self._catch_up()
         clocks = self._clocks
@@ -287,6 +288,9 @@ class Simulated:
                 "nodes_out": [clocks.out[node].seconds for node in nodes],
                 "nodes_in": [clocks.into[node].seconds for node in nodes],
             },
+            "node_bytes": [
+                max(clocks.out[node].moved, clocks.into[node].moved) for node in nodes
+            ],
             "server_seconds": self._server,
             "alone_seconds": self._alone + self._server,
             "memory_by_node": self._memory.by_node(),

@@ -23,11 +23,12 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Workload
 from bayesmf.engines.links import Network
 from bayesmf.engines.placement import Homes
-from bayesmf.engines.simulated import Placed, Simulated, Phase, own_refs
+from bayesmf.engines.simulated import Flight, Phase, Placed, Simulated, own_refs
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
 from bayesmf.worker.noise_tasks import EvidenceTask
+from bayesmf.worker.pair_tasks import PairsTask
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 
 Counts = NDArray[np.int64]
@@ -170,8 +171,21 @@ class Sketch(Simulated):
 
     def start(self, load: Workload) -> None:
         self._known: dict[Any, Any] = {}
+        # Seconds that one worker would need, seconds of workers, bytes of the driver.
+        self.by_chain = np.zeros((load.n_chains, 3))
         self._real = [range(n) for n in self.sizes.ratings]
         super().start(replace(load, recipes=()))
+
+    def submit(self, task: Task) -> Flight:
+        """Also note whose task it was: chains do not begin and end at the same time."""
+        before = self._totals()
+        flight = super().submit(task)
+        self.by_chain[task.chain] += self._totals() - before
+        return flight
+
+    def _totals(self) -> Any:
+        ledger = self._ledger
+        return np.array([self._alone, ledger.seconds, ledger.bytes_sent + ledger.bytes_received])
 
     def _placed(self, load: Workload) -> Homes:
         return Homes(replace(load, held=self._real), self.n_workers)
@@ -192,8 +206,9 @@ class Sketch(Simulated):
 
     def _result(self, held: Any, task: Any) -> Any:
         """The result of such a task: only of the first is it the task's own."""
-        if type(task) is EvidenceTask:
-            return run_task(held, task)  # laws must be judged by themselves, or no step ends
+        if type(task) in (EvidenceTask, PairsTask):
+            # Laws must be judged by themselves, or no step ends; pairs are as many as they are.
+            return run_task(held, task)
         side, given = side_of(task), getattr(task, "shared", None)
         kind = type(task), side, len(held), len(held.numbers(0)), len(held.numbers(1))
         if kind not in self._known:
