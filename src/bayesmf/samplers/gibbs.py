@@ -62,9 +62,9 @@ class Gibbs(Sampler):
     n_stripes: int | None = setting(
         None,
         Whole(
-            "Parts that each side is cut into, the tasks of a half-sweep: at least two for each "
-            "worker. By default one for each 1.5 million ratings, between 8 and 256. Draws do not "
-            "depend on it."
+            "Parts that each side is cut into, the tasks of a half-sweep. By default one for each "
+            "1.5 million ratings, between 8 and 256, and equally many for each worker, two at the "
+            "least. Draws do not depend on it."
         ),
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
@@ -90,6 +90,13 @@ class Gibbs(Sampler):
         if rule.burn_in is not None and rule.epochs is None:
             rule = replace(rule, epochs=float(LONGEST_RUN))
         return check_settings(rule)
+
+    def shared_out(self, n_workers: int) -> Self:
+        """With as many stripes for each worker, two at the least: a half-sweep ends with the last
+        of them."""
+        assert self.n_stripes is not None
+        each = max(2, -(-self.n_stripes // n_workers))
+        return replace(self, n_stripes=each * n_workers)
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         """A round is a sweep."""

@@ -28,7 +28,7 @@ from bayesmf.server.sketch import Counts, hollow, made_up, reads_all, real_rows,
 from bayesmf.worker.row_tasks import Given, RowsTask
 from bayesmf.worker.tasks import Result, Task, run_task
 
-SAMPLE = 400_000, 3_000_000  # ratings of a sample: of rows that are drawn, and of blocks
+SAMPLE = 400_000, 1_000_000  # ratings of a sample: of rows that are drawn, and of blocks
 EPOCHS = 3  # passes over it
 
 

@@ -128,8 +128,7 @@ def settle(
     settings = wanted.resolve(data)
     rule: Any = settings.sampler
     if isinstance(rule, Gibbs):
-        assert rule.n_stripes is not None
-        rule = replace(rule, n_stripes=max(rule.n_stripes, 2 * split.workers))
+        rule = rule.shared_out(split.workers)
     return replace(settings, sampler=rule)
 
 
@@ -212,8 +211,8 @@ def plan(
 ) -> list[Planned]:
     """What every split takes on every number of workers.
 
-    Costs are measured on this machine where they are not given: once for Gibbs, and once for
-    blocks of each size.
+    Costs are measured on this machine where they are not given: once for stripes, once for
+    square grids, once for blocks of all items.
     """
     if len(counts[0]) < 2 or len(counts[1]) < 2:
         raise InputError("a plan needs ratings of two users and two items at the least")
@@ -225,7 +224,7 @@ def plan(
                 settings = settle(counts, split, n_factors)
             except InputError:
                 continue  # more blocks than there are rows
-            kind = getattr(settings.sampler, "grid", "stripes")
+            kind = _alike(settings.sampler)
             if costs is None and kind not in known:
                 known[kind] = calibrate(counts, settings)
             own = known[kind] if costs is None else costs
@@ -236,6 +235,13 @@ def plan(
             "splits: use fewer workers"
         )
     return found
+
+
+def _alike(rule: Sampler) -> str:
+    """What samplers have in common whose tasks cost alike."""
+    if not isinstance(rule, BatchRule):
+        return "stripes"
+    return "columns" if rule.grid.cols == 1 else "grid"
 
 
 def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
