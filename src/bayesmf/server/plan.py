@@ -106,8 +106,9 @@ def count_ratings(ratings: Any) -> tuple[Counts, Counts]:
     if hasattr(ratings, "by_user"):
         users, items = ratings.by_user.counts(), ratings.by_item.counts()
     else:
-        users = np.bincount(ratings.users_coded, minlength=ratings.n_users)
-        items = np.bincount(ratings.items_coded, minlength=ratings.n_items)
+        known = ratings.compact()
+        users = np.bincount(known.user_rows, minlength=known.n_users)
+        items = np.bincount(known.item_rows, minlength=known.n_items)
     return users.astype(np.int64), items.astype(np.int64)
 
 
