@@ -21,7 +21,11 @@ RAY_OPTIONS = {
     "task_timeout": "--task-timeout",
     "retries": "--retries",
 }
-SIMULATED_OPTIONS = {"latency": "--latency", "bandwidth": "--bandwidth"}
+SIMULATED_OPTIONS = {
+    "latency": "--latency",
+    "bandwidth": "--bandwidth",
+    "workers_per_node": "--workers-per-node",
+}
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
@@ -40,6 +44,8 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
     _add_retries(group)
     add("--latency", type=options.seconds, metavar="MS", help="simulated: latency, one way (0.5)")
     add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
+    add("--workers-per-node", type=options.whole(1), metavar="N",
+        help="simulated: workers that share a node and its link (1)")  # fmt: skip
 
 
 def add_packing_engine(group: argparse._ArgumentGroup) -> None:
@@ -103,7 +109,9 @@ def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
             raise InputError("--engine simulated needs --workers: how many to simulate")
         latency = 0.5 if args.latency is None else args.latency
         bandwidth = 10.0 if args.bandwidth is None else args.bandwidth
-        return Simulated(args.workers, Network(latency * 1e-3, bandwidth * 1.25e8))
+        per_node = args.workers_per_node or 1
+        network = Network(latency * 1e-3, bandwidth * 1.25e8, workers_per_node=per_node)
+        return Simulated(args.workers, network)
     return str(args.engine)
 
 
