@@ -106,8 +106,7 @@ class Ledger:
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "rounds": self.rounds,
-            "driver_bytes_per_round": (self.bytes_sent + self.bytes_received)
-            / max(self.rounds, 1),
+            "driver_bytes_per_round": (self.bytes_sent + self.bytes_received) / max(self.rounds, 1),
             "peer_bytes_per_round": self.peer_bytes / max(self.rounds, 1),
             "fetched_bytes": self.fetched_bytes,
             "ratings_bytes_sent": self.ratings_sent,

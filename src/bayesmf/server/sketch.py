@@ -23,7 +23,8 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Workload
 from bayesmf.engines.links import Network
 from bayesmf.engines.placement import Homes
-from bayesmf.engines.simulated import Flight, Phase, Placed, Simulated, own_refs
+from bayesmf.engines.places import Phase, Placed, own_refs
+from bayesmf.engines.simulated import Flight, Simulated
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
@@ -69,9 +70,7 @@ def stripe_sizes(counts: tuple[Counts, Counts], n_stripes: int) -> Sizes:
     return Sizes(counts, (number[0], number[1]), ratings, rows, held)
 
 
-def block_sizes(
-    counts: tuple[Counts, Counts], grid: Grid, n_batches: int, seed: int = 0
-) -> Sizes:
+def block_sizes(counts: tuple[Counts, Counts], grid: Grid, n_batches: int, seed: int = 0) -> Sizes:
     """The blocks of a grid, as if items were chosen without regard to who chooses them."""
     of = [
         stripes(own, n, 2 * seed + side)
@@ -116,7 +115,7 @@ def made_up(sizes: Sizes) -> TrainingData:
             users = grid.rows * max(CELLS, -(-items // grid.rows))
         else:
             items = grid.cols * max(CELLS, users // grid.cols + 1)
-        user, item = (np.divmod(np.arange(users * items), items))
+        user, item = np.divmod(np.arange(users * items), items)
     else:
         users, items = (LEAF * n for n in sizes.stripes)
         items += n_items > n_users and items <= users
@@ -154,7 +153,7 @@ class Rate:
     rate: float
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
-        return ratings / self.rate
+        return 0.0 if reads_all(task) else ratings / self.rate  # of those that results count
 
     def prepare(self, shared: Any, size: float) -> float:
         return 0.0
@@ -163,9 +162,7 @@ class Rate:
 class Sketch(Simulated):
     """A simulated engine that does no task twice, and reckons with the sizes of real stripes."""
 
-    def __init__(
-        self, n_workers: int, network: Network, sizes: Sizes, costs: TaskCosts
-    ) -> None:
+    def __init__(self, n_workers: int, network: Network, sizes: Sizes, costs: TaskCosts) -> None:
         super().__init__(n_workers, network, rate=costs.rate if isinstance(costs, Rate) else None)
         self.sizes, self.costs = sizes, costs
 
@@ -215,7 +212,7 @@ class Sketch(Simulated):
             self._known[kind] = run_task(held, task)
         found = self._known[kind]
         laws = getattr(given, "laws", None)
-        if laws is not None:
+        if given is not None and laws is not None:
             asked = EvidenceTask(0, 0, (found.told,), given.side, laws, given.mean_one)
             found = replace(found, evidence=run_task(held, asked).evidence)  # type: ignore[attr-defined]
         return found
