@@ -123,7 +123,8 @@ def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     where = f" on {count(told['nodes'], 'node')}" if "nodes" in told else ""
     waited = f"{idle[0]:.0f}%" if len(idle) == 1 else f"{min(idle):.0f} to {max(idle):.0f}%"
     line = f"{told['name']}, {count(told['workers'], 'worker')}{where}, idle {waited}"
-    moved = told["bytes_sent"] + told["bytes_received"]
+    moved = told["bytes_sent"] + told["bytes_received"] + told.get("fetched_bytes", 0)
+    moved += told.get("peer_bytes_per_round", 0) * told.get("rounds", 0)
     if moved:
         line += f", {moved / 1e6:,.0f} MB of parameters moved"
     facts = [("engine", line)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,8 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.links import SHARED_MEMORY
-from bayesmf.engines.simulated import Phase, Simulated
+from bayesmf.engines.places import Phase
+from bayesmf.engines.simulated import Simulated
 from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import RowPrior
@@ -134,8 +134,9 @@ def for_epochs(
     settings: RunSettings, data: TrainingData, epochs: float, n_batches: int | None = None
 ) -> RunSettings:
     """Settings of a run of some passes that keeps every draw, on data of another size."""
-    rule: Any = replace(settings.sampler, epochs=float(epochs), burn_in=0.0)
-    if isinstance(rule, BatchRule):
+    rule: Any = settings.sampler
+    rule = replace(rule, epochs=float(epochs), burn_in=0.0)
+    if rule.kind_of_rounds != "gibbs":
         # Rounds of as many passes; steps so short that no round goes wrong.
         size = n_batches and max(1, len(data) // len(rule.grid) // n_batches)
         rule = replace(rule, batch_size=size, round_length=None, precision_every=None)
@@ -154,7 +155,8 @@ def calibrate(
     or of rows of the same lengths, tells the rest. Exact draws of rows are measured apart, with a
     table of the other side that has its true size: how far memory is makes half of their time.
     """
-    rule, one = settings.sampler, replace(settings.sampler, n_chains=1)  # type: ignore[type-var]
+    rule: Any = settings.sampler
+    one = replace(rule, n_chains=1)
     grid, n_batches = Grid(1, 1), None
     if isinstance(rule, BatchRule):
         grid, n_batches = rule.grid, rule.n_batches(data_shape(hollow(counts)))
@@ -222,8 +224,11 @@ def time_rows(
     for t in range(1, passes + 1):
         given = _given(side, other, now, settings, rule, t)
         task = RowsTask(0, 0, np.zeros((len(stripe.rows), width), np.float32), 1.5, given)
-        each = min(each, _seconds(lambda given=given: given.ready))
-        best = min(best, _seconds(lambda task=task: task.execute(stripe)))
+        begin = time.thread_time()
+        assert given.ready is not None
+        middle = time.thread_time()
+        task.execute(stripe)
+        best, each = min(best, time.thread_time() - middle), min(each, middle - begin)
     return best / len(stripe), each / (4 * n_other * (width + 1))
 
 
@@ -251,9 +256,3 @@ def _given(
         n_sums=N_SUMS if side else 1, laws=None, mean_one=False, n_rows=len(other),
         full=prior.Lambda.ndim == 2, round=t, key=make_key(0, 0),
     )  # fmt: skip
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    begin = time.thread_time()
-    work()
-    return time.thread_time() - begin

@@ -23,7 +23,8 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Workload
 from bayesmf.engines.links import Network
 from bayesmf.engines.placement import Homes
-from bayesmf.engines.simulated import Flight, Phase, Placed, Simulated, own_refs
+from bayesmf.engines.places import Phase, Placed, own_refs
+from bayesmf.engines.simulated import Flight, Simulated
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
@@ -152,7 +153,7 @@ class Rate:
     rate: float
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
-        return ratings / self.rate
+        return 0.0 if reads_all(task) else ratings / self.rate  # of those that results count
 
     def prepare(self, shared: Any, size: float) -> float:
         return 0.0
@@ -211,7 +212,7 @@ class Sketch(Simulated):
             self._known[kind] = run_task(held, task)
         found = self._known[kind]
         laws = getattr(given, "laws", None)
-        if laws is not None:
+        if given is not None and laws is not None:
             asked = EvidenceTask(0, 0, (found.told,), given.side, laws, given.mean_one)
             found = replace(found, evidence=run_task(held, asked).evidence)  # type: ignore[attr-defined]
         return found
