@@ -49,8 +49,10 @@ class TwoWayBlock:
         return self.side(side).counts
 
 
-def busy_first(counts: NDArray[np.int64], n_stripes: int, seed: int) -> list[NDArray[np.int32]]:
-    """Rows of stripes with near-equal numbers of ratings, the busiest in the first of them.
+def busy_first(
+    counts: NDArray[np.int64], n_stripes: int, share: float, seed: int
+) -> list[NDArray[np.int32]]:
+    """Rows of stripes: the first has the busiest, which have that `share` of the ratings.
 
     The others are dealt: they are alike, and so are the chains that run in their blocks. Every
     stripe has a row.
@@ -58,7 +60,7 @@ def busy_first(counts: NDArray[np.int64], n_stripes: int, seed: int) -> list[NDA
     if n_stripes == 1:
         return [np.arange(len(counts), dtype=np.int32)]
     order = np.argsort(-counts, kind="stable")
-    reached = np.searchsorted(np.cumsum(counts[order]), counts.sum() / n_stripes) + 1
+    reached = np.searchsorted(np.cumsum(counts[order]), share * counts.sum()) + 1
     first = int(np.clip(reached, 1, len(counts) - n_stripes + 1))
     rest = np.sort(order[first:])
     of = stripes(counts[rest], n_stripes - 1, seed)
@@ -66,11 +68,11 @@ def busy_first(counts: NDArray[np.int64], n_stripes: int, seed: int) -> list[NDA
     return [rows.astype(np.int32) for rows in (np.sort(order[:first]), *dealt)]
 
 
-def cut_two_ways(data: TrainingData, grid: Grid, seed: int) -> Stripes:
+def cut_two_ways(data: TrainingData, grid: Grid, share: float, seed: int) -> Stripes:
     """Users of each row of blocks, items of each column."""
     return (
-        busy_first(data.user_counts(), grid.rows, 2 * seed),
-        busy_first(data.item_counts(), grid.cols, 2 * seed + 1),
+        busy_first(data.user_counts(), grid.rows, share, 2 * seed),
+        busy_first(data.item_counts(), grid.cols, share, 2 * seed + 1),
     )
 
 

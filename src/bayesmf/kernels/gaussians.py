@@ -187,46 +187,38 @@ def match_moments(mean, packed, sums, n_sweeps, room):
 
 
 @njit(**ENTRY)
-def combine_gaussians(mean, packed, first, others, share, room):
+def combine_gaussians(mean, packed, first, others, least, room):
     """Multiply Gaussians of the same rows, and divide by the one that was counted too often.
 
     `first` is (means, triangles), a prior that the `others`, arrays (k, rows, ...), have in common:
-    so the product is first * prod_k (others[k] / first). What one of them adds to the precision
-    is positive but for the noise of its chain; where the product's precision would be less than
-    `share` of the first's, the row stays as `first` has it. Gives means and Cholesky's factors of
-    precisions, with the diagonals inverted; returns the number of rows that stayed.
+    so the product is first * prod_k (others[k] / first). What each adds to the precision is
+    positive but for the noise of its chain; where the product's precision would be less than the
+    share `least` of the first's in some direction, all of them count by half, by a quarter, or not
+    at all. Gives means and Cholesky's factors of precisions, with their diagonals inverted; returns
+    the number of rows where they did not count in full.
     """
-    A, inverse, solution, B, _ = room
-    means, triangles = others
-    width, stayed = mean.shape[1], 0
+    A, inverse, solution, B = room.Lambda, room.shift, room.mean, room.inverse
+    base, triangles = first[1], others[1]
+    width, less = mean.shape[1], 0
     for row in range(mean.shape[0]):
-        for attempt in range(2):
+        for attempt in range(4):
+            count = 0.5**attempt if attempt < 3 else 0.0
             at = 0
             for d in range(width):
-                solution[d] = 0.0
-            for d in range(width):
                 for e in range(d + 1):
-                    base = np.float64(first[1][row, at])
-                    total, old = base, np.float64(first[0][row, e])
-                    shift_d = base * old
-                    shift_e = base * np.float64(first[0][row, d])
-                    if attempt == 0:
-                        for k in range(means.shape[0]):
-                            theirs = np.float64(triangles[k, row, at])
-                            total += theirs - base
-                            shift_d += theirs * np.float64(means[k, row, e]) - base * old
-                            shift_e += theirs * np.float64(means[k, row, d]) - base * np.float64(
-                                first[0][row, d]
-                            )
-                    A[d, e] = total
-                    B[d, e] = total - share * base
-                    solution[d] += shift_d
-                    if e < d:
-                        solution[e] += shift_e
+                    total = old = np.float64(base[row, at])
+                    for k in range(triangles.shape[0]):
+                        total += count * (np.float64(triangles[k, row, at]) - old)
+                    A[d, e], B[d, e] = total, total - least * old
                     at += 1
-            if attempt == 1 or factor(B, inverse):
+            if factor(B, inverse):
                 break
-            stayed += 1
+        less += attempt > 0
+        for d in range(width):
+            solution[d] = 0.0
+        add_shift(solution, base[row], first[0][row], 1.0 - count * triangles.shape[0])
+        for k in range(triangles.shape[0]):
+            add_shift(solution, triangles[k, row], others[0][k, row], count)
         factor(A, inverse)
         solve(A, inverse, solution)
         at = 0
@@ -236,7 +228,20 @@ def combine_gaussians(mean, packed, first, others, share, room):
                 packed[row, at + e] = A[d, e]
             packed[row, at + d] = inverse[d]
             at += d + 1
-    return stayed
+    return less
+
+
+@njit(**PART)
+def add_shift(out, packed, mean, weight):
+    """out += weight * (the matrix of a triangle) @ mean."""
+    at = 0
+    for d in range(out.shape[0]):
+        for e in range(d + 1):
+            entry = weight * np.float64(packed[at])
+            out[d] += entry * np.float64(mean[e])
+            if e < d:
+                out[e] += entry * np.float64(mean[d])
+            at += 1
 
 
 @njit(**PART)

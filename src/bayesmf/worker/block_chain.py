@@ -10,7 +10,7 @@ priors stand still while its rows are followed, which hold the factors in place.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from bayesmf.kernels.keys import (
     stream_word,
 )
 from bayesmf.kernels.row_posterior import make_row_scratch
-from bayesmf.kernels.types import Rows
+from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.amplitude import draw_amplitudes
 from bayesmf.model.noise import Noise, RowNoise, evidence_of, half_errors
 from bayesmf.model.noise_law import LawSlice
@@ -77,8 +77,7 @@ class Above:
     law: tuple[float, float]  # shape and rate of the precisions of its rows' ratings
 
 
-@dataclass(frozen=True)
-class KnownRows:
+class KnownRows(NamedTuple):
     """What is known of rows: Gaussians, and shapes and rates of their noise's precisions."""
 
     mean: Rows
@@ -111,7 +110,8 @@ class Side:
         Lambda = self.prior.Lambda
         matrix = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
         packed = matrix[np.tril_indices(len(matrix))]
-        return self.prior.mu[None].astype(np.float32), packed[None].astype(np.float32)
+        own = self.prior.mu[None].astype(np.float32), packed[None].astype(np.float32)
+        return readonly(own[0]), readonly(own[1])
 
 
 class BlockChain:
@@ -139,7 +139,8 @@ class BlockChain:
         if settings.noise_by in (own, "both"):
             shape, rate = above.law
             mean_one = settings.noise_by == "both" and side == 1
-            value = np.full(len(stripe.rows), shape / rate, np.float32)
+            mean = 1.0 if mean_one else shape / rate
+            value = np.full(len(stripe.rows), mean, np.float32)
             if known is not None:
                 value = known.noise[:, 0] / known.noise[:, 1]
             noise = RowNoise(value, shape, rate, mean_one)
@@ -159,11 +160,23 @@ class BlockChain:
                 self._follow()
             for side in order:
                 self._draw_rows(side, sweep, late)
+                if side == 0 and late >= 0:
+                    self.sse += self._errors() / settings.sweeps
                 self._draw_noise(side, sweep, late)
             self._draw_above(sweep, late >= 0)
 
+    def _errors(self) -> float:
+        """Squared errors of all ratings, from those that users' rows have left.
+
+        Items weigh them; their mean weight is taken off (chains/rounds/row_noise.py).
+        """
+        sse = float(total([exact_sums(self.sides[0].told[:, SSE])])[0])
+        weights = self.sides[1].weights
+        if weights is None or not len(self._held):
+            return sse
+        return sse * len(self._held) / float(self._held.row_counts(1) @ weights.astype(np.float64))
+
     def _follow(self) -> None:
-        self.sse = 0.0
         for side in self.sides:
             n, width = side.rows.shape
             side.sums = MomentSums(np.zeros((n, width)), np.zeros((n, triangle(width))))
@@ -231,11 +244,8 @@ class BlockChain:
         settings, block = self._settings, self._held.number
         users, items = self.sides
         rng = generator(self._key, sweep, STREAM_SERVER, block)
-        if not self._noisy:
-            sse = float(total([exact_sums(self.sides[1].told[:, :1])])[SSE])
-            if settings.tau is None:
-                self.tau = draw_tau(sse, len(self._held), rng)
-            self.sse += sse
+        if not self._noisy and settings.tau is None:
+            self.tau = draw_tau(self._errors(), len(self._held), rng)
         if self._free and late:
             return
         if self._free:
