@@ -259,7 +259,7 @@ def solve(L, inverse, x):
 
 
 @njit(**ENTRY)
-def draw_from_factors(out, mean, packed, number, counter, room):
+def draw_products(out, mean, packed, number, counter, room):
     """Draw rows from Gaussians, means and factors as `combine_gaussians` gives them."""
     round_, word, key = counter
     x, z = room.shift, room.z

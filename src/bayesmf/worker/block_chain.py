@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.blocks.two_way import TwoWayBlock
+from bayesmf.kernels.evidence import LEAST_TAU
 from bayesmf.kernels.exact import exact_sums, total
 from bayesmf.kernels.gamma import draw_gammas
 from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, RowRatings, regressors
@@ -27,7 +28,6 @@ from bayesmf.kernels.gaussians import (
     match_moments,
     triangle,
 )
-from bayesmf.kernels.evidence import LEAST_TAU
 from bayesmf.kernels.keys import (
     STREAM_AMPLITUDES,
     STREAM_ITEMS,

@@ -16,7 +16,7 @@ from bayesmf.kernels.exact import Whole, packed_moments
 from bayesmf.kernels.gamma import draw_gammas
 from bayesmf.kernels.gaussians import (
     combine_gaussians,
-    draw_from_factors,
+    draw_products,
     make_gaussian_scratch,
 )
 from bayesmf.kernels.keys import (
@@ -195,7 +195,7 @@ class DrawTask:
         word = stream_word((STREAM_USERS, STREAM_ITEMS)[self.side], DRAWS)
         counter = StreamCounter(self.round, word, self.key)
         room = make_gaussian_scratch(mean.shape[1])
-        draw_from_factors(rows, readonly(mean), readonly(factor), readonly(numbers), counter, room)
+        draw_products(rows, readonly(mean), readonly(factor), readonly(numbers), counter, room)
         moments = packed_moments(rows, self.n_rows, self.full)
         if not len(noise):
             return DrawResult(rows, None, moments, None)

@@ -124,7 +124,7 @@ class PropagationRounds:
         )
 
     def _stage(self, state: ChainState, stage: int) -> Phases:
-        before = state.propagated or self._nothing(state)
+        before = state.propagated or self._nothing()
         shared = ChainGiven(self._block_settings(stage), state.key)
         blocks, cols = self._blocks(stage), self._grid.cols
         tasks = []
@@ -155,12 +155,14 @@ class PropagationRounds:
         state.sse = sweeps * sum(result.sse for result in results)
         self._show(state)
 
-    def _nothing(self, state: ChainState) -> Propagated:
-        """Before the first stage."""
-        now = state.precisions
-        above = tuple(Above(prior, (FIRST_SHAPE, FIRST_SHAPE)) for prior in (now.users, now.items))
-        n = len(self._grid)
-        return Propagated((None,) * n, above, now.tau, (0.0,) * n)  # type: ignore[arg-type]
+    def _nothing(self) -> Propagated:
+        """Before the first stage: from settings alone, so that it can be done again."""
+        run, n = self._settings, len(self._grid)
+        assert run is not None
+        prior = run.prior.initial(run.n_factors, self._rule.initial_precision)
+        above = Above(prior, (FIRST_SHAPE, FIRST_SHAPE))
+        tau = 1.0 if run.tau is None else run.tau
+        return Propagated((None,) * n, (above, above), tau, (0.0,) * n)
 
     def _show(self, state: ChainState) -> None:
         """Make the state what is known so far: means of rows, zeros of those nobody has met."""
@@ -171,7 +173,9 @@ class PropagationRounds:
             parts = []
             for stripe, size in enumerate(layout.sizes()):
                 found = known.found[stripe if side else stripe * cols]
-                parts.append(np.zeros((size, width), np.float32) if found is None else found[side][0])
+                parts.append(
+                    np.zeros((size, width), np.float32) if found is None else found[side][0]
+                )
             sides.append(Pieces(tuple(parts), layout))
         state.params = state.means = Params(*sides, state.params.n_factors)
         users, items = (above.prior for above in known.above)
@@ -247,4 +251,3 @@ class PropagationRounds:
         shape, rate = state.propagated.above[side].law
         both = run.noise_by == "both" and side == 1
         return RowNoise(value, shape, rate, both, sums).draw_hyper(rng)
-
