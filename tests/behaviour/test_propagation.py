@@ -1,12 +1,14 @@
 """Posterior propagation: exact where it can be, the same bits anywhere, honest about itself."""
 
+import os
+import signal
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, InputError, Propagation, Ratings
+from bayesmf import BayesianMF, Checkpoint, Gibbs, InputError, Interrupted, Propagation, Ratings
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.two_way import busy_first, cut_two_ways, make_two_way
 from bayesmf.chains.rounds.propagation import PropagationRounds
@@ -164,6 +166,23 @@ def test_a_resumed_chain_does_its_stages_again(data, monkeypatch):
     assert draws_digest(fit(data[0])) == reference
 
 
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_run_goes_on_from_its_checkpoint(data, tmp_path, epoch):
+    reference = draws_digest(fit(data[0]))
+
+    def end(event):
+        if event.epoch == epoch and not (tmp_path / "ended").exists():
+            (tmp_path / "ended").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    checkpoint = Checkpoint(tmp_path / "run", every=0.001)
+    model = BayesianMF(3, sampler=SHORT, random_state=0, callbacks=[end])
+    with pytest.raises(Interrupted):
+        model.fit(data[0], checkpoint=checkpoint)
+    again = Checkpoint(tmp_path / "run", every=0.001, resume=True)
+    assert draws_digest(model.fit(data[0], checkpoint=again)) == reference
+
+
 def test_a_model_can_be_saved_and_updated(data, tmp_path):
     model = fit(data[0])
     model.save(tmp_path / "model")
@@ -171,6 +190,8 @@ def test_a_model_can_be_saved_and_updated(data, tmp_path):
     pairs = data[1].users[:9], data[1].items[:9]
     np.testing.assert_array_equal(again.predict(*pairs), model.predict(*pairs))
     assert isinstance(again.sampler, Propagation) and str(again.sampler.grid) == "2x3"
+    more = again.partial_fit(data[1])
+    assert more.report_["updates"] == 1
 
 
 @pytest.mark.parametrize(

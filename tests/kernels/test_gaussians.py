@@ -1,4 +1,4 @@
-"""Draws with a Gaussian prior for each row, and Gaussians put together, against plain arithmetic."""
+"""Draws with a Gaussian prior for each row, and products of Gaussians, against plain ones."""
 
 import numpy as np
 import pytest

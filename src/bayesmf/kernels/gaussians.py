@@ -27,7 +27,7 @@ class MomentSums(NamedTuple):
 
 
 class GaussianScratch(NamedTuple):
-    """Buffers for one row: its prior's precision and shift, its mean, and the inverse of a factor."""
+    """Buffers for one row: its prior's precision and shift, its mean, the inverse of a factor."""
 
     Lambda: NDArray[np.float64]
     shift: NDArray[np.float64]

@@ -264,7 +264,7 @@ class BlockChain:
         settings, block = self._settings, self._held.number
         users, items = self.sides
         prior, D = settings.prior, settings.n_factors
-        precision = self.tau if not self._noisy else 1.0
+        precision: Any = self.tau if not self._noisy else 1.0
         if items.noise is not None:
             precision = np.asarray(items.noise.value, np.float64)[:, None]
         sums = total([exact_sums(precision * items.told)])

@@ -179,19 +179,15 @@ class DrawTask:
     chain: int
     partition: int
     side: int
-    numbers: NDArray[np.int32]
-    counts: NDArray[np.int64]
-    mean: Part
-    factor: Part
-    noise: Part
+    product: tuple[Part, Part, Part]  # of a `CombineResult`
     n_rows: int
     full: bool
     round: int
     key: NDArray[np.uint32]
 
-    def execute(self, held: Any) -> DrawResult:
-        mean, factor, noise = (value_of(x) for x in (self.mean, self.factor, self.noise))
-        rows, numbers = np.empty(mean.shape, np.float32), self.numbers
+    def execute(self, held: TwoWayBlock) -> DrawResult:
+        mean, factor, noise = (value_of(part) for part in self.product)
+        rows, numbers = np.empty(mean.shape, np.float32), held.numbers(self.side)
         word = stream_word((STREAM_USERS, STREAM_ITEMS)[self.side], DRAWS)
         counter = StreamCounter(self.round, word, self.key)
         room = make_gaussian_scratch(mean.shape[1])
@@ -203,4 +199,4 @@ class DrawTask:
         word = stream_word(STREAM_NOISE, DRAWS)
         draw_gammas(found, shape, numbers, 2 * self.round + self.side, word, *self.key)
         value = (found / noise[:, 1]).astype(np.float32)
-        return DrawResult(rows, value, moments, noise_sums(value, self.counts))
+        return DrawResult(rows, value, moments, noise_sums(value, held.row_counts(self.side)))

@@ -71,7 +71,6 @@ class PropagationRounds:
                 for number in range(len(grid))
             ]
         self.layouts = Layout(cut[0], data.n_users), Layout(cut[1], data.n_items)
-        self._counts = data.user_counts(), data.item_counts()
         self.together: Sequence[Sequence[int]] = [
             self._blocks(stage) for stage in range(STAGES) if self._blocks(stage)
         ]
@@ -177,7 +176,7 @@ class PropagationRounds:
                     np.zeros((size, width), np.float32) if found is None else found[side][0]
                 )
             sides.append(Pieces(tuple(parts), layout))
-        state.params = state.means = Params(*sides, state.params.n_factors)
+        state.params = state.means = Params(sides[0], sides[1], state.params.n_factors)
         users, items = (above.prior for above in known.above)
         state.precisions = replace(state.precisions, users=users, items=items, tau=known.tau)
 
@@ -206,8 +205,7 @@ class PropagationRounds:
         assert run is not None
         tasks = [
             DrawTask(
-                state.chain, self.at(side, k), side, self.held[self.at(side, k)].numbers(side),
-                self._counts[side][layout.index[k]], *combined[side][k], layout.n_rows,
+                state.chain, self.at(side, k), side, combined[side][k], layout.n_rows,
                 run.prior.full, t, state.key,
             )
             for side, layout in enumerate(self.layouts)
@@ -222,11 +220,12 @@ class PropagationRounds:
             sides.append(Pieces(tuple(result.rows for result in own), layout))
             means.append(Pieces(tuple(gaussian[0] for gaussian in combined[side]), layout))
             width = len(state.precisions.users.mu)
-            moments = unpacked_moments((result.moments for result in own), width, layout.n_rows)
+            told = (result.moments for result in own)
+            moments = unpacked_moments(told, width, layout.n_rows, run.prior.full)
             priors.append(run.prior.draw(Moments(layout.n_rows, *moments), rng))
             noises.append(self._row_noise(state, side, own, layout, rng))
         d = state.params.n_factors
-        state.params, state.means = Params(*sides, d), Params(*means, d)
+        state.params, state.means = Params(sides[0], sides[1], d), Params(means[0], means[1], d)
         state.sse = sum(state.propagated.errors)
         noise, tau = None, run.tau
         if run.noise_by is not None:
