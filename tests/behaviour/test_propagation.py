@@ -8,14 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Checkpoint, Gibbs, InputError, Interrupted, Propagation, Ratings
+from bayesmf import (
+    BayesianMF,
+    Checkpoint,
+    Gibbs,
+    InputError,
+    Interrupted,
+    Propagation,
+    Ratings,
+    pack,
+)
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.two_way import busy_first, cut_two_ways, make_two_way
+from bayesmf.chains.rounds.blocks import data_shape
+from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.rounds.propagation import PropagationRounds
+from bayesmf.cli import main
 from bayesmf.kernels.gaussians import triangle
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import RowPrior
 from bayesmf.model.priors import WishartPrior
+from bayesmf.server.prepare import prepare
 from bayesmf.worker.block_chain import Above, BlockChain, BlockSettings, KnownRows
 from contract import draws_digest
 from problems import planted, random_data
@@ -219,3 +232,42 @@ def test_movielens_1m():
     joint, found = joint.evaluate(test), found.evaluate(test)
     assert found.rmse < 1.006 * joint.rmse
     assert abs(found.coverage["90"] - joint.coverage["90"]) < 0.02
+
+
+def test_command_line(tmp_path, capsys):
+    user, item, rating = planted()
+    lines = [f"{u},{i},{r:.3f}" for u, i, r in zip(user, item, rating, strict=True)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    fit = [
+        "fit",
+        tmp_path / "ratings.csv",
+        "--out",
+        tmp_path / "model",
+        "--factors",
+        2,
+        "--seed",
+        0,
+    ]
+    how = ["--sampler", "propagation", "--grid", "2x2", "--sweeps", 4, "--warm-up", 2, "--draws", 5]
+    assert main([str(word) for word in fit + how]) == 0
+    assert "approximate" in capsys.readouterr().out
+    assert main(["diagnose", str(tmp_path / "model")]) == 0
+    assert "nothing to say of chains" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
+def test_workers_cut_the_same_blocks_from_packed_ratings(tmp_path, grid):
+    user, item, rating = planted()
+    rows = zip(user, item, np.rint(rating), strict=True)
+    lines = "".join(f"{u},{i},{r:g}\n" for u, i, r in rows)
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + lines)
+    pack(tmp_path / "r.csv", tmp_path / "packed")
+    data = prepare(tmp_path / "packed", standardize=True).data
+    rounds = make_rounds(data, Propagation(grid=grid).resolve(data_shape(data)), 3)
+    for recipe, held in zip(rounds.recipes, rounds.held, strict=True):
+        made = recipe.load()
+        for side in range(2):
+            for mine, theirs in zip(
+                vars(made.side(side)).values(), vars(held.side(side)).values(), strict=True
+            ):
+                np.testing.assert_array_equal(mine, theirs)

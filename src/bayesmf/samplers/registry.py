@@ -25,12 +25,12 @@ from bayesmf.samplers.sgnht import SGNHT
 REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "auto": Auto,
     "gibbs": Gibbs,
+    "propagation": Propagation,
     "rowclock": RowClock,
     "sghmc": SGHMC,
     "sgnht": SGNHT,
     "sgld": SGLD,
     "sgd": SGD,
-    "propagation": Propagation,
 }
 
 
