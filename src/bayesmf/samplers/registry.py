@@ -25,11 +25,11 @@ from bayesmf.samplers.sgnht import SGNHT
 REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "auto": Auto,
     "gibbs": Gibbs,
-    "propagation": Propagation,
     "rowclock": RowClock,
     "sghmc": SGHMC,
     "sgnht": SGNHT,
     "sgld": SGLD,
+    "propagation": Propagation,
     "sgd": SGD,
 }
 
