@@ -138,7 +138,8 @@ def test_accuracy_and_coverage(data, grid):
 def test_same_bits_on_any_number_of_workers(data):
     reference = draws_digest(fit(data[0], engine="serial"))
     for n_workers in (1, 3):
-        assert draws_digest(fit(data[0], engine="threads", n_workers=n_workers)) == reference
+        for engine in ("threads", "simulated"):
+            assert draws_digest(fit(data[0], engine=engine, n_workers=n_workers)) == reference
     assert draws_digest(fit(data[0], random_state=1)) != reference
 
 
