@@ -109,7 +109,7 @@ def make_context(
         settings,
         shape,
         length,
-        make_rounds(data, sampler, settings.seed),
+        make_rounds(data, sampler, settings.seed, settings),
         make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,
         probe_pairs(data, N_PROBE, settings.seed),
