@@ -4,6 +4,7 @@ At the end things go wrong in short runs; `python -m benchmarks.faults` does the
 at random moments.
 """
 
+import functools
 import os
 import random
 import subprocess
@@ -84,6 +85,11 @@ def address(nodes):
     ray.shutdown()
 
 
+@functools.cache
+def known_bits(case):
+    return draws_digest(fit(case, "serial"))
+
+
 def fit(case, engine):
     sampler, more = CASES[case]
     model = BayesianMF(D, sampler=sampler, prior="gamma", engine=engine, random_state=0, **more)
@@ -121,14 +127,14 @@ def test_workers_read_packed_ratings_themselves(address, packed, sampler, broken
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_bits_as_serial_and_threads(case, address):
-    serial, threads = fit(case, "serial"), fit(case, "threads")
+    threads = fit(case, "threads")
     n_workers = 4 if case == "DSGLD-S 3x3" else 2  # processes are what takes long
     model = fit(case, Cluster(address, n_workers=n_workers))
-    assert draws_digest(model) == draws_digest(serial) == draws_digest(threads)
+    assert draws_digest(model) == known_bits(case) == draws_digest(threads)
     told = model.report_["engine"]
     assert told["faults"] == [] and told["nodes"] == 2
     assert told["workers"] == min(n_workers, 3)  # of four a 3x3 grid leaves one nothing to do
-    assert told["tasks"] == serial.report_["engine"]["tasks"]
+    assert told["tasks"] == threads.report_["engine"]["tasks"]
     assert all(0 <= share < 1 for share in told["idle"])
     assert told["driver_bytes_per_round"] < MOST[case]
     if case == "DSGLD-S 3x3":  # item stripes go from node to node, each to half of all workers
@@ -187,6 +193,100 @@ def test_what_a_task_raises_is_raised_here(address):
             handle.result()
     finally:
         engine.close()
+
+
+LOST = {"DSGLD 2x3": CASES["DSGLD 2x3"][0], "Gibbs": Gibbs(epochs=12)}
+
+
+@pytest.mark.parametrize("case", LOST)
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_a_worker_had_is_made_anew(case, copied, nodes, address, monkeypatch):
+    """From copies that another has, or all the way from the start."""
+    from bayesmf.engines.ray import snapshots
+
+    monkeypatch.setattr(snapshots, "LEAST", 0.0 if copied else 1e6)
+    monkeypatch.setattr(snapshots, "SHARE", 0.0)
+    events, done = [], []
+
+    def kill(event):
+        events.append(event)
+        if len(events) == 9:
+            done.append(engine.report()["tasks"])
+            os.kill(min(nodes.workers())[0], 9)
+
+    engine = engine_of(Cluster(address, n_workers=2))
+    model, here = (
+        BayesianMF(D, sampler=LOST[case], engine=one, random_state=0, callbacks=watching)
+        for one, watching in ((engine, [kill]), ("serial", []))
+    )
+    assert draws_digest(model.fit(RATINGS)) == draws_digest(here.fit(RATINGS))
+    told = model.report_["engine"]
+    assert len(told["faults"]) == 1 and "was lost (ActorDiedError)" in told["faults"][0]
+    assert told["copies"] > 0  # without any before: as soon as something was lost
+    share = told["tasks_done_again"] / done[0]
+    assert 0 < share < 0.2 if copied else share > 0.2
+
+
+def test_the_only_worker_is_lost(address, nodes, monkeypatch):
+    """A process of its own has copies of what it had."""
+    from bayesmf.engines.ray import snapshots
+
+    monkeypatch.setattr(snapshots, "LEAST", 0.0)
+    begun = []
+
+    def kill(event):
+        if not begun and engine._snapshots.taken:
+            begun.append(True)
+            (slot,) = engine._crew.slots
+            os.kill(slot.process.about.pid, 9)
+        time.sleep(0 if begun else 0.1)
+
+    engine = engine_of(Cluster(address, n_workers=1))
+    sampler = SGLD(grid=(2, 2), n_chains=1, epochs=40, burn_in=4)
+    model = BayesianMF(D, sampler=sampler, engine=engine, random_state=0, callbacks=[kill])
+    found = draws_digest(model.fit(RATINGS))
+    here = BayesianMF(D, sampler=sampler, engine="serial", random_state=0).fit(RATINGS)
+    assert found == draws_digest(here)
+    assert begun and "worker 0" in model.report_["engine"]["faults"][0]
+
+
+def test_what_is_lost_twice_is_a_sentence(address):
+    from bayesmf.engines.ray.contents import Node
+    from bayesmf.engines.ray.crew import Crew
+    from bayesmf.engines.ray.dispatch import Dispatch
+
+    node = Node(None, 8)
+    with pytest.raises(EngineError, match=r"and so was the copy of them: go on .*--resume"):
+        Dispatch(Crew(Cluster(address), held_blocks(), 1)).at_hand([node], None, lambda: None)
+
+
+def test_a_placement_group_fractions_of_cpus_and_names(address):
+    import ray
+    from ray.util import placement_group, remove_placement_group
+
+    from bayesmf.engines.ray.scheduling import room
+
+    group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+    try:
+        ray.get(group.ready(), timeout=30)
+        cluster = Cluster(address, cpus_per_worker=0.5, placement_group=group)
+        assert room(cluster) == 4
+        seen = []
+        sampler = SGLD(grid=(2, 2), epochs=2)
+
+        def names(event):
+            seen.extend(ray.util.list_named_actors(all_namespaces=True))
+
+        model = BayesianMF(D, sampler=sampler, engine=cluster, random_state=0, callbacks=[names])
+        model.fit(RATINGS)
+        here = BayesianMF(D, sampler=sampler, engine="serial", random_state=0).fit(RATINGS)
+        assert draws_digest(model) == draws_digest(here)
+        found = {one["name"] for one in seen}
+        runs = {name.partition("-worker-")[0] for name in found}
+        assert len(runs) == 1 and {one["namespace"] for one in seen} == runs
+        assert found == {f"{run}-worker-{k}" for run in runs for k in range(2)}
+    finally:
+        remove_placement_group(group)
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):

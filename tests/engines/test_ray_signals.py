@@ -129,7 +129,7 @@ def test_who_ends_the_machines_too_hears_where_to_go_on(tmp_path, reference):
 
         def submit(self, task):
             self.tasks += 1
-            if self.tasks == 100:
+            if self.tasks == 66:
                 os.kill(os.getpid(), signal.SIGTERM)
                 raise EngineError("the raylet has ended")
             return super().submit(task)
