@@ -12,13 +12,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bayesmf.model.refs import Ref, leaves, tree_map
 from bayesmf.worker.tasks import Shared, Task
-
-if TYPE_CHECKING:
-    from bayesmf.engines.ray.slots import Pending, Process
 
 # Number of the message that had it made, and which of the arrays made there it is.
 Key = tuple[int, int]
@@ -47,7 +44,7 @@ class Content:
 
     __slots__ = ("__weakref__", "export", "key", "nbytes", "nodes", "process", "waiting")
 
-    def __init__(self, key: Key, process: Process, nbytes: int, export: Any = None) -> None:
+    def __init__(self, key: Key, process: Any, nbytes: int, export: Any = None) -> None:
         self.key, self.process, self.nbytes, self.export = key, process, nbytes, export
         self.nodes = {process.node}
         self.waiting: list[Callable[[], None]] = []
@@ -113,7 +110,7 @@ class Step:
     def __init__(self, task: Task, phase: Phase | None) -> None:
         self.task, self.phase = task, phase
         self.outputs: list[Callable[[], Node | None]] = []
-        self.again: Pending | None = None  # while it is done again
+        self.again: Any = None  # while it is done again
 
 
 class Phase:

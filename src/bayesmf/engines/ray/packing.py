@@ -11,7 +11,8 @@ from ray.exceptions import RayError, RayTaskError
 
 from bayesmf.engines.ray.addresses import first_line
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.joining import check_servers, connect, disconnect, room
+from bayesmf.engines.ray.joining import check_servers, connect, disconnect
+from bayesmf.engines.ray.scheduling import room
 from bayesmf.errors import BayesMFError, EngineError, InputError
 from bayesmf.packed.cluster import Blocks
 from bayesmf.reading.columns import Columns
