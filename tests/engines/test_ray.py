@@ -232,6 +232,7 @@ def test_the_only_worker_is_lost(address, nodes, monkeypatch):
     from bayesmf.engines.ray import snapshots
 
     monkeypatch.setattr(snapshots, "LEAST", 0.0)
+    monkeypatch.setattr(snapshots, "FIRST", 0.0)
     begun = []
 
     def kill(event):

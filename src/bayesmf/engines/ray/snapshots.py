@@ -19,6 +19,7 @@ from bayesmf.engines.ray.slots import Process
 
 SHARE = 20.0  # times as long as copying takes, at least, is worked before it is done again
 LEAST = 5.0  # seconds between copies
+FIRST = 30.0  # seconds before a process is started for copies alone, which takes one or two
 LONGEST = 5000  # tasks of a chain that are remembered, about
 
 
@@ -66,7 +67,7 @@ class Snapshots:
             if content is None:
                 return  # being made anew
             if len(alive) < 2:
-                to = self._keeper_of(content.process)
+                to = self._keeper_of(chain, content.process)
                 if to is None:
                     return
                 plan.setdefault((content.process, to), []).append((node, content))
@@ -78,7 +79,7 @@ class Snapshots:
             self._copy(made, owner, to, pairs)
         self._answered(made)
 
-    def _keeper_of(self, owner: Process) -> Process | None:
+    def _keeper_of(self, chain: int, owner: Process) -> Process | None:
         """Who keeps copies of a process's arrays: another, on another node if there is one."""
         others = [
             slot.process for slot in self._crew.slots
@@ -87,6 +88,9 @@ class Snapshots:
         n = len(self._crew.slots)
         if others:
             return min(others, key=lambda p: (p.node == owner.node, (p.slot - owner.slot) % n))
+        early = time.monotonic() - self._begin < FIRST
+        if self._crew.keeper is None and early and self._dispatch.steps.get(chain, 0) < LONGEST:
+            return None
         keeper = self._crew.open_keeper()
         return keeper.process if keeper.ready else None
 
