@@ -142,7 +142,8 @@ class Simulated:
         if phase is not None:
             if not phase.workers:
                 self._alone += prepared
-            if worker not in phase.workers:
+            first = worker not in phase.workers
+            if first:
                 phase.workers.add(worker)
                 seconds += prepared
                 self._memory.prepared(worker, phase.table)
@@ -153,6 +154,8 @@ class Simulated:
                 message += phase.size
             needs += phase.on_nodes[node]
         back = payload(result)
+        if phase is not None and not first:  # sums of a worker's tasks come back together
+            back -= sum(payload(getattr(result, name)) for name in getattr(result, "adds", ()))
         self._call(task.chain, worker)
         job = Job(worker, message, seconds, back, brings, needs, result)
         self._clocks.submit(job)

@@ -141,7 +141,7 @@ class Order:
     `phase` is the number of what they have in common. `refs` are arrays that lie elsewhere, Ray's
     references by key; `dropped` are arrays that nobody will ask for again. With `export`, arrays
     that are read elsewhere are put into the store at once. `patience` is how many seconds an array
-    may take to come.
+    may take to come. With `adds_up`, sums come back for all tasks together.
     """
 
     chain: int
@@ -151,6 +151,7 @@ class Order:
     dropped: list[Key]
     export: bool
     patience: float
+    adds_up: bool
 
 
 def with_nodes(value: Any) -> Any:
