@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WORKERS = "4,16,64,256"
 MOST_WORKERS = 4096
+CALLING = 0.25e-3  # seconds of the driver for a call of a worker: Ray's, as measured
 SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid")
 OTHER_NAMES = {"yahoo-music": "yahoo"}
 HEAD = (
@@ -86,8 +87,9 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.server.sketch import Rate
 
     network = Network(
-        1e-3 * args.latency, args.bandwidth * 1.25e8, workers_per_node=args.workers_per_node
-    )
+        1e-3 * args.latency, args.bandwidth * 1.25e8, workers_per_node=args.workers_per_node,
+        calling=CALLING,
+    )  # fmt: skip
     counts = _counts(args)
     costs = None if args.rate is None else Rate(args.rate)
     with during("planning") as line:

@@ -114,9 +114,13 @@ class Job:
     back: int
     brings: Sequence[Transfer] = ()
     needs: Sequence[Transfer] = ()
-    result: Any = None
+    value: Any = None
     is_back: bool = False
     missing: int = 0
+
+    def result(self) -> Any:
+        """The task's result."""
+        return self.value
 
 
 class Link:
@@ -175,15 +179,14 @@ class Cluster:
         while not all(transfer.done for transfer in transfers):
             self.now = max(self.now, self._step())
 
-    def wait(self, jobs: Collection[Job]) -> set[Job]:
+    def wait(self, jobs: Collection[Any]) -> set[Any]:
         """Move on until one of these is back; those that came in before now are back as well."""
         self._catch_up()
         found = {job for job in jobs if job.is_back}
-        asked = found or set(jobs)
         while self._events and not found:
             self._came = None
             time = self._step()
-            if self._came in asked:
+            if self._came is not None and self._came in jobs:
                 self.now = max(self.now, time)
                 self._catch_up()
                 found = {job for job in jobs if job.is_back}

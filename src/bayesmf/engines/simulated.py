@@ -22,20 +22,7 @@ from bayesmf.engines.places import Memory, Phase, Placed, own_refs, own_size
 from bayesmf.model.refs import Array, Ref, value_of
 from bayesmf.worker.tasks import Held, Result, Shared, Task, run_task, with_refs
 
-__all__ = ["SHARED_MEMORY", "Flight", "Network", "Simulated"]
-
-
-class Flight:
-    """A task that has been sent."""
-
-    __slots__ = ("job",)
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-
-    def result(self) -> Result:
-        found: Result = self.job.result
-        return found
+__all__ = ["SHARED_MEMORY", "Network", "Simulated"]
 
 
 class Simulated:
@@ -112,7 +99,7 @@ class Simulated:
         self._memory = Memory(self._homes, self._clocks, sizes)
         self._mark = time.thread_time()
 
-    def submit(self, task: Task) -> Flight:
+    def submit(self, task: Task) -> Job:
         """Do the task, and send it on its virtual way.
 
         Parameters
@@ -122,7 +109,7 @@ class Simulated:
 
         Returns
         -------
-        Flight
+        Job
             The task under way.
         """
         self._catch_up()
@@ -133,9 +120,8 @@ class Simulated:
         seconds, found = self._run(task)
         result = with_refs(found, lambda how, array: self._keep(task, found, array, node))
         if getattr(task, "aside", False):
-            done = Job(worker, 0, 0.0, 0, result=result, is_back=True)
             self._mark = time.thread_time()
-            return Flight(done)
+            return Job(worker, 0, 0.0, 0, value=result, is_back=True)
         brings = self._missing(own_refs(task), node)
         needs = [*brings, *self._under_way(own_refs(task), node)]
         self._alone += seconds
@@ -162,24 +148,23 @@ class Simulated:
         self._ledger.done(worker, task.partition, seconds)
         self._ledger.moved(sent=message, received=back)
         self._mark = time.thread_time()  # the arithmetic was not the server's
-        return Flight(job)
+        return job
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         """Move on to the first result that comes in; with it, those that came in before now.
 
         Parameters
         ----------
-        handles : collection of Flight
+        handles : collection of Job
             Tasks under way.
 
         Returns
         -------
-        set of Flight
+        set of Job
             Those that are back, at least one.
         """
         self._catch_up()
-        flights: dict[Job, Any] = {flight.job: flight for flight in handles}  # type: ignore[attr-defined]
-        ready = {flights[job] for job in self._clocks.wait(flights)}
+        ready: set[Handle] = self._clocks.wait(handles)
         self._called.clear()
         self._mark = time.thread_time()
         return ready

@@ -21,10 +21,10 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import make_stripes
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Workload
-from bayesmf.engines.links import Network
+from bayesmf.engines.links import Job, Network
 from bayesmf.engines.placement import Homes
 from bayesmf.engines.places import Phase, Placed, own_refs
-from bayesmf.engines.simulated import Flight, Simulated
+from bayesmf.engines.simulated import Simulated
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
@@ -173,12 +173,12 @@ class Sketch(Simulated):
         self._real = [range(n) for n in self.sizes.ratings]
         super().start(replace(load, recipes=()))
 
-    def submit(self, task: Task) -> Flight:
+    def submit(self, task: Task) -> Job:
         """Also note whose task it was: chains do not begin and end at the same time."""
         before = self._totals()
-        flight = super().submit(task)
+        job = super().submit(task)
         self.by_chain[task.chain] += self._totals() - before
-        return flight
+        return job
 
     def _totals(self) -> Any:
         ledger = self._ledger
