@@ -50,7 +50,7 @@ def make_parser() -> Parser:
     add("--most", type=int, default=1000, metavar="W", help="curves: most workers (1000)")
     add("--workers-per-node", type=int, default=4, metavar="N", help="curves: on a node (4)")
     add("--calling", type=float, default=0.25, metavar="MS",
-        help="curves: driver's time for a call of a worker, as Ray's measured here (0.25)")  # fmt: skip
+        help="curves: driver's time for a call of a worker, as Ray's (0.25)")  # fmt: skip
     add("--latency", type=float, default=0.5, metavar="MS", help="curves: one way (0.5)")
     add("--bandwidth", type=float, default=10.0, metavar="GBIT", help="of a node's link (10)")
     add("--rate", type=float, metavar="R", help="curves: ratings a second, not measured")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import SGLD, Auto, Gibbs, InputError, Synthetic
+from bayesmf import SGLD, Auto, Gibbs, InputError, Propagation, Synthetic
 from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import make_stripes
@@ -62,6 +62,14 @@ def test_a_plan_takes_as_long_as_the_simulated_run(name, sampler, workers):
     assert planned.node_bytes == pytest.approx(max(told["node_bytes"]) / rounds, rel=0.15)
     held = max(sum(node.values()) for node in told["memory_by_node"])
     assert planned.memory == pytest.approx(held, rel=0.4)
+
+
+def test_stages_take_as_long_as_the_simulated_run():
+    split = Split("propagation", Propagation(grid=(3, 3), draws=1), 4)
+    settings = settle(COUNTS, split, 4)
+    planned = plans.propagation(COUNTS, split, settings, NETWORK, Rate(RATE))
+    told = run(DATA, settings, Simulated(4, NETWORK, rate=RATE)).engine
+    assert planned.seconds_per_epoch == pytest.approx(told["seconds"], rel=0.15)
 
 
 def test_efficiency_is_that_beside_one_worker():
@@ -121,7 +129,9 @@ def test_splits_make_sense():
     assert found["dsgld-s", 16] == SGLD(grid=(4, 4), n_chains=4)
     assert found["dsgld-c", 16] == SGLD(grid=(16, 1), n_chains=16)
     assert ("hybrid", 16) not in found  # it would be the square one
-    assert [s.name for s in splits(256, 4)] == ["default", "dsgld-s", "hybrid"]
+    assert [s.name for s in splits(256, 4)] == [
+        "default", "dsgld-s", "hybrid", "propagation"
+    ]  # fmt: skip
 
 
 def test_a_shape_has_its_ratings():
@@ -133,7 +143,9 @@ def test_a_shape_has_its_ratings():
 def test_too_many_blocks_are_left_out():
     few = np.full(40, 5), np.full(20, 10)
     found = plans.plan(few, (1, 64), 4, NETWORK, 2, costs=Rate(RATE))
-    assert {one.split for one in found if one.workers == 64} == {"default", "dsgld-s", "hybrid"}
+    assert {one.split for one in found if one.workers == 64} == {
+        "default", "dsgld-s", "hybrid", "propagation"
+    }  # fmt: skip
     with pytest.raises(InputError, match="two users"):
         plans.plan((few[0][:1], few[1]), (1,), 4, NETWORK, 2, costs=Rate(RATE))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WORKERS = "4,16,64,256"
 MOST_WORKERS = 4096
 CALLING = 0.25e-3  # seconds of the driver for a call of a worker: Ray's, as measured
-SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid")
+SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
 OTHER_NAMES = {"yahoo-music": "yahoo"}
 HEAD = (
     "split", "workers", "chains", "seconds a round", "an epoch of all", "used", "idle",
@@ -115,8 +115,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _row(one: Planned) -> tuple[Any, ...]:
+    whole = ", all of it" if one.split == "propagation" else ""
     return (
-        f"{one.split} {one.grid}".strip(), one.workers, one.chains,
+        f"{one.split} {one.grid}".strip() + whole, one.workers, one.chains,
         f"{one.seconds_per_round:.3g}", f"{one.seconds_per_epoch:.3g}",
         f"{one.efficiency:.0%}", f"{max(one.idle, 0.0):.0%}", f"{one.driver_bytes / 1e6:.2g}",
         f"{one.fetched_bytes / 1e6:.2g}", f"{one.node_bytes / 1e6:.2g}",

@@ -17,9 +17,11 @@ from bayesmf.errors import InputError
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import BatchRule, Sampler
 from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.propagation import Propagation
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.compile import compile_kernels
 from bayesmf.server.costs import calibrate, for_epochs
+from bayesmf.server.plan_stages import grid_for, seconds_per_rating, stages
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.sketch import (
@@ -50,7 +52,7 @@ class Split:
     workers: int
 
 
-SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid")
+SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
 
 
 def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterator[Split]:
@@ -65,6 +67,9 @@ def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterato
         if name == "default":
             yield Split(name, Auto(n_chains=chains), workers)
             continue
+        if name == "propagation":
+            yield Split(name, Propagation(grid=grid_for(workers)), workers)
+            continue
         grid, n_chains = grids[name]
         if n_chains > MOST_CHAINS or (grid, n_chains) in seen or (workers > 1 and grid == (1, 1)):
             continue
@@ -77,9 +82,10 @@ class Planned:
     """What a split would take.
 
     Seconds of a round are those of one chain, of an epoch those in which all chains have read all
-    ratings. `alone` is what one worker would take for such an epoch, `efficiency` that over
-    workers times seconds. Bytes are those of a round of one chain, on the driver's link and on
-    that of the busiest node, one way; `memory` is that of the largest node.
+    ratings; of posterior propagation they are a stage's on average, and the whole run's. `alone`
+    is what one worker would take for such an epoch, `efficiency` that over workers times seconds.
+    Bytes are those of a round of one chain, on the driver's link and on that of the busiest node,
+    one way; `memory` is that of the largest node.
     """
 
     split: str
@@ -200,6 +206,26 @@ def sketch(
     )
 
 
+def propagation(
+    counts: tuple[Counts, Counts],
+    split: Split,
+    settings: RunSettings,
+    network: Network,
+    costs: Any,
+) -> Planned:
+    """What the three stages take: the whole run, but for its draws."""
+    told = stages(counts, settings, split.workers, network, costs)
+    rule: Any = settings.sampler
+    used = told.alone / max(split.workers * told.seconds, 1e-12)
+    return Planned(
+        split=split.name, sampler="Propagation", grid=str(rule.grid), workers=split.workers,
+        nodes=told.nodes, chains=1, stripes=rule.grid.rows, seconds_per_round=told.seconds / 3,
+        seconds_per_epoch=told.seconds, alone=told.alone, efficiency=used, idle=1.0 - used,
+        driver_bytes=0.0, fetched_bytes=0.0, node_bytes=told.node_bytes / 3, memory=told.memory,
+        driver_seconds=0.0,
+    )  # fmt: skip
+
+
 def plan(
     counts: tuple[Counts, Counts],
     workers: Sequence[int],
@@ -226,10 +252,13 @@ def plan(
             except InputError:
                 continue  # more blocks than there are rows
             kind = _alike(settings.sampler)
+            staged = isinstance(settings.sampler, Propagation)
             if costs is None and kind not in known:
-                known[kind] = calibrate(counts, settings)
-            own = known[kind] if costs is None else costs
-            found.append(sketch(counts, split, settings, network, own))
+                measure: Any = seconds_per_rating if staged else calibrate
+                known[kind] = measure(counts, settings)
+            own: Any = known[kind] if costs is None else costs
+            follow: Any = propagation if staged else sketch
+            found.append(follow(counts, split, settings, network, own))
     if not found:
         raise InputError(
             f"{len(counts[0])} users and {len(counts[1])} items are too few for any of these "
@@ -241,7 +270,7 @@ def plan(
 def _alike(rule: Sampler) -> str:
     """What samplers have in common whose tasks cost alike."""
     if not isinstance(rule, BatchRule):
-        return "stripes"
+        return rule.kind_of_rounds
     return "columns" if rule.grid.cols == 1 else "grid"
 
 
@@ -268,7 +297,9 @@ def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
                 f"{then.efficiency:.0%})"
             )
         return best, why + "."
-    enough = [one for one in found if one.efficiency >= WORTH] or list(found)
+    # An approximation is taken by those who ask for it.
+    exact = [one for one in found if one.split != "propagation"] or list(found)
+    enough = [one for one in exact if one.efficiency >= WORTH] or exact
     best = max(enough, key=lambda one: one.chains / one.seconds_per_epoch)
     return best, (
         f"take {best.split} on {best.workers} workers, {best.chains} chains: it gets through most "
