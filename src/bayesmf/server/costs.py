@@ -20,6 +20,7 @@ from bayesmf.engines.simulated import Simulated
 from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import RowPrior
+from bayesmf.model.refs import Layout
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.compile import compile_kernels
@@ -82,6 +83,7 @@ class Costs:
 
     tasks: dict[str, Cost] = field(default_factory=dict)
     prepared: dict[str, float] = field(default_factory=dict)
+    kept: float = 0.0  # seconds of the driver for a byte of a draw
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
         """Seconds of a task that reads so many ratings and rows."""
@@ -93,6 +95,10 @@ class Costs:
     def prepare(self, shared: Any, size: float) -> float:
         """Seconds in which a worker prepares arrays of so many bytes for the tasks of a phase."""
         return self.prepared.get(type(shared).__name__, 0.0) * size
+
+    def keep(self, size: float) -> float:
+        """Seconds in which the driver puts away so many bytes of a draw."""
+        return self.kept * size
 
 
 class Measured(Simulated):
@@ -183,7 +189,19 @@ def calibrate(
             tasks[kind] = Cost(tasks[kind].call, cost)
             prepared[f"Given {side}"] = each
         prepared["Given"] = max(prepared.pop("Given 0"), prepared.pop("Given 1"))
-    return Costs(tasks, prepared)
+    return Costs(tasks, prepared, time_keeping())
+
+
+def time_keeping(n: int = 40_000, width: int = 32) -> float:
+    """Seconds for a byte of rows that are rescaled, joined and stored, as a kept draw is."""
+    layout = Layout([slice(k, k + n // 8) for k in range(0, n, n // 8)], n)
+    parts = [np.ones((n // 8, width), np.float32) for _ in range(8)]
+    out, factors, best = np.empty((n, width), np.float32), np.ones(width, np.float32), np.inf
+    for _ in range(3):
+        begin = time.thread_time()
+        out[:] = layout.join([part * factors for part in parts])
+        best = min(best, time.thread_time() - begin)
+    return best / out.nbytes
 
 
 def sample(counts: tuple[Counts, Counts], grid: Grid, most: int) -> TrainingData:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -164,6 +166,20 @@ class _Marks:
         return np.mean([(own[-1] - own[0]) / (len(own) - 1) for own in self._by_chain.values()], 0)
 
 
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Context without garbage collection: a million virtual transfers would be looked through
+    again and again, and that would count as work of the driver."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+        gc.collect()
+
+
 def sketch(
     counts: tuple[Counts, Counts],
     split: Split,
@@ -179,7 +195,8 @@ def sketch(
     compile_kernels(small, data)
     engine = Sketch(split.workers, network, sizes, costs)
     marks = _Marks(engine)
-    told = run(data, small, engine, callbacks=(marks,)).engine
+    with _no_garbage():
+        told = run(data, small, engine, callbacks=(marks,)).engine
     rule = small.sampler
     seconds, alone, busy, driver = marks.per_epoch()
     per_epoch, n = told["rounds"] / epochs / rule.n_chains, split.workers

@@ -145,6 +145,9 @@ class TaskCosts(Protocol):
     def prepare(self, shared: Any, size: float) -> float:
         """Seconds in which a worker prepares arrays of so many bytes for the tasks of a phase."""
 
+    def keep(self, size: float) -> float:
+        """Seconds in which the driver puts away so many bytes of a draw."""
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -156,6 +159,9 @@ class Rate:
         return 0.0 if reads_all(task) else ratings / self.rate  # of those that results count
 
     def prepare(self, shared: Any, size: float) -> float:
+        return 0.0
+
+    def keep(self, size: float) -> float:
         return 0.0
 
 
@@ -179,6 +185,15 @@ class Sketch(Simulated):
         job = super().submit(task)
         self.by_chain[task.chain] += self._totals() - before
         return job
+
+    def fetch(self, refs: Sequence[Ref]) -> list[Array]:
+        """Also reckon with what the driver does with arrays of the true size."""
+        found = super().fetch(refs)
+        if not self._standing:
+            seconds = self.costs.keep(sum(ref.nbytes for ref in refs))
+            self._server += seconds
+            self._clocks.now += seconds
+        return found
 
     def _totals(self) -> Any:
         ledger = self._ledger
