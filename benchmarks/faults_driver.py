@@ -1,12 +1,13 @@
 """One short fit, as a process that can be killed: `python -m benchmarks.faults_driver ORDER.json`.
 
-The order names a case and an engine, where to note every epoch, and where to put the answer: the
-SHA-256 over all draws of all chains, what the engine and the log told, and seconds.
+The order names a case and an engine, the pipe for notes (every epoch, every warning), and where to
+put the answer: the SHA-256 over all draws of all chains, what the engine told, and seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -17,10 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmf import SGLD, Auto, BayesianMF, Checkpoint, Synthetic
-from bayesmf.chains.history import Event
-from bayesmf.engines.base import Engine
-from bayesmf.engines.ray.cluster import Cluster
+import bayesmf
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Checkpoint, Cluster, Event, Synthetic
 
 
 class Case(NamedTuple):
@@ -32,19 +31,28 @@ class Case(NamedTuple):
     more: dict[str, Any] = {}  # noqa: RUF012
 
 
-# Many short rounds, so that there are many moments for something to happen. The heavy one has few,
-# with megabytes to carry: these go through the nodes' stores, and are lost with them.
+def propagation() -> dict[str, Case]:
+    """Posterior propagation, where this version has it, with those settings that it knows."""
+    made = getattr(bayesmf, "Propagation", None)
+    if made is None:
+        return {}
+    known = inspect.signature(made).parameters
+    asked = {"grid": (2, 2), "epochs": 60, "burn_in": 10}
+    return {"propagation": Case(made(**{k: v for k, v in asked.items() if k in known}))}
+
+
+# Many short rounds, so that there are many moments for something to happen. SGHMC has fewer, with
+# megabytes to carry: these go through the nodes' stores, and are lost with them.
 CASES = {
     "DSGLD-S 3x3": Case(SGLD(grid=(3, 3), n_chains=3, epochs=40, burn_in=4)),
-    "DSGLD-C 4x1": Case(SGLD(grid=(4, 1), n_chains=4, epochs=90, burn_in=10)),
+    "DSGLD-C 4x1": Case(SGLD(grid=(4, 1), n_chains=4, epochs=60, burn_in=10)),
     "default": Case(Auto()),
-    "heavy 2x2": Case(
-        SGLD(grid=(2, 2), n_chains=2, epochs=20, burn_in=10), (20_000, 8_000, 200_000), 16,
+    "SGHMC 2x2": Case(
+        SGHMC(grid=(2, 2), n_chains=2, epochs=16, burn_in=8), (10_000, 4_000, 100_000), 16,
         {"tau": 4.0, "max_draws": 20},
     ),
+    **propagation(),
 }  # fmt: skip
-
-PAUSE = 0.15  # seconds after an epoch, where a run waits for something to happen
 
 
 def digest(model: BayesianMF) -> str:
@@ -55,46 +63,46 @@ def digest(model: BayesianMF) -> str:
     return total.hexdigest()
 
 
-class Told(logging.Handler):
-    """Keeps what the library warns of, and writes it down at once for who watches."""
+class Notes(logging.Handler):
+    """Notes what the library warns of, and every epoch, for whoever watches.
 
-    def __init__(self, path: Path) -> None:
+    With `linger` a run is slow until the library has told of these words.
+    """
+
+    def __init__(self, pipe: int | None, linger: str | None, pause: float) -> None:
         super().__init__(logging.WARNING)
-        self._path = path
+        self._pipe, self._linger, self._pause = pipe, linger, pause
+
+    def note(self, what: str, value: Any) -> None:
+        """Write a line for whoever watches."""
+        if self._pipe is not None:
+            os.write(self._pipe, f"{what} {json.dumps(value)}\n".encode())
 
     def emit(self, record: logging.LogRecord) -> None:
-        with self._path.open("a") as file:
-            print(record.getMessage(), file=file)
-
-
-class Progress:
-    """A line for every epoch of every chain; slow until the library has told of `linger`."""
-
-    def __init__(self, folder: Path, linger: str | None) -> None:
-        self._folder, self._linger = folder, linger
+        text = record.getMessage()
+        if self._linger is not None and self._linger in text:
+            self._linger = None
+        self.note("told", text)
 
     def __call__(self, event: Event) -> None:
-        with (self._folder / "progress").open("a") as file:
-            print(event.chain, event.epoch, file=file)
-        told = self._folder / "told"
-        if self._linger and not (told.exists() and self._linger in told.read_text()):
-            time.sleep(PAUSE)
+        self.note("epoch", time.monotonic())
+        if self._linger is not None:
+            time.sleep(self._pause)
 
 
-def make_engine(order: dict[str, Any]) -> str | Engine | Cluster:
+def make_engine(order: dict[str, Any]) -> str | Cluster:
     """By name, or the cluster that the order has settings of."""
     return order["engine"] if isinstance(order["engine"], str) else Cluster(**order["engine"])
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
     """Fit, and say what came of it."""
-    folder = Path(order["folder"])
-    told = Told(folder / "told")
-    logging.getLogger("bayesmf").addHandler(told)
+    notes = Notes(order.get("notes"), order.get("linger"), order.get("pause", 0.0))
+    logging.getLogger("bayesmf").addHandler(notes)
     case = CASES[order["case"]]
     model = BayesianMF(
         case.factors, sampler=case.sampler, engine=make_engine(order),
-        callbacks=[Progress(folder, order.get("linger"))], random_state=0, **case.more,
+        callbacks=[notes], random_state=0, **case.more,
     )  # fmt: skip
     more = {}
     if "checkpoint" in order:
@@ -103,7 +111,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     try:
         model.fit(Synthetic(*case.data, random_state=1).ratings(), **more)
     finally:
-        logging.getLogger("bayesmf").removeHandler(told)
+        logging.getLogger("bayesmf").removeHandler(notes)
     engine = model.report_["engine"]
     return {
         "sha256": digest(model), "draws": len(model.posterior_.draws), "engine": engine,
@@ -115,6 +123,7 @@ def main() -> None:
     """The answer appears at once and whole, or not at all."""
     order = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(order["folder"])
+    os.set_inheritable(order["notes"], False)  # it ends with this process, whatever Ray starts
     (folder / "answer.part").write_text(json.dumps(answer(order)))
     os.replace(folder / "answer.part", folder / "answer.json")
 

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults_nodes import Nodes, Process, alive, wait_for
+from benchmarks.faults_limits import CUT, Limits
+from benchmarks.faults_nodes import Process, alive, gone, wait_for
 from benchmarks.faults_runs import Disk, Run
 
 Seen = Callable[[], bool]
-TIMEOUT = 4.0  # seconds for a task, where workers hang
-START = 15.0  # seconds for a worker to come
+# The engine's words where none of the workers it began with was there in time.
+NOBODY_CAME = "no worker came"
+SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
 
 
 @dataclass
@@ -30,33 +32,42 @@ class Trial:
 
     kind: str
     case: str
-    nodes: Nodes
+    nodes: Any  # Nodes, or NetNodes where links are cut
     rng: random.Random
     folder: Path
     epochs: int  # of all chains, at which it happens
     n_workers: int = 4
+    limits: Limits = field(default_factory=Limits)
+    of: int = 60  # epochs of all chains
+    cut: float = CUT  # seconds that a link is down
     run: Run | None = None
     disk: Disk | None = None
     detail: str = ""
-    runs: int = 0
+    runs: list[Run] = field(default_factory=list)
     engine: dict[str, Any] = field(default_factory=dict)
 
     def start(self, resume: bool = False) -> Run:
         """The fit, for the first time or from its checkpoint."""
+        limits = self.limits
+        short = self.kind == "added"  # which waits for some in vain
         settings: dict[str, Any] = {
-            "address": self.nodes.address, "n_workers": self.n_workers, "start_timeout": START,
-            **({"task_timeout": TIMEOUT} if self.kind == "hang" else {}), **self.engine,
+            "address": self.nodes.address, "n_workers": self.n_workers,
+            "start_timeout": limits.short_start if short else limits.start_timeout,
+            **({"task_timeout": limits.task_timeout} if self.kind == "hang" else {}), **self.engine,
         }  # fmt: skip
         order: dict[str, Any] = {"case": self.case, "engine": settings}
-        if self.kind == "added":
-            order["linger"] = "has come"  # a worker needs seconds to start
+        if self.kind == "added":  # a worker needs seconds to start
+            order |= {"linger": "has come", "pause": limits.pause(self.of - self.epochs)}
         if self.kind == "disk" and self.disk is None:
             self.disk = Disk(self.folder / "disk")
         if self.kind in ("disk", "driver"):
             where = {"folder": str(self.checkpoint), "every": 0.1, "resume": resume}
             order["checkpoint"] = where
-        self.runs += 1
-        self.run = Run(self.folder / f"run-{self.runs}", order)
+        self.run = Run(
+            self.folder / f"run-{len(self.runs) + 1}", order, limits.deadline,
+            self.nodes.prefix, self.nodes.environment,
+        )  # fmt: skip
+        self.runs.append(self.run)
         return self.run
 
     @property
@@ -75,54 +86,55 @@ class Trial:
             self.disk.close()
 
 
-def told_of(run: Run, processes: list[Process], words: str = "") -> bool:
-    """Whether the run has told that one of these workers was lost."""
-    names = [f"(process {pid} on " for pid, _ in processes]
-    return any(name in line and words in line for line in run.told for name in names)
+def tells_more(run: Run, words: str = "") -> Seen:
+    """Whether the run tells of something from now on."""
+    before = len(run.told)
+    return lambda: any(words in line for line in run.told[before:])
 
 
 def pick_worker(trial: Trial) -> Process:
     """One at random; all are there once an epoch is over."""
-    workers = wait_for(lambda: sorted(trial.nodes.workers()), 5)
+    workers = wait_for(lambda: sorted(trial.nodes.workers()), trial.limits.start_timeout)
     assert workers, "no worker is to be seen"
     return trial.rng.choice(workers)
 
 
 def kill_worker(trial: Trial) -> Seen:
     """A process of a worker, SIGKILLed."""
-    victim, run = pick_worker(trial), trial.now()
+    victim, told = pick_worker(trial), tells_more(trial.now())
     os.kill(victim[0], signal.SIGKILL)
     trial.detail = f"process {victim[0]}"
-    return lambda: not alive(victim) and told_of(run, [victim])
+    return lambda: not alive(victim) and told()
 
 
 def hang_worker(trial: Trial) -> Seen:
     """A process of a worker, SIGSTOPped: it answers no more, and hears nothing."""
-    victim, run = pick_worker(trial), trial.now()
+    victim, told = pick_worker(trial), tells_more(trial.now(), "did not answer")
     os.kill(victim[0], signal.SIGSTOP)
     trial.detail = f"process {victim[0]}"
 
     def seen() -> bool:
-        gone = wait_for(lambda: not alive(victim), 10)
-        if not gone:  # nobody else will wake it up
+        ended = gone(victim, trial.limits.start_timeout)
+        if not ended:  # nobody else will wake it up
             with suppress(ProcessLookupError):
                 os.kill(victim[0], signal.SIGKILL)
-        return bool(gone) and told_of(run, [victim], "did not answer")
+        return ended and told()
 
     return seen
 
 
 def lose_node(trial: Trial) -> Seen:
     """A whole node, raylet and workers."""
-    run, victims = trial.now(), trial.nodes.lose(trial.rng.choice(trial.nodes.nodes))
+    told = tells_more(trial.now())
+    victims = trial.nodes.lose(trial.rng.choice(trial.nodes.nodes))
     trial.detail = f"{len(victims)} workers"
-    return lambda: told_of(run, victims)
+    return lambda: bool(victims) and told()
 
 
 def lose_and_add(trial: Trial) -> Seen:
     """A node is lost, and another comes a little later."""
     seen, pause = lose_node(trial), trial.rng.uniform(0.0, 4.0)
-    time.sleep(pause)
+    trial.now().until(lambda: False, pause)
     trial.nodes.add()
     trial.detail += f", another after {pause:.1f} s"
     return seen
@@ -130,9 +142,9 @@ def lose_and_add(trial: Trial) -> Seen:
 
 def add_node(trial: Trial) -> Seen:
     """The run began with a node too few, and its workers come now."""
-    run = trial.now()
+    told = tells_more(trial.now(), "has come")
     trial.nodes.add()
-    return lambda: any("has come" in line for line in run.told)
+    return told
 
 
 def fill_disk(trial: Trial) -> Seen:
@@ -160,6 +172,29 @@ def kill_driver(trial: Trial) -> Seen:
     return lambda: killed
 
 
+def cut_link(trial: Trial) -> Seen:
+    """The link of a node is down for some seconds: Ray waits, or ("split") takes it for lost."""
+    victim = trial.rng.choice(trial.nodes.nodes)
+    told = tells_more(trial.now()) if trial.kind == "split" else lambda: True
+    with trial.nodes.wires.cut(victim.number):
+        return _while_cut(trial, told)
+
+
+def cut_peers(trial: Trial) -> Seen:
+    """The workers' nodes do not reach each other for some seconds, but the driver reaches both."""
+    one, other = (node.number for node in trial.rng.sample(trial.nodes.nodes, 2))
+    with trial.nodes.wires.parted(one, other):
+        return _while_cut(trial, lambda: True)
+
+
+def _while_cut(trial: Trial, told: Seen) -> Seen:
+    run = trial.now()
+    before, under_way = run.epochs, not run.ended
+    run.until(lambda: False, trial.cut)
+    trial.detail = f"{trial.cut:g} s, {run.epochs - before} epochs meanwhile"
+    return lambda: under_way and told()
+
+
 KINDS: dict[str, Callable[[Trial], Seen]] = {
     "worker": kill_worker,
     "node": lose_node,
@@ -168,6 +203,9 @@ KINDS: dict[str, Callable[[Trial], Seen]] = {
     "hang": hang_worker,
     "disk": fill_disk,
     "driver": kill_driver,
+    "link": cut_link,
+    "split": cut_link,
+    "peers": cut_peers,
 }
 
 
@@ -181,18 +219,18 @@ def attempt(trial: Trial) -> dict[str, Any]:
         run = trial.start()
         in_time = run.reach(trial.epochs)
         if in_time:
-            time.sleep(trial.rng.uniform(0.0, 0.03))  # anywhere in a round
+            run.until(lambda: False, trial.rng.uniform(0.0, 0.03))  # anywhere in a round
             seen = KINDS[trial.kind](trial)
         found = trial.now().wait()
         happened = in_time and seen()
-        told = [line for n in range(trial.runs) for line in _told(trial.folder, n + 1)]
+        told = [line for one in trial.runs for line in one.told]
     finally:
         trial.close()
-    if found["status"] == "done" and not happened:
+    early = trial.kind == "added" and NOBODY_CAME in found.get("error", "")
+    if early or (found["status"] == "done" and not happened):
         found["status"] = "missed"
-    return {**found, "all_seconds": time.monotonic() - begin, "told": told, "detail": trial.detail}
-
-
-def _told(folder: Path, number: int) -> list[str]:
-    path = folder / f"run-{number}" / "told"
-    return path.read_text().splitlines() if path.exists() else []
+    return {
+        **found, "all_seconds": time.monotonic() - begin, "told": told, "detail": trial.detail,
+        "first_epoch": run.times[0] if run.times else None, "injected": in_time,
+        "said": "" if found["status"] in ("done", "missed") else trial.now().said[-SAID:],
+    }  # fmt: skip

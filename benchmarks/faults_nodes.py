@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import shutil
 import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 # Before Ray reads it: everything listens on the loopback alone, and drivers look for it there.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
-# A node that is lost is noticed in about a second and a half, not sixteen.
+# Ray starts workers with the least priority but four: beside processes that compute they would get
+# a thirtieth of a core, where they should get their share.
+FAIR = {"worker_niceness": 0}
+# A node that is killed is noticed in about a second and a half, not sixteen: its port refuses at
+# once. One that is only slow, on a busy machine, has far longer to answer.
 QUICK = {
+    **FAIR,
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 300,
-    "health_check_timeout_ms": 500,
+    "health_check_timeout_ms": 10_000,
     "health_check_failure_threshold": 4,
 }
+PATIENCE = 120.0  # seconds for a node to join, whatever else this machine does
+# Processes of Ray that do no work of ours: waiting, spilling to disk, and its agents.
+_RAYS_OWN = re.compile(r"ray::(IDLE|SPILL|RESTORE|DELETE|DashboardAgent|RuntimeEnvAgent)")
 Process = tuple[int, str]  # number, and when it started: numbers are used again
 
 
@@ -66,6 +77,36 @@ def title(pid: int) -> str:
         return ""
 
 
+def processor_seconds(pid: int) -> float:
+    """Of a process and all that it has started, as far as they still run."""
+    total = 0.0
+    for one in (pid, *(number for number, _ in descendants(pid))):
+        with suppress(OSError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process is one of an engine's workers, whatever these call themselves."""
+    name = title(pid)
+    return name.startswith("ray::") and not _RAYS_OWN.match(name)
+
+
+def gone(process: Process, seconds: float) -> bool:
+    """Wait for the end of a process, by the event; whether it came."""
+    try:
+        handle = os.pidfd_open(process[0])
+    except ProcessLookupError:
+        return True
+    try:
+        if alive(process):
+            select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
+    return not alive(process)
+
+
 def wait_for(what: Callable[[], Any], seconds: float, every: float = 0.01) -> Any:
     """Ask until the answer is true, or for so long; the last answer."""
     end = time.monotonic() + seconds
@@ -75,7 +116,14 @@ def wait_for(what: Callable[[], Any], seconds: float, every: float = 0.01) -> An
 
 
 class Nodes:
-    """A head without CPUs, where drivers join, and nodes with workers."""
+    """A head without CPUs, where drivers join, and nodes with workers.
+
+    Others of this kind (`netns_ray`) say how a driver gets to its cluster: `prefix` comes before
+    its command, `environment` is beside this process's.
+    """
+
+    prefix: tuple[str, ...] = ()
+    environment: Mapping[str, str | None] = MappingProxyType({})
 
     def __init__(self, n_nodes: int = 2, cpus: int = 2) -> None:
         from ray.cluster_utils import Cluster
@@ -100,27 +148,33 @@ class Nodes:
 
     @contextmanager
     def _own_folder(self) -> Iterator[None]:
-        """Where Ray notes that there is a cluster, and takes the note away."""
-        before = os.environ.get("RAY_TMPDIR")
+        """Where Ray notes that there is a cluster, and takes the note away; signals stay ours."""
+        before, handler = os.environ.get("RAY_TMPDIR"), signal.getsignal(signal.SIGTERM)
         os.environ["RAY_TMPDIR"] = self._folder
         try:
             yield
         finally:
+            signal.signal(signal.SIGTERM, handler)
             del os.environ["RAY_TMPDIR"]
             if before is not None:
                 os.environ["RAY_TMPDIR"] = before
 
     def add(self) -> Any:
-        """One more node; as large as the others."""
+        """One more node, as large as the others; it joins when it has started."""
         with self._own_folder():
-            node = self._cluster.add_node(num_cpus=self.cpus, object_store_memory=100 << 20)
+            node = self._cluster.add_node(
+                wait=False, num_cpus=self.cpus, object_store_memory=100 << 20
+            )
         self.nodes.append(node)
         return node
 
     def restore(self) -> None:
-        """Start nodes until there are as many as at first."""
+        """Start nodes until there are as many as at first, and wait until all have joined."""
+        for node in [one for one in self.nodes if not one.remaining_processes_alive()]:
+            self.lose(node)
         while len(self.nodes) < self.n_nodes:
             self.add()
+        self._cluster.wait_for_nodes(PATIENCE)
 
     def _processes(self, node: Any) -> list[Process]:
         """Raylet and workers, and whatever else belongs to a node."""
@@ -133,12 +187,12 @@ class Nodes:
     def workers(self) -> list[Process]:
         """Processes of actors of the engine, on all nodes."""
         everyone = [p for node in self.nodes for p in self._processes(node)]
-        return [p for p in everyone if title(p[0]).startswith("ray::Worker")]
+        return [p for p in everyone if is_worker(p[0])]
 
     def lose(self, node: Any) -> list[Process]:
         """SIGKILL a node, raylet first; its workers."""
         everyone = self._processes(node)
-        workers = [p for p in everyone if title(p[0]).startswith("ray::Worker")]
+        workers = [p for p in everyone if is_worker(p[0])]
         for pid, _ in everyone:
             kill_process(pid)
         self.nodes.remove(node)
@@ -153,7 +207,9 @@ class Nodes:
         with self._own_folder(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
             self._cluster.shutdown()
-        wait_for(lambda: not any(map(alive, self._seen)), 10)
+        end = time.monotonic() + PATIENCE / 4
+        for process in self._seen:
+            gone(process, max(0.0, end - time.monotonic()))
         left = [f"{p[0]} {title(p[0])}" for p in self._seen if alive(p)]
         for process in filter(alive, self._seen):
             kill_process(process[0])

@@ -1,159 +1,234 @@
-"""Two machines in one: `python -m benchmarks.netns [--json]`, as root on Linux.
+"""Machines in one: network namespaces with a card each, wired to a switch. Root on Linux.
 
-Makes two network namespaces joined by a pair of virtual cards. A Ray head runs in the first, a
-second node in the other, the driver beside the head. Every case has to end with the SHA-256 over
-all draws that `serial` gives. The card's counters tell how many bytes went over the wire beside
-those that the engine reports; for that, one run has all its workers on the far node.
+    with Wires(3, Link(rate="1gbit", latency=1e-3)) as wires:
+        subprocess.run([*wires.inside(0), "ping", "-c1", wires.address(2)])
+        with wires.cut(2):
+            ...
+
+The switch is a bridge in a namespace of its own: nothing is added to this machine's network, and
+addresses are in nobody's way. Cards are shaped by `tc` in both directions. Latency is netem's where
+the kernel has it, and else that of a small relay (`netns_cable`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
 
-from benchmarks.arguments import Parser
-from benchmarks.faults_nodes import alive, descendants, kill_process, wait_for
-from benchmarks.faults_runs import Run
+from benchmarks.faults_nodes import kill_process, wait_for
+from benchmarks.faults_runs import ROOT
 
-# Here are two machines: Ray shall not keep to the loopback.
-os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)
-# Nodes and driver know each other by a word of their own.
-WORD = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+CARD, BRIDGE = "eth0", "bridge"
+NOBODY = "02:00:00:00:ff:ff"  # a card that there is not
+PREFIX = "bmf"
 
-NEAR, FAR = ("bayesmf-near", "10.77.0.1"), ("bayesmf-far", "10.77.0.2")
-CARD = "bmf0"
-PORT = 6399
-CASES = ("DSGLD-S 3x3", "DSGLD-C 4x1", "default")
+
+@dataclass(frozen=True)
+class Link:
+    """What a card can do: `rate` in the words of tc, seconds of latency to another one."""
+
+    rate: str | None = None
+    latency: float = 0.0
 
 
 def ip(*words: str) -> str:
     """Call `ip` of iproute2 and return what it prints."""
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+    return _call("ip", *words)
 
 
-def inside(name: str) -> list[str]:
-    """What makes a command run in a namespace."""
-    return ["ip", "netns", "exec", name]
+def _call(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
 
 
-def join(stack: ExitStack) -> None:
-    """Two namespaces, and a card in each that is wired to the other's."""
-    for name, _ in (NEAR, FAR):
-        ip("netns", "add", name)
-        stack.callback(ip, "netns", "del", name)
-        ip("-n", name, "link", "set", "lo", "up")
-    ip("link", "add", CARD, "netns", NEAR[0], "type", "veth", "peer", CARD, "netns", FAR[0])
-    for name, address in (NEAR, FAR):
-        ip("-n", name, "address", "add", f"{address}/24", "dev", CARD)
-        ip("-n", name, "link", "set", CARD, "up")
+def why_not() -> str:
+    """Why there can be no namespaces here; empty where there can."""
+    if sys.platform != "linux":
+        return "network namespaces need Linux"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        return "network namespaces need the commands ip and tc (iproute2)"
+    try:
+        with Wires(1):
+            return ""
+    except OSError as error:
+        return f"no network namespace can be made here ({error})"
 
 
-def counters() -> tuple[int, int]:
-    """Bytes that the near card has sent and received."""
-    (card,) = json.loads(ip("-j", "-s", "-n", NEAR[0], "link", "show", "dev", CARD))
-    return card["stats64"]["tx"]["bytes"], card["stats64"]["rx"]["bytes"]
+class Wires:
+    """Namespaces by number from 0, each with a card that is wired to all others'."""
+
+    def __init__(self, n: int, link: Link | None = None) -> None:
+        self.n, self.link = n, link or Link()
+        self._stack = ExitStack()
+
+    def name(self, k: int | str) -> str:
+        """Of a namespace; that of the switch is "hub". The process's number keeps runs apart."""
+        return f"{PREFIX}{os.getpid()}-{k}"
+
+    @staticmethod
+    def address(k: int) -> str:
+        return f"10.77.0.{k + 1}"
+
+    @staticmethod
+    def _hardware(k: int) -> str:
+        return f"02:00:00:00:00:{k + 1:02x}"
+
+    def inside(self, k: int | str) -> list[str]:
+        """What makes a command run in a namespace."""
+        return ["ip", "netns", "exec", self.name(k)]
+
+    def __enter__(self) -> Wires:
+        sweep()
+        try:
+            for k in ("hub", *range(self.n)):
+                ip("netns", "add", self.name(k))
+                self._stack.callback(remove, self.name(k))
+                ip("-n", self.name(k), "link", "set", "lo", "up")
+            ip("-n", self.name("hub"), "link", "add", BRIDGE, "type", "bridge")
+            ip("-n", self.name("hub"), "link", "set", BRIDGE, "up")
+            self.relayed = self.link.latency > 0 and not self._has_netem()
+            self._relay() if self.relayed else self._pairs()
+            for k in range(self.n):
+                self._wire(k)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is left, whatever has been done by then."""
+        self._stack.close()
+
+    # -- cards ------------------------------------------------------------------------------------
+
+    def _pairs(self) -> None:
+        """Virtual cards, joined two by two."""
+        for k in range(self.n):
+            words = ("type", "veth", "peer", f"port{k}", "netns", self.name("hub"))
+            ip("link", "add", CARD, "netns", self.name(k), *words)
+
+    def _relay(self) -> None:
+        """Cards whose packets go through a process, which holds them for a while."""
+        name = f"{PREFIX}{os.getpid()}"
+        command = [sys.executable, "-m", "benchmarks.netns_cable", name, str(self.n)]
+        relay = subprocess.Popen(
+            [*command, str(self.link.latency / 2)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        self._stack.callback(relay.wait)
+        self._stack.callback(relay.kill)
+        assert relay.stdout is not None
+        with relay.stdout:
+            if relay.stdout.readline().strip() != "ready":
+                raise OSError("the relay between namespaces did not start: is there /dev/net/tun?")
+        for k in range(self.n):
+            for end, where, new in (("n", self.name(k), CARD), ("h", self.name("hub"), f"port{k}")):
+                ip("link", "set", f"{name}{end}{k}", "netns", where, "name", new)
+
+    def _wire(self, k: int) -> None:
+        """Plug a card in, with its address and its speed."""
+        port, hub = f"port{k}", self.name("hub")
+        ip("-n", self.name(k), "link", "set", CARD, "address", self._hardware(k))
+        ip("-n", self.name(k), "address", "add", f"{self.address(k)}/24", "dev", CARD)
+        ip("-n", hub, "link", "set", port, "master", BRIDGE)
+        for where, card in ((hub, port), (self.name(k), CARD)):
+            ip("-n", where, "link", "set", card, "up")
+            self._shape(where, card)
+
+    def _shape(self, where: str, card: str) -> None:
+        """Half of the latency at each end of a wire: a message passes two ends that send."""
+        tc = ("ip", "netns", "exec", where, "tc", "qdisc", "add", "dev", card)
+        above: tuple[str, ...] = ("root", "handle", "1:")
+        if self.link.rate is not None:
+            _call(*tc, *above, "tbf", "rate", self.link.rate, "burst", "256kb", "latency", "100ms")
+            above = ("parent", "1:1", "handle", "10:")
+        if self.link.latency > 0 and not self.relayed:
+            late = f"{1e6 * self.link.latency / 2:.0f}us"
+            _call(*tc, *above, "netem", "delay", late, "limit", "10000")
+
+    def _has_netem(self) -> bool:
+        where = (*self.inside("hub"), "tc", "qdisc")
+        try:
+            _call(*where, "add", "dev", BRIDGE, "root", "netem", "delay", "1ms")
+            _call(*where, "del", "dev", BRIDGE, "root")
+        except OSError:
+            return False
+        return True
+
+    # -- what goes over them, or does not ---------------------------------------------------------
+
+    def counters(self, k: int) -> tuple[int, int]:
+        """Bytes that a card has sent and received."""
+        (card,) = json.loads(ip("-j", "-s", "-n", self.name(k), "link", "show", "dev", CARD))
+        return card["stats64"]["tx"]["bytes"], card["stats64"]["rx"]["bytes"]
+
+    @contextmanager
+    def cut(self, k: int) -> Iterator[None]:
+        """Context in which a card's cable is out."""
+        ip("-n", self.name("hub"), "link", "set", f"port{k}", "down")
+        try:
+            yield
+        finally:
+            ip("-n", self.name("hub"), "link", "set", f"port{k}", "up")
+
+    @contextmanager
+    def parted(self, one: int, other: int) -> Iterator[None]:
+        """Context in which two of them do not reach each other, and all others both."""
+        for here, there in ((one, other), (other, one)):
+            self._neighbour(here, there, NOBODY)
+        try:
+            yield
+        finally:
+            for here, there in ((one, other), (other, one)):
+                self._neighbour(here, there, self._hardware(there))
+
+    def _neighbour(self, here: int, there: int, hardware: str) -> None:
+        what = ("neigh", "replace", self.address(there), "lladdr", hardware, "dev", CARD)
+        ip("-n", self.name(here), *what, "nud", "permanent")
 
 
-def start_node(stack: ExitStack, where: tuple[str, str], log: Path, *options: str) -> None:
-    """A node that lives as long as `stack`."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options]
-    command += ["--node-ip-address", where[1], "--disable-usage-stats"]
-    with log.open("w") as file:
-        process = subprocess.Popen([*inside(where[0]), *command], stdout=file, stderr=file)
-    stack.callback(end_node, process)
-    if not wait_for(lambda: "runtime started" in log.read_text() or process.poll(), 60, 0.05):
-        raise SystemExit("netns: a node did not start within 60 s")
-    if process.poll() is not None:
-        raise SystemExit(f"netns: a node did not start: {log.read_text().strip()[-300:]}")
+def remove(name: str) -> None:
+    """A namespace, and what still runs in it: nobody else can."""
+    with suppress(OSError):
+        for pid in map(int, ip("netns", "pids", name).split()):
+            kill_process(pid)
+        wait_for(lambda: not ip("netns", "pids", name).split(), 10)
+        ip("netns", "del", name)
 
 
-def end_node(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to end, and see to it that nothing is left."""
-    everyone = descendants(process.pid)
-    process.send_signal(signal.SIGTERM)
-    wait_for(lambda: process.poll() is not None and not any(map(alive, everyone)), 15)
-    for one in filter(alive, everyone):
-        kill_process(one[0])
-    process.kill()
-    process.wait()
+def sweep() -> None:
+    """Remove what a run has left that was killed."""
+    for line in ip("netns", "list").splitlines():
+        name = line.split()[0]
+        owner = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            remove(name)
 
 
-def fit(folder: Path, name: str, order: dict[str, Any]) -> dict[str, Any]:
-    """One run, with the bytes that passed the card meanwhile."""
-    before = counters()
-    found = Run(folder / name.replace(" ", "-"), order).wait()
-    if found["status"] != "done":
-        raise SystemExit(f"netns: {name}: {found['error']}")
-    sent, received = (now - then for now, then in zip(counters(), before, strict=True))
-    return {**found, "wire_sent": sent, "wire_received": received}
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Context in which SIGTERM and SIGHUP end the process as Ctrl-C does: all is cleared away."""
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
 
-def measure(folder: Path) -> list[dict[str, Any]]:
-    """Every case spread over both nodes, and a heavy one on the far node alone."""
-    orders = [(case, {"n_workers": 4}) for case in CASES]
-    orders += [("heavy 2x2", {"n_workers": 2, "resources": {"far": 1}})]
-    lines = []
-    with ExitStack() as stack:
-        join(stack)
-        ray_folder = tempfile.mkdtemp(prefix="bmf")  # short, for the names of sockets
-        stack.callback(shutil.rmtree, ray_folder, ignore_errors=True)
-        common = ["--num-cpus=2", f"--object-store-memory={200 << 20}"]
-        head = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={ray_folder}"]
-        start_node(stack, NEAR, folder / "head.log", *head, *common)
-        far = [f"--address={NEAR[1]}:{PORT}", '--resources={"far": 4}']
-        start_node(stack, FAR, folder / "far.log", *far, *common)
-        for case, cluster in orders:
-            serial = fit(folder, f"serial {case}", {"case": case, "engine": "serial"})
-            engine = {"address": f"{NEAR[1]}:{PORT}", **cluster}
-            order = {"case": case, "engine": engine, "prefix": inside(NEAR[0])}
-            found = fit(folder, f"ray {case}", order)
-            lines.append({
-                "case": case, "same": found["sha256"] == serial["sha256"],
-                "sha256": found["sha256"], "seconds": found["engine"]["seconds"],
-                **{k: found["engine"][k] for k in ("nodes", "hosts", "faults", "ratings_bytes_sent",
-                                                   "bytes_sent", "bytes_received")},
-                **{k: found[k] for k in ("wire_sent", "wire_received")},
-            })  # fmt: skip
-            show(lines[-1])
-    return lines
-
-
-def show(line: dict[str, Any]) -> None:
-    """A case in one line, on stderr."""
-    out, back = (
-        f"{line[f'bytes_{way}'] / 1e6:.1f} MB {way}, {line[f'wire_{way}'] / 1e6:.1f} on the wire"
-        for way in ("sent", "received")
-    )
-    print(
-        f"{line['case']:<13}{line['nodes']} nodes {line['seconds']:>6.1f} s  "
-        f"{'same' if line['same'] else 'DIFFERENT'}  {out}; {back}",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
-
-
-def main(argv: list[str] | None = None) -> int:
-    """A line for each case; 0 if all end the same."""
-    parser = Parser("netns", __doc__)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
-        parser.error("network namespaces need Linux, root, and the command ip (iproute2)")
-    os.environ.update(WORD)
-    with tempfile.TemporaryDirectory() as folder:
-        lines = measure(Path(folder))
-    if args.json:
-        print(json.dumps(lines))
-    return 0 if all(line["same"] for line in lines) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -4,13 +4,14 @@
               of Ray where it is installed: taking turns, the best epoch of each. Two workers of one
               machine share its memory: how much longer a task takes while another runs is measured
               for each case, by single tasks, and given to the prediction ("contention").
-    --curves  time, traffic and idle workers of the paper's splits on 1 to 100 virtual workers, each
-              with a core and a memory of its own: a table, scaling.csv and scaling.png
+    --curves  seconds, traffic and efficiency of the splits on 1 to 1,000 virtual workers, four to
+              a node, at the shapes of Netflix and Yahoo! Music: a table, scaling.csv, scaling.png
+              (scaling_curves.py says what of it is measured)
 
-Both, if neither is named; some minutes. Ratings are synthetic.
+Both, if neither is named; a quarter of an hour. Ratings are synthetic.
 
     python -m benchmarks.scaling --out docs/figures
-    python -m benchmarks.scaling --curves --shape netflix --scale 0.2 --latency 1 --bandwidth 1
+    python -m benchmarks.scaling --curves --shapes netflix --most 64 --latency 1 --bandwidth 1
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import csv
 import json
 import os
 import sys
-from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,18 @@ def make_parser() -> Parser:
     parser = Parser("scaling", __doc__)
     add = parser.add_argument
     add("--check", action="store_true", help="predictions beside real runs")
-    add("--curves", action="store_true", help="up to 100 virtual workers")
-    add("--shape", choices=SHAPES, default="ml-10m", help="whose users, items and ratings (ml-10m)")
-    add("--scale", type=float, default=0.3, metavar="X", help="part of the ratings (0.3)")
+    add("--curves", action="store_true", help="up to 1,000 virtual workers")
+    add("--shape", choices=SHAPES, default="ml-10m", help="check: whose ratings (ml-10m)")
+    add("--scale", type=float, default=0.3, metavar="X", help="check: part of them (0.3)")
+    add("--shapes", nargs="+", choices=("yahoo", "netflix"), default=["yahoo", "netflix"],
+        help="curves: whose users, items and ratings (both)")  # fmt: skip
     add("--factors", type=int, default=30, metavar="D", help="latent features (30)")
-    add("--workers", type=int, nargs="+", default=list(scaling_curves.WORKERS), metavar="S",
-        help="curves: squares of whole numbers (1 4 16 36 100)")  # fmt: skip
+    add("--most", type=int, default=1000, metavar="W", help="curves: most workers (1000)")
+    add("--workers-per-node", type=int, default=4, metavar="N", help="curves: on a node (4)")
+    add("--calling", type=float, default=0.25, metavar="MS",
+        help="curves: driver's time for a call of a worker, as Ray's (0.25)")  # fmt: skip
     add("--latency", type=float, default=0.5, metavar="MS", help="curves: one way (0.5)")
-    add("--bandwidth", type=float, default=10.0, metavar="GBIT", help="of the server's link (10)")
+    add("--bandwidth", type=float, default=10.0, metavar="GBIT", help="of a node's link (10)")
     add("--rate", type=float, metavar="R", help="curves: ratings a second, not measured")
     add("--repeats", type=int, default=6, metavar="K", help="check: turns; half with Ray (6)")
     add("--no-ray", action="store_true", help="check: threads alone")
@@ -63,8 +67,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         args.check = args.curves = True
     if args.repeats < 1 or args.factors < 1:
         raise InputError("--repeats and --factors must be whole numbers from 1 on")
-    if any(s < 1 or isqrt(s) ** 2 != s for s in args.workers):
-        raise InputError("--workers must be squares of whole numbers, such as 1 4 9")
+    if args.most < 1 or args.workers_per_node < 1:
+        raise InputError("--most and --workers-per-node must be whole numbers from 1 on")
     for path in (args.out, args.json and args.json.resolve().parent):
         if path is not None and not path.is_dir():
             raise InputError(f"there is no folder {path}")
@@ -117,33 +121,39 @@ def check_section(args: argparse.Namespace) -> Section:
 
 
 def curves_section(args: argparse.Namespace) -> Section:
-    """The paper's splits on virtual workers."""
-    data, out = ratings(args), Section(
+    """The splits on virtual workers."""
+    out = Section(
         "Splits on virtual workers",
-        ("split", "grid", "workers", "chains", "passes a round", "ms per round",
-         "ms per epoch of a chain", "epochs/s of all chains", "MB per round", "idle",
-         "link in use", "server at work"),
+        ("shape", "split", "workers", "chains", "s a round", "s an epoch of all", "efficiency",
+         "wanted", "idle", "driver at work", "driver KB a round", "kept MB", "node MB a round",
+         "GB of a node"),
     )  # fmt: skip
-    network = Network(1e-3 * args.latency, args.bandwidth * 1e9 / 8)
-    found = list(
-        scaling_curves.curves(data, args.factors, network, tuple(sorted(args.workers)), args.rate)
-    )
-    for row in found:
+    network = Network(
+        1e-3 * args.latency, args.bandwidth * 1e9 / 8, workers_per_node=args.workers_per_node,
+        calling=1e-3 * args.calling,
+    )  # fmt: skip
+    found = []
+    for row in scaling_curves.curves(args.factors, network, args.most, args.rate, args.shapes):
+        found.append(row)
+        print(f"scaling: {row['shape']} {row['split']} {row['workers']}", file=sys.stderr)
+        wanted = "" if row["target"] is None else f"{row['target']:.0%}"
         out.rows.append(
             (
-                row["split"], row["grid"], f"{row['workers']}", f"{row['chains']}",
-                f"{row['passes']}", f"{1e3 * row['seconds_per_round']:.1f}",
-                f"{1e3 * row['seconds_per_epoch']:.1f}",
-                f"{row['epochs_per_second']:.1f}", f"{row['bytes_per_round'] / 1e6:.1f}",
-                f"{row['idle']:.0%}", f"{row['link_busy']:.0%}", f"{row['server_busy']:.0%}",
+                row["shape"], f"{row['split']} {row['grid']}".strip(), f"{row['workers']}",
+                f"{row['chains']}", f"{row['seconds_per_round']:.4g}",
+                f"{row['seconds_per_epoch']:.4g}", f"{row['efficiency']:.0%}", wanted,
+                f"{max(row['idle'], 0.0):.0%}",
+                f"{row['driver_seconds'] / row['seconds_per_epoch']:.0%}",
+                f"{row['driver_bytes'] / 1e3:.0f}", f"{row['fetched_bytes'] / 1e6:.2g}",
+                f"{row['node_bytes'] / 1e6:.2g}", f"{row['memory'] / 1e9:.2g}",
             )
         )  # fmt: skip
     title = (
-        f"{sizes(data)}, D = {args.factors}; {args.latency:g} ms one way, "
-        f"{args.bandwidth:g} Gbit/s of the server"
+        f"D = {args.factors}; {args.workers_per_node} workers a node, {args.latency:g} ms one way, "
+        f"{args.bandwidth:g} Gbit/s a node, {args.calling:g} ms of the driver for a call"
     )
-    out.notes += [f"{title}.", "MB are sent in a round of all chains; as many come back."]
-    out.data = {"ratings": len(data), "factors": args.factors, "rows": found}
+    out.notes += [f"{title}."]
+    out.data = {"factors": args.factors, "network": title, "rows": found}
     if args.out is not None:
         _write(found, title, args.out)
     return out
@@ -151,7 +161,8 @@ def curves_section(args: argparse.Namespace) -> Section:
 
 def _write(found: list[dict[str, Any]], title: str, folder: Path) -> None:
     with (folder / "scaling.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(found[0]))
+        names = [name for name in found[0] if name != "costs"]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(found)
     try:

@@ -23,6 +23,7 @@ LONG = (
     "test_ray.py",
     "test_terminal.py",
     "test_ray_signals.py",
+    "test_pack_ray.py",
     "test_contract.py",
     "test_benchmarks.py",
     "test_momentum.py",

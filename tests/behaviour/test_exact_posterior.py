@@ -92,17 +92,20 @@ def _chain(sampler, data, items, about, n_rounds, seed=0, noise=None):
                 break
             results = [run_task(rounds.held[k.partition], _still(k)) for k in tasks]
         if t > n_rounds // 10:
-            total += params.users
-            square += params.users.astype(float) ** 2
+            users = state.whole().users.astype(float)
+            total += users
+            square += users**2
             n += 1
-    assert np.array_equal(params.items, items)
+    assert np.array_equal(state.whole().items, items)
     mean = total / n
     return mean, square / n - mean**2 + (mean - about) ** 2, hbar
 
 
 def _still(task):
     """The task with the items held."""
-    return replace(task, step_items=0.0) if isinstance(task, GradientTask) else task
+    if not isinstance(task, GradientTask):
+        return task
+    return replace(task, shared=replace(task.shared, step_items=0.0))
 
 
 def _sampler(noise, minibatch, grid=(1, 1), n_batches=2, step=5e-4):

@@ -26,7 +26,7 @@ from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.posterior.noise import RowPrecisions
 from bayesmf.posterior.rows import ExactRows, lay_out, natural_priors
 from contract import draws_digest
-from driving import sweep
+from driving import do, sweep
 from posteriors import random_posterior
 from problems import planted, random_data
 
@@ -68,7 +68,8 @@ def _source(other, prior, lists, levels):
 
 def _exact(state, data):
     """Exact means of users given items and of items given users, and the users' factors."""
-    sides = (state.params.items, data.by_user), (state.params.users, data.by_item)
+    params = state.whole()
+    sides = (params.items, data.by_user), (params.users, data.by_item)
     priors = state.precisions.users, state.precisions.items
     solved = []
     for (other, lists), prior in zip(sides, priors, strict=True):
@@ -79,7 +80,8 @@ def _exact(state, data):
 
 def _predictions(state, pairs, data):
     """All estimators of all cells, (7, copies, cells); and what users' own rows leave open."""
-    params, means = state.params, state.means
+    params, means = state.whole(), state.means
+    means = Params(np.asarray(means.users), np.asarray(means.items), D)
     users, items, factors = _exact(state, data)
     out = np.empty((7, len(pairs.user)), np.float32)
     sides = (
@@ -114,7 +116,8 @@ class Averages:
                 now, own = _predictions(state, pairs, data)
                 total, squares = total + now, squares + now**2
                 second = second + now[ITEMS] ** 2 + own
-                used = used + pairs.predict(state).reshape(COPIES, -1)
+                found = do(pairs.score(state, rounds), rounds)
+                used = used + found.expected.reshape(COPIES, -1)
         self.mean, self.used = total / n, used / n
         self.variance = (squares / n - self.mean**2).mean(1)  # over sweeps
         # Second moments of a prediction: as drawn, and by mean and own variance.
@@ -185,13 +188,14 @@ def test_means_are_those_of_the_conditionals(relax):
     rounds, state = GibbsRounds(data, Gibbs(overrelax=relax, n_stripes=2), 0), _start(data)
     prior = state.precisions.users
     for t in range(SETTLE, SETTLE + 5):
-        before = state.params.items.copy()
+        before = state.whole().items
         sweep(rounds, state, t)
     user, item, value = data.triples()
-    users = _conditional_means(user, state.params.users, before, item, value, prior)
-    items = _conditional_means(item, state.params.items, state.params.users, user, value, prior)
-    assert np.allclose(state.means.users, users, atol=1e-4)
-    assert np.allclose(state.means.items, items, atol=1e-4)
+    params = state.whole()
+    users = _conditional_means(user, params.users, before, item, value, prior)
+    items = _conditional_means(item, params.items, params.users, user, value, prior)
+    assert np.allclose(np.asarray(state.means.users), users, atol=1e-4)
+    assert np.allclose(np.asarray(state.means.items), items, atol=1e-4)
 
 
 def test_without_means_pairs_predict_from_the_state():
@@ -202,8 +206,10 @@ def test_without_means_pairs_predict_from_the_state():
     user, item, _ = data.triples()
     pairs = WatchedPairs(user, item, np.ones(20, bool))
     expected = (params.U[user] * params.V[item]).sum(1) + params.a[user] + params.b[item]
-    assert np.allclose(pairs.predict(state), expected, atol=1e-6)
-    assert np.array_equal(pairs.predict(state), pairs.draw(state))
+    rounds = GibbsRounds(data, Gibbs(), 0)
+    found = do(pairs.score(state, rounds), rounds)
+    assert np.allclose(found.expected, expected, atol=1e-6)
+    assert np.array_equal(found.expected, found.drawn)
 
 
 # -- draws ----------------------------------------------------------------------------------------
@@ -238,9 +244,10 @@ def test_rows_and_means_are_stored_apart(keep):
     for t in range(5):
         rows = Params(kept.users[t], kept.items[t], D)
         means = Params(kept.user_means[t], kept.item_means[t], D)
+        parts = store.parts(rows, Precisions(prior, prior, 1.0), means)
         if t == 0:
-            store.reserve(0, 5, rows, Precisions(prior, prior, 1.0), means)
-        store.add(0, rows, Precisions(prior, prior, 1.0), means)
+            store.reserve(0, 5, parts)
+        store.add(0, parts, Precisions(prior, prior, 1.0))
     for side in ("user", "item"):
         for name in (f"{side}s", f"{side}_means"):
             found = getattr(store.draws(), name)

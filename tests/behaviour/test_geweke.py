@@ -24,6 +24,7 @@ import bayesmf.chains.rounds.exact_rows
 import bayesmf.chains.rounds.gibbs
 import bayesmf.model.amplitude
 import bayesmf.model.noise
+import bayesmf.model.noise_law
 import bayesmf.model.priors
 import bayesmf.model.rescale
 import bayesmf.worker.row_tasks
@@ -38,7 +39,7 @@ from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
-from driving import sweep
+from driving import do, sweep
 from mutants import told_of, with_density, with_noise
 
 # As many more users than items as Jacobians need that are left out.
@@ -64,9 +65,10 @@ USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.in
 def _light_tails(monkeypatch):
     monkeypatch.setattr(bayesmf.model.priors, "TAU_SHAPE", TAU_PRIOR[0])
     monkeypatch.setattr(bayesmf.model.priors, "TAU_RATE", TAU_PRIOR[1])
-    monkeypatch.setattr(bayesmf.model.noise, "RATE_SHAPE", RATE_PRIOR[0])
-    monkeypatch.setattr(bayesmf.model.noise, "RATE_RATE", RATE_PRIOR[1])
-    monkeypatch.setattr(bayesmf.model.noise, "log_shape_prior", _log_prior_of_shape)
+    for module in (bayesmf.model.noise, bayesmf.model.noise_law):
+        monkeypatch.setattr(module, "RATE_SHAPE", RATE_PRIOR[0])
+        monkeypatch.setattr(module, "RATE_RATE", RATE_PRIOR[1])
+        monkeypatch.setattr(module, "log_shape_prior", _log_prior_of_shape)
 
 
 def _log_prior_of_shape(log_k):
@@ -93,7 +95,7 @@ def _of_noise(noise):
         if own is None:
             out += [0.0, 0.0, 0.0]
         else:
-            logs, shape = np.log(own.value), np.log(own.shape)
+            logs, shape = np.log(np.asarray(own.value)), np.log(own.shape)
             shapes.append(shape)
             out += [shape, logs.mean() - np.log(own.shape / own.rate), logs[0]]
     return [*out, np.sum(shapes), np.sum((np.array(shapes) - LOG_SHAPE[0]) ** 2)]
@@ -104,7 +106,7 @@ def _of_errors(state, z):
 
     Their size, whose they are, and what they have to do with the items' features and biases.
     """
-    p, logs = state.params, np.log(_precisions(state))
+    p, logs = state.whole(), np.log(_precisions(state))
     f, b = np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]), p.b[ITEM]
     return [
         np.log(np.mean(z**2)),
@@ -123,7 +125,7 @@ def _precisions(state):
 
 
 def _functions(above, state, z):
-    p, prior = state.params, state.precisions
+    p, prior = state.whole(), state.precisions
     pred = p.U @ p.V.T + p.a[:, None] + p.b[None, :]
     sides = (prior.users, p.users), (prior.items, p.items)
     return [
@@ -188,7 +190,7 @@ def _ratings(state, rng):
 
 
 def _means(state):
-    p = state.params
+    p = state.whole()
     return np.einsum("nd,nd->n", p.U[USER], p.V[ITEM]) + p.a[USER] + p.b[ITEM]
 
 
@@ -197,7 +199,7 @@ def _sweep(value, settings, state, t):
     data = TrainingData.from_triples(USER, ITEM, value, N_USERS, N_ITEMS)
     rounds = GibbsRounds(data, settings.sampler, 0)
     sweep(rounds, state, t)
-    rounds.draw_noise(state, t)
+    do(rounds.draw_noise(state, t), rounds)
     draw_precisions(state, settings, t, burning=False)
 
 
@@ -314,12 +316,13 @@ def test_noise_of_rows_passes(name, by):
 
 def test_a_forgotten_weight_is_caught(monkeypatch):
     """Items are drawn as if all users had the same noise."""
-    right = bayesmf.chains.rounds.exact_rows.regressors
+    right = bayesmf.worker.row_tasks.regressors_of
 
-    def mutant(rows, n_factors, weight=None):
-        return right(rows, n_factors, weight if len(rows) == N_ITEMS else None)
+    def mutant(parts, n_factors, weights):
+        known = len(parts[0]) == N_ITEMS
+        return right(parts, n_factors, weights if known else [None] * len(parts))
 
-    monkeypatch.setattr(bayesmf.chains.rounds.exact_rows, "regressors", mutant)
+    monkeypatch.setattr(bayesmf.worker.row_tasks, "regressors_of", mutant)
     assert _worst("gamma", N_CHAINS, by="user") > SEEN
 
 
@@ -337,8 +340,8 @@ def test_errors_of_the_means_are_caught(monkeypatch):
 
 
 def test_n_in_place_of_half_of_it_is_caught(monkeypatch):
-    right = RowNoise.draw
-    monkeypatch.setattr(RowNoise, "draw", lambda self, n, sse, rng: right(self, 2 * n, sse, rng))
+    right = RowNoise.draw_values
+    monkeypatch.setattr(RowNoise, "draw_values", lambda self, n, *more: right(self, 2 * n, *more))
     assert _worst("gamma", FEWER, by="user") > SEEN
 
 
@@ -359,7 +362,8 @@ def test_a_forgotten_jacobian_of_the_exchange_is_caught(monkeypatch):
 
 def test_a_forgotten_jacobian_of_the_shape_is_caught(monkeypatch):
     """The prior's density of k taken for that of log k, by which it is drawn."""
-    monkeypatch.setattr(
-        bayesmf.model.noise, "log_shape_prior", lambda log_k: _log_prior_of_shape(log_k) - log_k
-    )
+    for module in (bayesmf.model.noise, bayesmf.model.noise_law):
+        monkeypatch.setattr(
+            module, "log_shape_prior", lambda log_k: _log_prior_of_shape(log_k) - log_k
+        )
     assert _worst("gamma", FEWER, by="both") > SEEN

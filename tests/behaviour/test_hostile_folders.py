@@ -549,7 +549,7 @@ def test_precisions_whose_product_overflows_are_refused(model, name, value):
 def test_a_checkpoint_has_the_noise_of_its_run(tmp_path, gone, kind):
     settings = settings_of(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both")
     with pytest.raises(Died):
-        run_kept(tmp_path / "run", settings, engine=Dying(Serial(), 220))
+        run_kept(tmp_path / "run", settings, engine=Dying(Serial(), 120))
     for chain in (tmp_path / "run").glob("chain-*"):
         for folder in chain.glob(f"{kind}-*"):
             for name in gone:

@@ -16,8 +16,10 @@ from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server import run as server
 from bayesmf.server.run import run
+from bayesmf.worker.gradient_tasks import GradientTask
+from bayesmf.worker.row_tasks import RowsTask
 from contract import draws_digest
-from dying import Dying, Killed, facts, killed_and_resumed
+from dying import Dying, Killed, facts, killed_and_resumed, tasks_of
 from perverse import Perverse
 from problems import planted, random_data
 
@@ -39,50 +41,50 @@ def _never_stopped(settings, validation=None, callbacks=()):
 
 
 CASES = {
-    "Gibbs, until it is enough": (_settings(Gibbs(), target="balanced"), KNOWN, 130),
+    "Gibbs, until it is enough": (_settings(Gibbs(), target="balanced"), KNOWN),
     "Gibbs, with draws forgotten": (
         _settings(Gibbs(n_chains=2), WishartPrior(bias=True), target="fast", max_draws=8),
         KNOWN,
-        110,
     ),
-    "Gibbs, one draw": (_settings(Gibbs(), target="balanced", max_draws=1), KNOWN, 150),
-    "Gibbs": (_settings(Gibbs(n_chains=2, epochs=9, burn_in=3), WishartPrior(False)), KNOWN, 90),
+    "Gibbs, one draw": (_settings(Gibbs(), target="balanced", max_draws=1), KNOWN),
+    "Gibbs": (_settings(Gibbs(n_chains=2, epochs=9, burn_in=3), WishartPrior(False)), KNOWN),
     "Gibbs, noise of rows": (
-        _settings(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both"), KNOWN, 90,
+        _settings(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both"), KNOWN,
     ),
     "Gibbs by columns, noise of users": (
-        _settings(Gibbs(epochs=9, burn_in=3, joint=4), noise_by="user"), None, 40,
+        _settings(Gibbs(epochs=9, burn_in=3, joint=4), noise_by="user"), None,
     ),
-    "Gibbs, burn-in by RMSE": (_settings(Gibbs(epochs=40, burn_in="rmse:0.97")), KNOWN, 150),
+    "Gibbs, burn-in by RMSE": (_settings(Gibbs(epochs=40, burn_in="rmse:0.97")), KNOWN),
     "Gibbs, burn-in until stationary": (
-        _settings(Gibbs(epochs=60, burn_in="stationary"), max_draws=7), None, 300,
+        _settings(Gibbs(epochs=60, burn_in="stationary"), max_draws=7), None,
     ),
-    "SGLD 3x3": (_settings(SGLD(grid=(3, 3), n_chains=3, epochs=4)), KNOWN, 70),
-    "SGLD 4x1": (_settings(SGLD(grid=(4, 1), n_chains=4, epochs=3)), None, 31),
+    "SGLD 3x3": (_settings(SGLD(grid=(3, 3), n_chains=3, epochs=4)), KNOWN),
+    "SGLD 4x1": (_settings(SGLD(grid=(4, 1), n_chains=4, epochs=3)), None),
     "SGLD, short rounds": (
         _settings(
             SGLD(grid=(2, 2), epochs=6, thin=0.5, shuffle_groups=True, precisions_from="burn-in",
                  **SHORT)
-        ), KNOWN, 7,
+        ), KNOWN,
     ),
     "SGLD with replacement": (
-        _settings(SGLD(grid=(2, 1), n_chains=2, epochs=4, noise="paper"), tau=1.0), None, 5,
+        _settings(SGLD(grid=(2, 1), n_chains=2, epochs=4, noise="paper"), tau=1.0), None,
     ),
-    "RowClock": (_settings(RowClock(epochs=8, exact_below=12, **SHORT)), KNOWN, 23),
+    "RowClock": (_settings(RowClock(epochs=8, exact_below=12, **SHORT)), KNOWN),
     "SGHMC 2x2": (
         _settings(
             SGHMC(epochs=6, grid=(2, 2), n_chains=2, exact_below=12, **SHORT), WishartPrior(False)
-        ), None, 41,
+        ), None,
     ),
-    "SGNHT": (_settings(SGNHT(epochs=8, n_chains=2, exact_below=12, **SHORT)), KNOWN, 37),
-    "SGD": (_settings(SGD(epochs=9)), KNOWN, 2),
-    "SGD 2x2, short rounds": (_settings(SGD(epochs=6, grid=(2, 2), **SHORT)), None, 3),
+    "SGNHT": (_settings(SGNHT(epochs=8, n_chains=2, exact_below=12, **SHORT)), KNOWN),
+    "SGD": (_settings(SGD(epochs=9)), KNOWN),
+    "SGD 2x2, short rounds": (_settings(SGD(epochs=6, grid=(2, 2), **SHORT)), None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_killed_in_mid_round_again_and_again_on_any_engine(case, tmp_path):
-    settings, validation, tasks = CASES[case]
+    settings, validation = CASES[case]
+    tasks = tasks_of(DATA, settings, validation) // 4 + 1
     report, history, deaths = killed_and_resumed(DATA, settings, tmp_path / "c", tasks, validation)
     assert deaths >= 3
     assert facts(report, history) == _never_stopped(settings, validation)
@@ -113,7 +115,7 @@ def test_rounds_that_were_rolled_back(rule, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "lost", "ages"), [(100, (), (0, 5)), (250, (), (3, 12)), (420, (0,), (0, 13))]
+    ("tasks", "lost", "ages"), [(30, (), (0, 5)), (90, (), (4, 12)), (150, (0,), (0, 13))]
 )
 def test_resumed_from_checkpoints_of_different_ages(tasks, lost, ages, tmp_path, monkeypatch):
     """One chain ahead of the other, even in another stage: what was judged before stays so."""
@@ -143,12 +145,13 @@ def _rounds(folder):
 
 def test_stopped_when_burn_in_was_just_over(tmp_path):
     """The RMSE that ends burn-in is met at the end of one round and looked at before the next."""
-    settings, _, _ = CASES["Gibbs, burn-in by RMSE"]
+    settings, _ = CASES["Gibbs, burn-in by RMSE"]
     reference = _never_stopped(settings, KNOWN)
     last = max(event["epoch"] for event in reference[2] if event["burning"])
     again, history = Checkpoint(tmp_path / "c", every=0, resume=True), History()
-    with pytest.raises(Killed):  # a sweep is two times eight tasks
-        run(DATA, settings, Dying(Serial(), 16 * last + 3), KNOWN, [History()], checkpoint=again)
+    engine = Dying(Serial(), 3 * last + 1, RowsTask)  # users are two stripes, items one
+    with pytest.raises(Killed):
+        run(DATA, settings, engine, KNOWN, [History()], checkpoint=again)
     report = run(DATA, settings, Serial(), KNOWN, [history], checkpoint=again)
     assert facts(report, history) == reference
 
@@ -176,11 +179,11 @@ def test_listeners_remember(tmp_path):
     for tasks in (1, 5):
         report, history, deaths = killed_and_resumed(
             DATA, settings, tmp_path / str(tasks), tasks, KNOWN,
-            lambda: [EarlyStop(patience=4, least=0.001)],
+            lambda: [EarlyStop(patience=4, least=0.001)], GradientTask,
         )  # fmt: skip
         assert deaths == (epochs - 1) // tasks
         assert facts(report, history) == reference
-    again = run(DATA, settings, Dying(Serial(), 0), KNOWN,
+    again = run(DATA, settings, Dying(Serial(), 0, GradientTask), KNOWN,
                 checkpoint=Checkpoint(tmp_path / "5", resume=True))  # fmt: skip
     assert facts(again, history)[:2] == reference[:2]
 
@@ -210,7 +213,7 @@ def test_one_chain_ended_by_a_listener(tmp_path):
     settings = _settings(Gibbs(epochs=40, burn_in=5, n_chains=2))
     reference = _never_stopped(settings, callbacks=[stop])
     report, history, deaths = killed_and_resumed(
-        DATA, settings, tmp_path / "c", 250, callbacks=lambda: [stop]
+        DATA, settings, tmp_path / "c", 60, callbacks=lambda: [stop]
     )
     assert deaths > 2
     assert facts(report, history) == reference

@@ -228,7 +228,7 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
 def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
     """Steps that are stable for independent columns alone; a chain finds its way back by itself."""
     monkeypatch.setattr(
-        "bayesmf.chains.rounds.clock.stable_steps",
+        "bayesmf.worker.clock_tasks.stable_steps",
         lambda facts, width: np.full(len(facts.n), 2.0),
     )
     train, test = Ratings(*planted()).split(0.15, random_state=1)

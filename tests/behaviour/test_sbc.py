@@ -25,7 +25,7 @@ from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
-from driving import sweep
+from driving import do, sweep
 from mutants import with_noise
 
 N_USERS, N_ITEMS, N_RATINGS, D, N_PAIRS = 12, 10, 60, 2, 3
@@ -90,20 +90,21 @@ def _ratings(state, cells, rng):
     now, weights = state.precisions, state.precisions.weights(1)
     tau = now.of_rows(0, N_USERS)[user] * (1.0 if weights is None else weights[item])
     noise = rng.normal(size=len(cells)) / tau**0.5
-    value = _predictions(state.params)[user, item] + noise
+    value = _predictions(state.whole())[user, item] + noise
     return TrainingData.from_triples(user, item, value.astype(np.float32), N_USERS, N_ITEMS)
 
 
 def _functions(state, cells):
     """tau, predictions of some cells, the size of all, and how tight both priors are."""
-    above, prediction = state.precisions, _predictions(state.params)
+    above, prediction = state.precisions, _predictions(state.whole())
     spread = [np.linalg.slogdet(side.covariance())[1] for side in (above.users, above.items)]
     found = [above.tau, *prediction.ravel()[cells], np.vdot(prediction, prediction), *spread]
     if above.noise is None:
         return found
     users, items = above.noise.users, above.noise.items
-    one = users.value[0] * items.value[0], users.value[1], items.value[1]
-    return [*found, users.shape, users.rate, items.shape, *one, np.log(users.value).mean()]
+    tau, weight = np.asarray(users.value), np.asarray(items.value)
+    one = tau[0] * weight[0], tau[1], weight[1]
+    return [*found, users.shape, users.rate, items.shape, *one, np.log(tau).mean()]
 
 
 def _ranks(name, seed, noisy=False):
@@ -118,7 +119,7 @@ def _ranks(name, seed, noisy=False):
     thin = 2 * THIN if noisy else THIN
     for t in range(SETTLE, SETTLE + N_DRAWS * thin):  # past the plain sweeps of a start
         sweep(rounds, state, t)
-        rounds.draw_noise(state, t)
+        do(rounds.draw_noise(state, t), rounds)
         draw_precisions(state, settings, t, burning=False)
         if (t - SETTLE) % thin == thin - 1:
             rank = rank + (np.array(_functions(state, unrated)) < truth)
@@ -145,8 +146,8 @@ def test_the_true_noise_of_rows_is_like_a_draw(name):
 
 
 def test_n_in_place_of_half_of_it_is_caught(monkeypatch):
-    right = RowNoise.draw
-    monkeypatch.setattr(RowNoise, "draw", lambda self, n, sse, rng: right(self, 2 * n, sse, rng))
+    right = RowNoise.draw_values
+    monkeypatch.setattr(RowNoise, "draw_values", lambda self, n, *more: right(self, 2 * n, *more))
     assert _p_values("gamma", 30, noisy=True).min() < SEEN
 
 

@@ -50,5 +50,5 @@ def test_chains_begin_apart():
     states = [start_chain(number, settings, data_shape(data)) for number in range(5)]
     precisions = [state.precisions.users.Lambda[0, 0] for state in states]
     assert precisions == [2.0 * STARTS[number % 4] for number in range(5)]
-    variances = np.array([state.params.users.var() for state in states])
+    variances = np.array([state.whole().users.var() for state in states])
     assert variances * precisions == pytest.approx(np.full(5, 2.0 * 0.01), rel=0.2)

@@ -65,7 +65,7 @@ def test_people_are_told_who_waited(ratings, tmp_path, capsys):
     more = ("--engine", "simulated", "--workers", "2")
     assert _fit(ratings, tmp_path / "m", *more) == 0
     told = capsys.readouterr().out
-    assert "simulated, 2 workers, idle" in told
+    assert "simulated, 2 workers on 2 nodes, idle" in told
     assert "slowest block" in told
 
 

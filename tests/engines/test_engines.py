@@ -243,7 +243,7 @@ def test_only_the_engine_imports_ray():
                 names = [node.module]
             if any(name.split(".")[0] == "ray" for name in names):
                 found.add(path.relative_to(root).as_posix())
-    names = ("actor", "crew", "dispatch", "engine", "joining", "scheduling")
+    names = ("actor", "crew", "dispatch", "engine", "joining", "packing", "scheduling")
     assert found == {f"engines/ray/{name}.py" for name in names}
 
 

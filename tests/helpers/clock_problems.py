@@ -15,12 +15,11 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.clock import ClockRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import N_SUMS
-from bayesmf.kernels.keys import STREAM_ITEMS, make_key
+from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.params import Params, Precisions, RowPrior
 from bayesmf.worker.clock_tasks import ClockTask
-from bayesmf.worker.row_tasks import RowsResult, RowsTask
+from bayesmf.worker.row_tasks import RareResult, RareTask
 from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, TAU = (3, 10, 30, 100, 300, 1000), 12, 1.0
@@ -90,9 +89,10 @@ class Known:
         for t in range(10 * per_pass, (10 + n_passes) * per_pass):
             run_round(rounds, state, t)
             if (t + 1) % per_pass == 0:
-                total += params.users
-                square += params.users.astype(float) ** 2
-        assert np.array_equal(params.items, self.items)
+                users = state.whole().users.astype(float)
+                total += users
+                square += users**2
+        assert np.array_equal(state.whole().items, self.items)
         mean = total / n_passes
         return mean, square / n_passes - mean**2 + (mean - self.mean) ** 2
 
@@ -110,10 +110,10 @@ def run_round(rounds, state, t):
 
 def _work(held, task):
     if isinstance(task, ClockTask):
-        still = replace(task.item_clocks, eta=np.zeros_like(task.item_clocks.eta))
-        return run_task(held, replace(task, item_clocks=still))
-    if isinstance(task, RowsTask) and task.stream == STREAM_ITEMS:
-        return RowsResult(task.rows, task.rows, np.zeros((len(task.rows), N_SUMS)), 1)
+        still = held.moving[0], np.zeros_like(held.moving[1])
+        return run_task(replace(held, moving=still), task)
+    if isinstance(task, RareTask) and task.shared.side == 1:
+        return RareResult(task.rows, task.fixed, True)
     return run_task(held, task)
 
 

@@ -21,22 +21,42 @@ class Killed(BaseException):
 
 
 class Dying:
-    """Another engine, which dies instead of beginning one more task than it may."""
+    """Another engine, which dies instead of beginning one more task of a kind than it may."""
 
-    def __init__(self, inner, tasks):
-        self.inner, self.left = inner, tasks
+    def __init__(self, inner, tasks, kind=object):
+        self.inner, self.left, self.kind = inner, tasks, kind
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
     def submit(self, task):
-        if self.left == 0:
-            raise Killed
-        self.left -= 1
+        if isinstance(task, self.kind):
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
         return self.inner.submit(task)
 
 
-def killed_and_resumed(data, settings, folder, tasks, validation=None, callbacks=lambda: (), **how):
+class Counting(Serial):
+    """Counts the tasks of a run."""
+
+    n = 0
+
+    def submit(self, task):
+        self.n += 1
+        return super().submit(task)
+
+
+def tasks_of(data, settings, validation=None):
+    """How many tasks a run takes."""
+    engine = Counting()
+    run(data, settings, engine, validation)
+    return engine.n
+
+
+def killed_and_resumed(
+    data, settings, folder, tasks, validation=None, callbacks=lambda: (), kind=object, **how
+):
     """Kill a run after so many tasks, again and again, on ever other engines, until it ends.
 
     Returns its report, its history and how often it was killed. Each time there are listeners anew,
@@ -46,7 +66,7 @@ def killed_and_resumed(data, settings, folder, tasks, validation=None, callbacks
     for deaths, engine in enumerate(engines):
         history = History()
         checkpoint = Checkpoint(folder, **{"every": 0, "resume": deaths > 0, **how})
-        engine = Dying(engine(), tasks)
+        engine = Dying(engine(), tasks, kind)
         try:
             report = run(
                 data, settings, engine, validation, (history, *callbacks()), (), checkpoint

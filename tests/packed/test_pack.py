@@ -15,23 +15,7 @@ from bayesmf.packed import sorted_chunks
 from bayesmf.packed.ratings import work_folder
 from bayesmf.storage import exchange
 from bayesmf.storage.journal import Journal
-
-SMALL = {"chunk": 150, "stretch": 170}
-
-
-def frame(n=1000, *, users=40, items=30, seed=0, repeats=False, times=False, strings=False):
-    """Ratings in a random order, ids with gaps, ratings from a few levels."""
-    rng = np.random.default_rng(seed)
-    pair = rng.choice(users * items, n, replace=repeats)
-    user, item = pair // items * 7 - 20, pair % items * 3 + 5
-    found = {
-        "user": [f"u{k}" for k in user] if strings else user,
-        "item": [f"{k}" for k in item] if strings else item,
-        "rating": rng.integers(1, 11, n) / 2,
-    }
-    if times:
-        found["timestamp"] = rng.integers(0, 5, n)
-    return pl.DataFrame(found)
+from rating_frames import SMALL, files_of, frame
 
 
 def write(folder, data, name):
@@ -255,10 +239,6 @@ class Until:
         self.seen.append((done, stage))
         if len(self.seen) > self.steps:
             raise Killed
-
-
-def files_of(folder):
-    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}
 
 
 @pytest.mark.parametrize("lose_note", [False, True])

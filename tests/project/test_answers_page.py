@@ -117,7 +117,7 @@ def test_its_figures_have_a_command(tmp_path, capsys, monkeypatch):
     from benchmarks.page import main
 
     (tmp_path / "ml-100k").mkdir()
-    made = Synthetic(120, 80, 4800, random_state=1).ratings().to_polars()
+    made = Synthetic(120, 80, 4800, random_state=2).ratings().to_polars()
     made.write_csv(tmp_path / "ml-100k" / "u.data", separator="\t", include_header=False)
     assert main(["--data", str(tmp_path)]) == 0
     told = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])

@@ -178,3 +178,10 @@ def test_a_rule_may_have_a_step_size_without_a_pace():
         step_size: float | None = 0.1
 
     assert check_settings(Stepped()).step_size == 0.1
+
+
+@pytest.mark.parametrize(("n", "stripes"), [(1000, 8), (99_500_000, 66), (711_000_000, 256)])
+def test_stripes_of_gibbs_follow_the_number_of_ratings(n, stripes):
+    shape = DataShape(n, 500, 400, 10)
+    assert Gibbs().resolve(shape).n_stripes == stripes
+    assert Gibbs(n_stripes=3).resolve(shape).n_stripes == 3

@@ -17,12 +17,14 @@ from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import settings_dict
 
 CHUNK = 1 << 24  # elements hashed at a time
+NO_MATTER = ("n_stripes",)  # settings that no bit depends on
 
 
 def identity(
     data: TrainingData, settings: RunSettings, validation: Validation | None
 ) -> dict[str, Any]:
     """The fingerprint of a run, in plain JSON. Engine, threads and the time allowed are no part.
+    Nor are stripes, which follow from the number of workers: no bit of a draw depends on them.
 
     Causes come before what follows from them: the first difference is the one that is told.
     """
@@ -40,6 +42,7 @@ def identity(
             "number": len(validation.value),
             "digest": _digest(pairs.user, pairs.item, validation.value, bounds),
         }
+    sampler = {k: x for k, x in settings_dict(settings.sampler).items() if k not in NO_MATTER}
     prior = {"name": type(settings.prior).__name__, **vars(settings.prior)}
     found = {
         "version": __version__,
@@ -48,7 +51,7 @@ def identity(
         "seed": settings.seed,
         "n_factors": settings.n_factors,
         "target": settings.target,
-        "sampler": settings_dict(settings.sampler),
+        "sampler": sampler,
         "prior": prior,
         "tau": settings.tau,
         "noise_by": settings.noise_by,
@@ -64,6 +67,8 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """The first thing in which two runs differ, with both values; None if nothing does."""
     # Runs of earlier versions kept both sides, and had one number for the noise.
     one, other = _flat({"keep": "both", "noise_by": None, **there}), _flat(here)
+    for name in NO_MATTER:  # earlier versions noted them
+        one.pop(f"sampler {name}", None)
     for name in dict.fromkeys((*other, *one)):
         a, b = one.get(name), other.get(name)
         if a != b:

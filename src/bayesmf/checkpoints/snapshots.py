@@ -115,7 +115,7 @@ def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
 
 def _filled(momenta: Any) -> Any:
     """Momenta with zeros for stripes that have not moved yet."""
-    if not isinstance(momenta, Pieces) or None not in momenta.parts:
+    if not isinstance(momenta, Pieces) or all(part is not None for part in momenta.parts):
         return momenta
     width = next(shape_of(part)[1] for part in momenta.parts if part is not None)
     sizes = momenta.layout.sizes()

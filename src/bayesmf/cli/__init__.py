@@ -32,6 +32,7 @@ COMMANDS = {
     "recommend": "recommend the best items to users",
     "diagnose": "say whether chains have converged and intervals hold",
     "pack": "make a folder of ratings that need not fit in memory",
+    "plan": "say what a fit would take on a cluster",
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
     "bench": "measure the speed of this machine",

@@ -21,7 +21,11 @@ RAY_OPTIONS = {
     "task_timeout": "--task-timeout",
     "retries": "--retries",
 }
-SIMULATED_OPTIONS = {"latency": "--latency", "bandwidth": "--bandwidth"}
+SIMULATED_OPTIONS = {
+    "latency": "--latency",
+    "bandwidth": "--bandwidth",
+    "workers_per_node": "--workers-per-node",
+}
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
@@ -34,16 +38,51 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
         metavar="W",
         help="threads or workers (one for each core)",
     )
-    add(
+    _add_ray_address(group)
+    add("--task-timeout", type=options.positive, metavar="S",
+        help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
+    _add_retries(group)
+    add("--latency", type=options.seconds, metavar="MS", help="simulated: latency, one way (0.5)")
+    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
+    add("--workers-per-node", type=options.whole(1), metavar="N",
+        help="simulated: workers that share a node and its link (1)")  # fmt: skip
+
+
+def add_packing_engine(group: argparse._ArgumentGroup) -> None:
+    """Options of where ratings are packed: of those of a fit the ones that matter."""
+    add = group.add_argument
+    add("--engine", choices=("threads", "ray"), default="threads",
+        help="here, or by the workers of a Ray cluster (threads)")  # fmt: skip
+    add("--workers", type=options.whole(1), metavar="W", help="ray: tasks at a time (all it can)")
+    _add_ray_address(group)
+    _add_retries(group)
+
+
+def packing_engine(args: argparse.Namespace) -> str | Cluster:
+    """Where to pack, of the options; InputError for options of another engine."""
+    names = {"workers": "n_workers", "ray_address": "address", "retries": "retries"}
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.engine != "ray":
+        if given:
+            raise InputError(f"--{next(iter(given)).replace('_', '-')} is for --engine ray")
+        return str(args.engine)
+    from bayesmf.engines.ray.cluster import Cluster
+
+    return Cluster(**{names[name]: value for name, value in given.items()})
+
+
+def _add_ray_address(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--ray-address", metavar="A",
         help="ray: cluster to join, auto for this machine's (starts one)",
     )  # fmt: skip
-    add("--task-timeout", type=options.positive, metavar="S",
-        help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
-    add("--retries", type=options.whole(0), metavar="N",
-        help="ray: tries of a task after its worker was lost (3)")  # fmt: skip
-    add("--latency", type=options.seconds, metavar="MS", help="simulated: latency, one way (0.5)")
-    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
+
+
+def _add_retries(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--retries", type=options.whole(0), metavar="N",
+        help="ray: tries of a task after its worker was lost (3)",
+    )  # fmt: skip
 
 
 def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
@@ -70,7 +109,9 @@ def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
             raise InputError("--engine simulated needs --workers: how many to simulate")
         latency = 0.5 if args.latency is None else args.latency
         bandwidth = 10.0 if args.bandwidth is None else args.bandwidth
-        return Simulated(args.workers, Network(latency * 1e-3, bandwidth * 1.25e8))
+        per_node = args.workers_per_node or 1
+        network = Network(latency * 1e-3, bandwidth * 1.25e8, workers_per_node=per_node)
+        return Simulated(args.workers, network)
     return str(args.engine)
 
 
@@ -82,7 +123,8 @@ def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     where = f" on {count(told['nodes'], 'node')}" if "nodes" in told else ""
     waited = f"{idle[0]:.0f}%" if len(idle) == 1 else f"{min(idle):.0f} to {max(idle):.0f}%"
     line = f"{told['name']}, {count(told['workers'], 'worker')}{where}, idle {waited}"
-    moved = told["bytes_sent"] + told["bytes_received"]
+    moved = told["bytes_sent"] + told["bytes_received"] + told.get("fetched_bytes", 0)
+    moved += told.get("peer_bytes_per_round", 0) * told.get("rounds", 0)
     if moved:
         line += f", {moved / 1e6:,.0f} MB of parameters moved"
     facts = [("engine", line)]

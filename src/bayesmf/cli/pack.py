@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
+from bayesmf.cli.engine_options import add_packing_engine, packing_engine
 from bayesmf.cli.output import peak_rss_mb, print_json, print_text
 from bayesmf.system.progress import Counter
 from bayesmf.wording import count
@@ -23,19 +24,23 @@ def parser() -> options.Parser:
         "same command again goes on where it was interrupted.",
         "ratings.parquet --out packed",
         "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
+        "s3://bucket/ratings/ --out /shared/packed --engine ray --ray-address auto --workers 64",
     )
-    out.add_argument("ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings")
+    out.add_argument(
+        "ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings, or URIs"
+    )
     out.add_argument("--out", required=True, metavar="FOLDER", help="folder to make")
     out.add_argument("--overwrite", action="store_true", help="replace packed ratings in FOLDER")
     options.add_file_options(out)
     options.add_duplicates(out)
+    add_packing_engine(out.add_argument_group("where it is done"))
     options.add_json(out)
     return out
 
 
 def run(args: argparse.Namespace) -> None:
     """Pack, and print the size and the speed."""
-    from bayesmf.packed.pack import pack
+    from bayesmf.engines.packing import pack
 
     begin = time.monotonic()
     bars = _Bars()
@@ -47,6 +52,7 @@ def run(args: argparse.Namespace) -> None:
             format=args.format,
             duplicates=args.duplicates,
             overwrite=args.overwrite,
+            engine=packing_engine(args),
             progress=bars,
         )
     finally:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from bayesmf.data.duplicates import check_duplicates
 from bayesmf.errors import InputError
+from bayesmf.reading.datasets import refuse_dataset
 from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
 
 
@@ -121,6 +122,7 @@ class Sources:
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
         check_duplicates(duplicates)
+        refuse_dataset(data)
         if hasattr(data, "tocoo"):
             # One cell, and one rating, however often it is stored: to SciPy it is their sum.
             duplicates = "sum"

@@ -40,6 +40,7 @@ class Ledger:
         self.restart()
         self._workers = [_Sum() for _ in range(n_workers)]
         self._partitions: dict[int, _Sum] = {}
+        self.seconds = 0.0  # of all tasks
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
         self.peer_bytes, self.fetched_bytes, self.rounds = 0, 0, 0
         self.faults: list[str] = []
@@ -55,17 +56,21 @@ class Ledger:
     def done(self, worker: int, partition: int, seconds: float) -> None:
         """Note that a worker has done a task on a partition."""
         with self._lock:
+            self.seconds += seconds
             self._workers[worker].add(seconds)
             self._partitions.setdefault(partition, _Sum()).add(seconds)
 
-    def moved(self, sent: int = 0, received: int = 0) -> None:
-        """Note bytes that the driver sent to workers with tasks, or got with their results.
-
-        What workers get from each other is counted in `peer_bytes`, what the driver has brought to
-        keep it in `fetched_bytes`; `rounds` are those of all chains.
-        """
+    def moved(self, sent: int = 0, received: int = 0, peers: int = 0, fetched: int = 0) -> None:
+        """Note bytes: of tasks that the driver has sent and of results that came back; of rows
+        that went from node to node, and of those that were brought to the driver."""
         self.bytes_sent += sent
         self.bytes_received += received
+        self.peer_bytes += peers
+        self.fetched_bytes += fetched
+
+    def settled(self) -> None:
+        """Note that a chain has ended a round."""
+        self.rounds += 1
 
     def fault(self, sentence: str) -> None:
         """Note something that went wrong and was dealt with."""
@@ -100,8 +105,9 @@ class Ledger:
             ],
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
-            "driver_bytes_per_round": (self.bytes_sent + self.bytes_received) / max(1, self.rounds),
-            "peer_bytes_per_round": self.peer_bytes / max(1, self.rounds),
+            "rounds": self.rounds,
+            "driver_bytes_per_round": (self.bytes_sent + self.bytes_received) / max(self.rounds, 1),
+            "peer_bytes_per_round": self.peer_bytes / max(self.rounds, 1),
             "fetched_bytes": self.fetched_bytes,
             "ratings_bytes_sent": self.ratings_sent,
             "faults": list(self.faults),

@@ -1,137 +1,52 @@
 """An engine of any number of simulated workers: real arithmetic, virtual clocks.
 
 Every task is done when it is submitted, so draws are those of any other engine. What is simulated
-is time: a clock for the server, one for each worker and one for each direction of the server's
+is time (links.py): clocks of the driver, of every worker, and of each direction of every node's
 link. So a run on 36 or 1,000 workers can be planned on a laptop.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import zip_longest
 from typing import Any
 
-from bayesmf.checks import not_negative, positive, whole
+import numpy as np
+
+from bayesmf.checks import positive, whole
 from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, payload
-from bayesmf.engines.placement import spread
-from bayesmf.errors import InputError
-from bayesmf.worker.row_tasks import RowsTask
-from bayesmf.worker.tasks import Result, Task, run_task
+from bayesmf.engines.links import SHARED_MEMORY, Cluster, Job, Network, Transfer, in_turn
+from bayesmf.engines.placement import Homes
+from bayesmf.engines.places import Memory, Phase, Placed, own_refs, own_size
+from bayesmf.model.refs import Array, Ref, value_of
+from bayesmf.worker.tasks import Held, Result, Shared, Task, run_task, with_refs
+
+__all__ = ["SHARED_MEMORY", "Network", "Simulated"]
 
 
-@dataclass(frozen=True)
-class Network:
-    """Links between the server and its simulated workers, and what messages cost a worker.
-
-    The default is a cluster with ten gigabits a second.
-
-    Parameters
-    ----------
-    latency : float
-        Seconds of an empty message, one way.
-    bandwidth : float
-        Bytes a second of the server's link, each way; may be infinite.
-    overhead : float
-        Seconds that a worker needs to unpack a task and pack its result. Meanwhile it computes
-        nothing.
-    copying : float
-        Bytes a second at which a worker copies tasks and results, which it needs as well.
-
-    Raises
-    ------
-    InputError
-        For times below 0, and for rates that are not above 0.
-
-    Examples
-    --------
-    >>> from bayesmf import BayesianMF, Network, Simulated
-    >>> slow = Network(latency=0.05, bandwidth=1.25e7)
-    >>> model = BayesianMF(engine=Simulated(36, slow))
-    """
-
-    latency: float = 0.5e-3
-    bandwidth: float = 1.25e9
-    overhead: float = 0.0
-    copying: float = math.inf
-
-    def __post_init__(self) -> None:
-        for name in ("latency", "overhead"):
-            not_negative(name, getattr(self, name))
-        for name in ("bandwidth", "copying"):
-            value = getattr(self, name)
-            if not value > 0:
-                raise InputError(f"{name} must be bytes a second above 0, not {value!r}")
-
-    def handling(self, size: int) -> float:
-        """Seconds that a task and its result cost the worker.
-
-        Parameters
-        ----------
-        size : int
-            Bytes of both.
-
-        Returns
-        -------
-        float
-            Overhead and copying.
-        """
-        return self.overhead + size / self.copying
-
-
-# Workers that share the server's memory: nothing is sent.
-SHARED_MEMORY = Network(latency=0.0, bandwidth=math.inf)
-
-
-@dataclass(eq=False)
-class Flight:
-    """A task that has been sent: when its worker will have done it, and its result."""
-
-    finish: float
-    size: int
-    value: Result = field(repr=False)
-    back: bool = False
-
-    def result(self) -> Result:
-        return self.value
-
-
-class Link:
-    """One direction of the server's link: messages go one after another."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self.free, self.seconds = 0.0, 0.0
-
-    def arrival(self, ready: float, size: int) -> float:
-        """When a message arrives that is ready to leave, behind those sent already."""
-        return max(ready, self.free) + size / self._network.bandwidth + self._network.latency
-
-    def send(self, ready: float, size: int) -> float:
-        """Send a message: the link is taken until it has left. Returns when it arrives."""
-        taken = size / self._network.bandwidth
-        self.seconds += taken
-        self.free = max(ready, self.free) + taken
-        return self.free + self._network.latency
+def look_up() -> float:
+    """Seconds that it takes to look at the clock, which is no work of the server."""
+    times = [time.thread_time() for _ in range(64)]
+    return float(np.median(np.diff(times)))
 
 
 class Simulated:
     """An engine of workers that are simulated: real draws, seconds by virtual clocks.
 
-    Ratings are handed out before the clock starts: the report's `ratings_bytes_sent` over the
-    bandwidth is what that takes. One thread drives it, as the server does.
+    Rows lie with their workers and go from node to node; the driver's link has tasks, statistics
+    and the draws that are kept. Ratings are handed out before the clock starts: the report's
+    `ratings_bytes_sent` over the bandwidth is what that takes. One thread drives it, as the server
+    does.
 
     Parameters
     ----------
     n_workers : int
         Workers, each with one core.
     network : Network, optional
-        Links between them and the server.
+        Links between nodes, and how many workers share one.
     rate : float, optional
         Ratings a second of one worker. The server's work then takes no time and nothing is
         measured: the same run takes the same virtual seconds everywhere. By default tasks and the
@@ -179,25 +94,22 @@ class Simulated:
         load : Workload
             Partitions of the ratings, and which of them are worked on together.
         """
-        self._held, self._worker = load.held, spread(load, self.n_workers)
-        self._now, self._server = 0.0, 0.0
-        self._out, self._in = Link(self.network), Link(self.network)
-        self._free = [0.0] * self.n_workers
-        self._flying: list[tuple[float, int, Flight]] = []
-        self._sent = 0
-        self._known: dict[tuple[int, int], object] = {}
-        self._ledger = Ledger("simulated", self.n_workers, clock=lambda: self._now)
-        for held, recipe in zip_longest(load.held, load.recipes):
-            if recipe is None:
-                self._ledger.ratings_sent += payload(held)
+        self._held: Sequence[Held] = load.held
+        self._homes = self._placed(load)
+        self._clocks = Cluster(self.n_workers, self.network)
+        self._server, self._alone, self._standing = 0.0, 0.0, False
+        self._phases: dict[int, Phase] = {}  # of each chain, the one it is in
+        self._called: set[tuple[int, int]] = set()
+        self._ledger = Ledger("simulated", self.n_workers, clock=lambda: self._clocks.now)
+        sizes = self._sizes_held(load.held)
+        for size, recipe in zip_longest(sizes, load.recipes):
+            self._ledger.ratings_sent += size if recipe is None else 0
+        self._memory = Memory(self._homes, self._clocks, sizes)
+        self._tick = look_up()
         self._mark = time.thread_time()
 
-    def submit(self, task: Task) -> Flight:
-        """Do the task, and find when its worker will have done it.
-
-        All messages leave by one link and take equally long, so they arrive in the order of
-        their sending: when the worker begins is known already. When the result is back is not: a
-        task that is sent later may be done earlier.
+    def submit(self, task: Task) -> Job:
+        """Do the task, and send it on its virtual way.
 
         Parameters
         ----------
@@ -206,50 +118,103 @@ class Simulated:
 
         Returns
         -------
-        Flight
+        Job
             The task under way.
         """
         self._catch_up()
-        worker, size = self._worker[task.partition], self._size(task)
-        seconds, result = self._run(task)
-        arrival = self._out.send(self._now, size)
+        worker = self._homes.of(task.chain, task.partition)
+        node = self._clocks.node(worker)
+        phase, message = self._phase(task), own_size(task)
+        prepared = self._prepare(phase, task)
+        seconds, found = self._run(task)
+        result = with_refs(found, lambda how, array: self._keep(task, found, array, node))
+        if getattr(task, "aside", False):
+            self._mark = time.thread_time()
+            return Job(worker, 0, 0.0, 0, value=result, is_back=True)
+        brings, needs = self._bring(own_refs(task), node)
+        self._alone += seconds
+        if phase is not None:
+            if not phase.workers:
+                self._alone += prepared
+            first = worker not in phase.workers
+            if first:
+                phase.workers.add(worker)
+                seconds += prepared
+                self._memory.prepared(worker, phase.table)
+            if node not in phase.on_nodes:
+                new, phase.on_nodes[node] = self._bring(phase.refs, node)
+                brings = in_turn([*brings, *new], self._clocks.nodes)
+                message += phase.size
+            needs += phase.on_nodes[node]
         back = payload(result)
-        handling = self.network.handling(size + back)
-        finish = max(arrival, self._free[worker]) + handling + seconds
-        self._free[worker] = finish
-        flight = Flight(finish, back, result)
-        self._sent += 1  # among tasks done at the same time, the first sent is the first back
-        heappush(self._flying, (finish, self._sent, flight))
+        if phase is not None and not first:  # sums of a worker's tasks come back together
+            back -= sum(payload(getattr(result, name)) for name in getattr(result, "adds", ()))
+        self._call(task.chain, worker)
+        job = Job(worker, message, seconds, back, brings, needs, result)
+        self._clocks.submit(job)
         self._ledger.done(worker, task.partition, seconds)
-        self._ledger.moved(sent=size)
+        self._ledger.moved(sent=message, received=back)
         self._mark = time.thread_time()  # the arithmetic was not the server's
-        return flight
+        return job
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         """Move on to the first result that comes in; with it, those that came in before now.
 
-        Results come in in the order in which they are done. While the server waits it sends
-        nothing, so none can come before the first of those that are under way.
-
         Parameters
         ----------
-        handles : collection of Flight
+        handles : collection of Job
             Tasks under way.
 
         Returns
         -------
-        set of Flight
+        set of Job
             Those that are back, at least one.
         """
         self._catch_up()
-        asked: set[Any] = set(handles)
-        ready = {flight for flight in asked if flight.back}
-        while self._flying and (not ready or self._next_arrival() <= self._now):
-            flight = self._receive()
-            if flight in asked:
-                ready.add(flight)
+        ready: set[Handle] = self._clocks.wait(handles)
+        self._called.clear()
         self._mark = time.thread_time()
         return ready
+
+    def fetch(self, refs: Sequence[Ref]) -> list[Array]:
+        """Bring arrays to the driver, over its link and their owners'.
+
+        Parameters
+        ----------
+        refs : sequence of Ref
+            Arrays that lie with workers.
+
+        Returns
+        -------
+        list of ndarray
+            To be read alone.
+        """
+        if not self._standing:
+            self._catch_up()
+            parts: dict[int, Transfer] = {}
+            for ref in refs:
+                if isinstance(ref, Placed):
+                    source = Transfer(ref.node, self._clocks.driver)
+                    parts.setdefault(ref.node, source).size += ref.nbytes
+                    self._ledger.moved(fetched=ref.nbytes)
+            self._clocks.fetch(list(parts.values()))
+            self._mark = time.thread_time()
+        return [value_of(ref) for ref in refs]
+
+    def settled(self, chain: int, refs: Sequence[Ref]) -> None:
+        """Count a round, and the memory of what the chain holds at its end.
+
+        Parameters
+        ----------
+        chain : int
+            Its number.
+        refs : sequence of Ref
+            What the rest of the chain depends on.
+        """
+        self._catch_up()
+        self._ledger.settled()
+        self._memory.settled(chain, refs)
+        self._mark = time.thread_time()
 
     def seconds(self) -> float:
         """Virtual seconds since the start.
@@ -260,14 +225,18 @@ class Simulated:
             By the server's clock.
         """
         self._catch_up()
-        return self._now
+        return self._clocks.now
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Context in which the clocks stand still."""
         self._catch_up()
-        yield
-        self._mark = time.thread_time()
+        before, self._standing = self._standing, True
+        try:
+            yield
+        finally:
+            self._standing = before
+            self._mark = time.thread_time()
 
     def report(self) -> dict[str, Any]:
         """Who did what, how long it took, and what was sent.
@@ -275,25 +244,41 @@ class Simulated:
         Returns
         -------
         dict
-            As all engines report; also the seconds of both links and of the server.
+            As all engines report; also seconds of links and of the server, `alone_seconds` that
+            one worker beside the server would take for the same tasks, bytes that went over the
+            links of nodes, the larger way, and bytes that nodes held.
         """
         self._catch_up()
+        clocks = self._clocks
+        nodes = range(clocks.nodes)
         return {
             **self._ledger.report(),
-            "link_seconds": {"sending": self._out.seconds, "receiving": self._in.seconds},
+            "nodes": clocks.nodes,
+            "link_seconds": {
+                "sending": clocks.out[clocks.driver].seconds,
+                "receiving": clocks.into[clocks.driver].seconds,
+                "nodes_out": [clocks.out[node].seconds for node in nodes],
+                "nodes_in": [clocks.into[node].seconds for node in nodes],
+            },
+            "node_bytes": [max(clocks.out[node].moved, clocks.into[node].moved) for node in nodes],
             "server_seconds": self._server,
+            "alone_seconds": self._alone + self._server,
+            "memory_by_node": self._memory.by_node(),
         }
 
     def close(self) -> None:
         """Release the ratings."""
-        self._held, self._flying, self._known = (), [], {}
+        self._held, self._phases = (), {}
+
+    # -- time --------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Count the time of what the server did since it was last here."""
         mark = time.thread_time()
-        if self.rate is None:
-            self._server += mark - self._mark
-            self._now += mark - self._mark
+        if self.rate is None and not self._standing:
+            passed = max(0.0, mark - self._mark - self._tick)
+            self._server += passed
+            self._clocks.now += passed
         self._mark = mark
 
     def _run(self, task: Task) -> tuple[float, Result]:
@@ -302,23 +287,65 @@ class Simulated:
         measured = time.thread_time() - begin
         return self.contention * (result.count / self.rate if self.rate else measured), result
 
-    def _size(self, task: Task) -> int:
-        """Bytes of a message. What tasks of a phase have in common is sent once to each worker."""
-        size = payload(task)
-        if isinstance(task, RowsTask):
-            to = self._worker[task.partition], task.chain
-            if self._known.get(to) is task.other:
-                size -= payload(task.other)
-            self._known[to] = task.other
-        return size
+    def _phase(self, task: Task) -> Phase | None:
+        """The phase of a task, by what it shares with others."""
+        shared = getattr(task, "shared", None)
+        if not isinstance(shared, Shared):
+            return None
+        known = self._phases.get(task.chain)
+        if known is None or known.shared is not shared:
+            known = self._phases[task.chain] = Phase(shared)
+        return known
 
-    def _next_arrival(self) -> float:
-        finish, _, flight = self._flying[0]
-        return self._in.arrival(finish, flight.size)
+    def _prepare(self, phase: Phase | None, task: Task) -> float:
+        """Seconds that each worker needs to prepare what the tasks share: here it is done once."""
+        if phase is None:
+            return 0.0
+        if phase.seconds is None:
+            begin = time.thread_time()
+            phase.table = payload(phase.shared.ready)
+            measured = time.thread_time() - begin
+            phase.seconds = 0.0 if self.rate else self.contention * measured
+        return phase.seconds
 
-    def _receive(self) -> Flight:
-        finish, _, flight = heappop(self._flying)
-        self._now = max(self._now, self._in.send(finish, flight.size))
-        self._ledger.moved(received=flight.size)
-        flight.back = True
-        return flight
+    def _call(self, chain: int, worker: int) -> None:
+        """What it costs the driver to call a worker: once for all its tasks of a phase."""
+        if self.network.calling and (chain, worker) not in self._called:
+            self._called.add((chain, worker))
+            self._clocks.now += self.network.calling
+            self._server += self.network.calling
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def _placed(self, load: Workload) -> Homes:
+        return Homes(load, self.n_workers)
+
+    def _sizes_held(self, held: Sequence[Held]) -> list[int]:
+        """Bytes of the partitions."""
+        return [payload(one) for one in held]
+
+    def _keep(self, task: Task, result: Any, array: Array, node: int) -> Ref:
+        return Placed(array, node)
+
+    def _bring(self, refs: Sequence[Ref], node: int) -> tuple[list[Transfer], list[Transfer]]:
+        """Transfers of what nobody has brought to a node yet, one from each other node; and all
+        that must have ended before the arrays are there."""
+        new: dict[int, Transfer] = {}
+        needs: dict[int, Transfer] = {}
+        size = 0
+        for ref in refs:
+            if not isinstance(ref, Placed) or ref.node == node:
+                continue
+            transfer = ref.brought.get(node)
+            if transfer is None:
+                transfer = new.get(ref.node)
+                if transfer is None:
+                    transfer = new[ref.node] = Transfer(ref.node, node)
+                transfer.size += ref.nbytes
+                ref.brought[node] = transfer
+                size += ref.nbytes
+            if not transfer.done:
+                needs[id(transfer)] = transfer
+        self._ledger.moved(peers=size)
+        self._memory.brought(node, size)
+        return list(new.values()), list(needs.values())

@@ -56,11 +56,18 @@ def exact_sums(terms: NDArray[np.float64]) -> Whole:
     return out
 
 
-def total(parts: Iterable[Whole]) -> NDArray[np.float64]:
-    """The sums that several parts make up, as floats; NaN where a term could not be added."""
-    added = np.sum(list(parts), axis=0)
+def total(parts: Iterable[Whole | None]) -> NDArray[np.float64]:
+    """The sums that several parts make up, as floats; NaN where a term could not be added.
+
+    Parts that are None have been added to others.
+    """
+    added = _added(parts)
     found = added[..., 0] * COARSE + added[..., 1] * FINE
     return np.where(added[..., 0] < SPOILT // 2, np.nan, found)
+
+
+def _added(parts: Iterable[Whole | None]) -> Whole:
+    return np.asarray(np.sum([part for part in parts if part is not None], axis=0))
 
 
 def quantum_bits(n_rows: int) -> int:
@@ -137,10 +144,10 @@ def packed_moments(rows: NDArray[np.float32], n_rows: int, full: bool) -> Whole:
 
 
 def unpacked_moments(
-    parts: Iterable[Whole], width: int, n_rows: int, full: bool
+    parts: Iterable[Whole | None], width: int, n_rows: int, full: bool
 ) -> tuple[Any, Any]:
     """Sum of all rows, and their second moments: a matrix, or its diagonal."""
-    added = np.sum(list(parts), axis=0)
+    added = _added(parts)
     found = np.where(added < SPOILT // 2, np.nan, added * 2.0 ** -quantum_bits(n_rows))
     if not full:
         return found[:width], found[width:]

@@ -19,9 +19,9 @@ Array = NDArray[np.float64]
 
 # Shape and rate of beta's prior.
 RATE_SHAPE, RATE_RATE = 1.0, 1.0
-# The rectangle is NARROW over the root of the number of rows wide, some times what they leave open.
-# One time in WIDE_EVERY it is 1: a chain that begins far off would need hundreds of sweeps.
-NARROW, WIDE_EVERY = 8.0, 4
+# The rectangle is at least NARROW over the root of the number of rows wide, some times what they
+# leave open, and at most 1, at random in between: a chain that begins far off has a long way to go.
+NARROW = 8.0
 FIRST, MORE = 8, 16  # points that are named at once: mostly one of the first is in the slice
 
 
@@ -42,8 +42,8 @@ class LawSlice:
     ) -> None:
         self._mean_one, self._rng = mean_one, rng
         self._start = np.array([math.log(shape), math.log(shape / rate)][: 1 if mean_one else 2])
-        wide = rng.random() * WIDE_EVERY < 1
-        width = 1.0 if wide else NARROW / math.sqrt(n_rows)
+        narrow = NARROW / math.sqrt(n_rows)
+        width = max(narrow, narrow ** rng.random())
         self._low = self._start - width * rng.random(len(self._start))
         self._high = self._low + width
         self._drop, self._level = rng.exponential(), math.nan

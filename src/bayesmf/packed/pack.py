@@ -12,15 +12,18 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 from pathlib import Path
 from typing import Any
 
 from bayesmf.checks import whole
 from bayesmf.data.duplicates import check_duplicates
-from bayesmf.errors import InputError
+from bayesmf.errors import EngineError, InputError
+from bayesmf.packed.cluster import WRITTEN as BY_WORKERS
+from bayesmf.packed.cluster import Blocks, ClusterPacking, Workers
 from bayesmf.packed.ratings import PackedRatings, work_folder
 from bayesmf.packed.steps import Packing, Progress
-from bayesmf.reading.chunks import RatingFile, Sources, rating_files
+from bayesmf.reading.chunks import AnyFile, Sources, rating_files
 from bayesmf.reading.memory import Columns
 from bayesmf.storage.exchange import FILES, give_name
 from bayesmf.storage.folders import Folder, foreign_name
@@ -37,12 +40,12 @@ KIND = "bayesmf-packing"
 WRITTEN = re.compile(
     r"users/|items/|result/|value\.\d+"
     r"|(?:users|items)/\d+\.(?:starts|other|value|time|rows|others|user|item)(?:\.turned)?"
-    rf"|result/(?:{FILES.pattern})"
+    rf"|result/(?:{FILES.pattern})|{BY_WORKERS}"
 )
 
 
 def pack(
-    source: Sources,
+    source: Sources | Blocks,
     out: str | os.PathLike[str],
     *,
     columns: Columns | None = None,
@@ -52,60 +55,36 @@ def pack(
     chunk: int = CHUNK,
     stretch: int = STRETCH,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> PackedRatings:
-    """Pack ratings, perhaps more than fit in memory, into a folder.
-
-    A packing that was killed goes on where it was when it is called again with the same arguments.
+    """Do what :func:`bayesmf.pack` does, here or by workers.
 
     Parameters
     ----------
-    source : path-like or sequence of path-like
-        A file, a folder of a known format or of files of one kind, or several of these.
-    out : str or path-like
-        The folder to make; it appears when it is complete.
-    columns : mapping, optional
-        Which column is which, as for :meth:`Ratings.read`.
-    format : str
-        What the files are, as for :meth:`Ratings.read`.
-    duplicates : {"last", "mean", "error"}
-        What to do when a user rated an item more than once, as for `Ratings`.
-    overwrite : bool
-        Whether packed ratings that are at ``out`` already are replaced.
-    chunk : int
-        Ratings read at a time.
-    stretch : int
-        Ratings sorted at a time; a user or an item with more is sorted at once all the same.
-    progress : callable, optional
-        Called as ``progress(done, total, stage)`` after each step.
+    source
+        As there, or the blocks of a dataset.
+    out, columns, format, duplicates, overwrite, chunk, stretch, progress
+        As there.
+    workers
+        Who does the work, if not this process.
 
     Returns
     -------
     PackedRatings
         The ratings, opened.
-
-    Raises
-    ------
-    InputError
-        If the files cannot be read, or something else is at ``out``.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from bayesmf import pack
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder)
-    ...     _ = (path / "a.csv").write_text("user,item,rating\\n1,7,4\\n2,7,5\\n")
-    ...     print(pack(path / "a.csv", path / "packed"))
-    PackedRatings(2 ratings of 1 item by 2 users, 4 to 5, mean 4.500)
     """
     check_duplicates(duplicates)
     whole("chunk", chunk)
     whole("stretch", stretch)
-    files = rating_files(source, format, columns)
+    blocks = source if isinstance(source, Blocks) else None
+    files = rating_files(source, format, columns) if not isinstance(source, Blocks) else []
     target = real_path(out)
     check_output(target.parent)
     work = work_folder(target)
     job = _job(files, duplicates, chunk, stretch)
+    if workers is not None:
+        # A dataset cannot be known again: what was packed of it is of no use to the next call.
+        job["workers"] = secrets.token_hex(8) if blocks else True
     with as_input_error(out):
         named = _is_named(work, job, target)
         if not named:
@@ -123,12 +102,16 @@ def pack(
         ):
             journal.restart()  # somebody took the result away before all was cleaned up
         try:
-            Packing(files, journal, duplicates, chunk, stretch, progress).run()
+            if workers is None:
+                Packing(files, journal, duplicates, chunk, stretch, progress).run()
+            else:
+                given = blocks or files
+                ClusterPacking(given, workers, journal, duplicates, chunk, stretch, progress).run()
         except InputError:
             # The files must change before this can succeed, and then nothing of it is of use.
             journal.remove()
             raise
-        except (OSError, KeyboardInterrupt):
+        except (OSError, KeyboardInterrupt, EngineError):
             log.warning("what is done stays in %s: the same command goes on from there", work)
             raise
         if not named:  # else what is there under the name "result" was replaced by it
@@ -137,14 +120,9 @@ def pack(
     return PackedRatings.open(out)
 
 
-def _job(files: list[RatingFile], duplicates: str, chunk: int, stretch: int) -> dict[str, Any]:
+def _job(files: list[AnyFile], duplicates: str, chunk: int, stretch: int) -> dict[str, Any]:
     """Tell all that the result and its steps depend on."""
-    told = []
-    for file in files:
-        status = file.path.stat()
-        chosen = None if file.columns is None else dict(file.columns)
-        path = str(file.path.resolve())
-        told.append([path, status.st_size, status.st_mtime_ns, file.format, chosen])
+    told = [file.identity() for file in files]
     settings = {"duplicates": duplicates, "chunk": chunk, "stretch": stretch}
     return {"kind": KIND, "version": PACKED.version, "files": told, **settings}
 

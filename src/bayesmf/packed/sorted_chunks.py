@@ -7,7 +7,7 @@ each, so that all ratings of those rows are read without looking at the others.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.ids.encode import as_ids, encode_ids
+from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, group_rows
 from bayesmf.reading.formats import join_ids
 from bayesmf.reading.memory import Table
@@ -129,12 +130,25 @@ class SortedChunks:
         users, items
             The ids, integers or strings.
         """
-        import polars as pl
+        write_ids(self._written, self.file(k, "user"), users)
+        write_ids(self._written, self.file(k, "item"), items)
 
-        for side, ids in (("user", users), ("item", items)):
-            raw = io.BytesIO()
-            pl.DataFrame({"id": ids}).write_ipc(raw)
-            self._written.raw(self.file(k, side), raw.getbuffer())
+    def number(self, k: int, maps: Mapping[str, IdMap]) -> int:
+        """Give a chunk the row numbers that its ids have over all chunks; tell how many rows.
+
+        Parameters
+        ----------
+        k
+            Number of the chunk.
+        maps
+            The ids of all chunks, of "user" and "item".
+        """
+        user, item = (
+            maps[side].lookup(read_ids(self.file(k, side))).astype(np.int32)
+            for side in ("user", "item")
+        )
+        self.name_rows(k, user, item)
+        return len(user)
 
     def name_rows(
         self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None
@@ -172,34 +186,33 @@ class SortedChunks:
         self.turned.add(k)
         self.write(k, lists, time)
 
-    def count_rows(self, k: int, counts: NDArray[np.int64]) -> None:
-        """Add the number of ratings of each row in a chunk."""
-        rows = np.fromfile(self.file(k, "rows"), dtype=np.int32)
-        starts = np.fromfile(self.file(k, "starts"), dtype=np.int64)
+    def count_rows(self, k: int, counts: NDArray[np.int64], first: int = 0) -> None:
+        """Add the number of ratings of each row in a chunk, from row ``first`` on."""
+        rows, starts = self._span(k, first, first + len(counts))
         counts[rows] += starts[1:] - starts[:-1]
 
-    def gather(self, count: int, first: int, stop: int, values: Values) -> Stretch:
-        """Read the ratings of rows ``first`` to ``stop - 1`` from the first ``count`` chunks.
+    def gather(self, chunks: Sequence[int], first: int, stop: int, values: Values) -> Stretch:
+        """Read the ratings of rows ``first`` to ``stop - 1`` from some chunks.
 
         Parameters
         ----------
-        count
-            How many chunks there are.
+        chunks
+            Numbers of the chunks, in the order of their ratings.
         first, stop
             The rows.
         values
             Gives some of the values of a chunk.
         """
-        spans = [self._span(k, first, stop) for k in range(count)]
+        spans = [self._span(k, first, stop) for k in chunks]
         if any(len(s) != len(rows) + 1 or s[0] < 0 or np.any(s[1:] < s[:-1]) for rows, s in spans):
             raise ValueError("the rows of a chunk do not follow each other")
         ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
         row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
-        value = np.empty(ends[-1], dtype=values(0, 0, 0).dtype)
+        value = np.empty(ends[-1], dtype=values(chunks[0], 0, 0).dtype)
         time = np.empty(ends[-1], dtype=np.int64) if self.timed else None
-        for k, (rows, starts) in enumerate(spans):
+        for k, (rows, starts), stop_at in zip(chunks, spans, ends.tolist(), strict=True):
             begin, end = int(starts[0]), int(starts[-1])
-            at = slice(ends[k] - (end - begin), ends[k])
+            at = slice(stop_at - (end - begin), stop_at)
             row[at] = np.repeat(rows, np.diff(starts))
             other[at] = self._others(k, begin, end)
             value[at] = values(k, begin, end)
@@ -263,8 +276,17 @@ def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
     return np.fromfile(file, dtype=dtype, count=stop - start, offset=offset)
 
 
+def write_ids(written: Written, file: Path, ids: Ids) -> None:
+    """Write ids, integers or strings."""
+    import polars as pl
+
+    raw = io.BytesIO()
+    pl.DataFrame({"id": ids}).write_ipc(raw)
+    written.raw(file, raw.getbuffer())
+
+
 def read_ids(file: Path) -> pl.Series:
-    """Read what :meth:`SortedChunks.write_ids` wrote for one side."""
+    """Read what :func:`write_ids` wrote."""
     import polars as pl
 
     with file.open("rb") as stream:

@@ -15,18 +15,17 @@ import numpy as np
 from bayesmf.data.duplicates import warn_of_repeats
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.kernels.csr import RowLists, group_rows
+from bayesmf.kernels.csr import RowLists
 from bayesmf.packed.sorted_chunks import (
     CodedValues,
     SortedChunks,
     UserChunk,
     group_by_user,
-    read_ids,
     union_ids,
 )
-from bayesmf.packed.stretches import UserPart, check_range, cut_rows, sorted_part, without_repeats
+from bayesmf.packed.stretches import UserPart, cut_rows, sort_items, sort_users
 from bayesmf.packed.values import all_levels, joint_moments
-from bayesmf.reading.chunks import Bookmark, RatingFile, read_chunks
+from bayesmf.reading.chunks import AnyFile, Bookmark, read_chunks
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.journal import Journal
 from bayesmf.storage.manifest import DIGEST, MANIFEST, PACKED
@@ -61,7 +60,7 @@ class Packing:
 
     def __init__(
         self,
-        files: list[RatingFile],
+        files: list[AnyFile],
         journal: Journal,
         duplicates: str,
         chunk: int,
@@ -99,7 +98,7 @@ class Packing:
         numbered, coded = self.journal.finished("number"), bool(self.journal.finished("code"))
         entries = numbered[0]["arrays"] if numbered else {}
         return all(
-            _file_digest(self.result / f"{name}.npy") == entry["sha256"]
+            file_digest(self.result / f"{name}.npy") == entry["sha256"]
             for name, entry in entries.items()
         ) and are_sound(
             self.journal.folder,
@@ -160,10 +159,7 @@ class Packing:
                 arrays[name] = write_array(self.result, name, array)
         counts = np.zeros(len(maps["user"]), dtype=np.int64)
         for k in range(n_chunks):
-            user, item = (
-                maps[side].lookup(read_ids(chunks.file(k, side))).astype(np.int32) for side in maps
-            )
-            chunks.name_rows(k, user, item)
+            chunks.number(k, maps)
             chunks.count_rows(k, counts)
         self._note(
             "number",
@@ -195,25 +191,15 @@ class Packing:
             self.progress(offset + len(lists), about["ratings"], "sorting by user")
 
     def _sorted_users(self, about: dict[str, Any], begin: int) -> Iterator[UserPart]:
-        n_items = about["n_items"]
-        for first, stop in pairwise(about["cuts"][begin:]):
-            found = self.user_chunks.gather(about["runs"], first, stop, self.user_chunks.ratings)
-            lists = without_repeats(found, first, stop - first, n_items, self.duplicates, self._ids)
-            repeats = len(found.row) - len(lists)
-            del found
-            yield sorted_part(lists, first, n_items, repeats)
+        chunks, numbers = self.user_chunks, range(about["runs"])
+        for rows in pairwise(about["cuts"][begin:]):
+            yield sort_users(chunks, numbers, rows, about["n_items"], self.duplicates, self._ids)
 
     def _coded(self, p: int) -> Path:
         return self.journal.folder / f"value.{p}"
 
     def _ids(self, side: str) -> IdMap:
-        with Folder(self.result) as folder:
-            found = {}
-            for name in folder.names():
-                if name.startswith(f"{side}_id_"):
-                    with folder.open(name) as stream:
-                        found[name.removesuffix(".npy")] = read_array(stream)
-        return IdMap.from_arrays(found, f"{side}_id_")
+        return read_id_map(self.result, side)
 
     def code(self) -> None:
         """Find the levels of all ratings, write the values by user, cut the items."""
@@ -254,12 +240,9 @@ class Packing:
             self.progress(offset + len(lists), coded["ratings"], "sorting by item")
 
     def _gathered(self, cuts: list[int], n_chunks: int, values: CodedValues) -> Iterator[RowLists]:
-        for first, stop in pairwise(cuts):
-            row, other, value, _ = self.item_chunks.gather(n_chunks, first, stop, values)
-            check_range(row, stop - first)
-            check_range(other, self.journal.finished("number")[0]["n_users"])
-            # SortedChunks follow each other by user, so users ascend inside an item.
-            yield group_rows(row, other, value, stop - first)
+        n_users = self.journal.finished("number")[0]["n_users"]
+        for rows in pairwise(cuts):
+            yield sort_items(self.item_chunks, range(n_chunks), rows, n_users, values)
 
     def finish(self) -> None:
         """Write the manifest, with which the result is complete."""
@@ -269,14 +252,26 @@ class Packing:
         arrays = dict(about["arrays"])
         arrays |= self._seal("user", about["n_users"], n_ratings, value)
         arrays |= self._seal("item", about["n_items"], n_ratings, value)
+        self._complete(arrays, about["n_users"], about["n_items"], coded["levels"], notes)
+
+    def _complete(
+        self,
+        arrays: dict[str, Any],
+        n_users: int,
+        n_items: int,
+        levels: list[float] | None,
+        notes: list[dict[str, Any]],
+    ) -> None:
+        """Write the manifest of the arrays; `notes` are those of the stretches of users."""
+        n_ratings = sum(note["ratings"] for note in notes)
         meta = {
             "n_ratings": n_ratings,
-            "n_users": about["n_users"],
-            "n_items": about["n_items"],
+            "n_users": n_users,
+            "n_items": n_items,
             "low": min(note["low"] for note in notes),
             "high": max(note["high"] for note in notes),
             **joint_moments(notes),
-            "levels": coded["levels"],
+            "levels": levels,
         }
         for name in (MANIFEST, DIGEST):
             (self.result / name).unlink(missing_ok=True)
@@ -301,7 +296,7 @@ class Packing:
         for file, (dtype, length) in zip(files, shapes.values(), strict=True):
             seal(file, dtype, length)
         with ThreadPoolExecutor(2) as pool:
-            digests = list(pool.map(_file_digest, files))
+            digests = list(pool.map(file_digest, files))
         return {
             name: {
                 "dtype": dtype.str,
@@ -324,6 +319,18 @@ def ahead(found: Iterator[T]) -> Iterator[T]:
             yield one
 
 
-def _file_digest(file: Path) -> str:
+def read_id_map(folder: Path, side: str) -> IdMap:
+    """The ids of a side, "user" or "item", from the arrays in a folder."""
+    found = {}
+    with Folder(folder) as opened:
+        for name in opened.names():
+            if name.startswith(f"{side}_id_"):
+                with opened.open(name) as stream:
+                    found[name.removesuffix(".npy")] = read_array(stream)
+    return IdMap.from_arrays(found, f"{side}_id_")
+
+
+def file_digest(file: Path) -> str:
+    """SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

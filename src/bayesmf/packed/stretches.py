@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bayesmf.data.duplicates import drop_repeats, repeat_error
 from bayesmf.ids.id_map import IdMap
-from bayesmf.kernels.csr import RowLists, code_ratings, sort_rows, transpose
-from bayesmf.packed.sorted_chunks import Stretch
+from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.packed.sorted_chunks import CodedValues, SortedChunks, Stretch
 from bayesmf.packed.values import about_values
 
 
@@ -27,6 +27,65 @@ class UserPart(NamedTuple):
     """How many ratings were left out."""
     about: dict[str, Any]
     """Levels, range and moments."""
+
+
+def sort_users(
+    chunks: SortedChunks,
+    numbers: Sequence[int],
+    rows: tuple[int, int],
+    n_items: int,
+    duplicates: str,
+    ids: Callable[[str], IdMap],
+) -> UserPart:
+    """Gather and sort the ratings of a stretch of users.
+
+    Parameters
+    ----------
+    chunks, numbers
+        The sorted chunks by user, and their numbers.
+    rows
+        The first user, and the one behind the last.
+    n_items
+        Number of all items.
+    duplicates
+        As for :func:`bayesmf.pack`.
+    ids
+        Gives the ids of a side, for an error message.
+    """
+    first, stop = rows
+    found = chunks.gather(numbers, first, stop, chunks.ratings)
+    lists = without_repeats(found, first, stop - first, n_items, duplicates, ids)
+    repeats = len(found.row) - len(lists)
+    del found
+    return sorted_part(lists, first, n_items, repeats)
+
+
+def sort_items(
+    chunks: SortedChunks,
+    numbers: Sequence[int],
+    rows: tuple[int, int],
+    n_users: int,
+    values: CodedValues,
+) -> RowLists:
+    """Gather and sort the ratings of a stretch of items.
+
+    Parameters
+    ----------
+    chunks, numbers
+        The sorted chunks by item, and their numbers.
+    rows
+        The first item, and the one behind the last.
+    n_users
+        Number of all users.
+    values
+        Of the chunks.
+    """
+    first, stop = rows
+    row, other, value, _ = chunks.gather(numbers, first, stop, values)
+    check_range(row, stop - first)
+    check_range(other, n_users)
+    # Chunks follow each other by user, so users ascend inside an item.
+    return group_rows(row, other, value, stop - first)
 
 
 def sorted_part(lists: RowLists, first: int, n_items: int, repeats: int) -> UserPart:

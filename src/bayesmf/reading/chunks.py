@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import gzip
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from bayesmf.errors import InputError
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
@@ -25,6 +26,7 @@ from bayesmf.reading.files import (
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.reading.layout import Layout, locate
+from bayesmf.reading.remote import RemoteFile, is_uri, remote_files
 from bayesmf.reading.table import Table, make_table
 
 if TYPE_CHECKING:
@@ -76,6 +78,22 @@ class RatingFile:
         """Bytes of the file."""
         return self.path.stat().st_size
 
+    def identity(self) -> list[Any]:
+        """Which file it is, as plain JSON: path, size, time, and how it is read."""
+        status = self.path.stat()
+        chosen = None if self.columns is None else dict(self.columns)
+        path = str(self.path.resolve())
+        return [path, status.st_size, status.st_mtime_ns, self.format, chosen]
+
+    def rows(self) -> int | None:
+        """Number of its ratings, None where all of it must be read to know."""
+        if self.format not in ("parquet", "arrow"):
+            return None
+        import polars as pl
+
+        with _reading(self), _scan(self) as frame:
+            return int(frame.select(pl.len()).collect().item())
+
     def timed(self) -> bool:
         """Tell whether the file has timestamps."""
         if self.format in ("parquet", "arrow"):
@@ -106,13 +124,17 @@ class RatingFile:
         return _text_chunks(self, rows, offset, lines)
 
 
-def rating_files(source: Sources, format: str, columns: Columns | None) -> list[RatingFile]:
+AnyFile = RatingFile | RemoteFile
+
+
+def rating_files(source: Sources, format: str, columns: Columns | None) -> list[AnyFile]:
     """List the files of ratings, in the order in which they are read.
 
     Parameters
     ----------
     source
-        A file, a folder of a known format or of files of one kind, or several of these.
+        A file, a folder of a known format or of files of one kind, a pattern such as
+        ``part-*.parquet``, the URI of Parquet files in object storage, or several of these.
     format
         ``"auto"`` or a name of a format.
     columns
@@ -128,10 +150,26 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
         )
     if not paths:
         raise InputError("There is nothing to read: give a file or a folder of ratings")
-    found = [file for path in paths for file in _files(Path(path), format, columns)]
+    found: list[AnyFile] = []
+    for path in paths:
+        if is_uri(path):
+            found += remote_files(str(path), format, columns)
+        else:
+            found += (file for one in _matches(Path(path)) for file in _files(one, format, columns))
     for file in found:
-        existing_file(file.path)
+        if isinstance(file, RatingFile):
+            existing_file(file.path)
     return found
+
+
+def _matches(path: Path) -> list[Path]:
+    """What a pattern stands for, in the order of names; a path that is there is no pattern."""
+    if not glob.has_magic(str(path)):
+        return [path]
+    with reading(path):
+        if os.path.lexists(path):
+            return [path]
+        return sorted(map(Path, glob.glob(str(path), recursive=True))) or [path]
 
 
 def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]:
@@ -156,7 +194,7 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
 
 
 def read_chunks(
-    files: Sequence[RatingFile], rows: int, start: Bookmark
+    files: Sequence[AnyFile], rows: int, start: Bookmark
 ) -> Iterator[tuple[Table, Bookmark, int]]:
     """Give the ratings of files in chunks.
 

@@ -21,6 +21,9 @@ from bayesmf.samplers.settings import (
 )
 
 LONGEST_RUN = 500  # sweeps, after which a run ends that did not converge
+# Ratings of a stripe, some tenth of a second of work: so many that telling of it costs nothing, and
+# so few that many workers have some. Between FEWEST and MOST stripes on a side.
+STRIPE, FEWEST_STRIPES, MOST_STRIPES = 1_500_000, 8, 256
 
 
 @documented
@@ -56,8 +59,13 @@ class Gibbs(Sampler):
             choices=(4, 1),
         ),
     )
-    n_stripes: int = setting(
-        8, Whole("Parts that each side is cut into, the tasks of a half-sweep.")
+    n_stripes: int | None = setting(
+        None,
+        Whole(
+            "Parts that each side is cut into, the tasks of a half-sweep. By default one for each "
+            "1.5 million ratings, between 8 and 256, and equally many for each worker, two at the "
+            "least. Draws do not depend on it."
+        ),
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
 
@@ -76,9 +84,19 @@ class Gibbs(Sampler):
 
     def resolve(self, shape: DataShape) -> Self:
         rule = replace(check_settings(self), thin=self.thin or 1.0)
+        if rule.n_stripes is None:
+            n = min(max(round(shape.n_ratings / STRIPE), FEWEST_STRIPES), MOST_STRIPES)
+            rule = replace(rule, n_stripes=n)
         if rule.burn_in is not None and rule.epochs is None:
             rule = replace(rule, epochs=float(LONGEST_RUN))
         return check_settings(rule)
+
+    def shared_out(self, n_workers: int) -> Self:
+        """With as many stripes for each worker, two at the least: a half-sweep ends with the last
+        of them."""
+        assert self.n_stripes is not None
+        each = max(2, -(-self.n_stripes // n_workers))
+        return replace(self, n_stripes=each * n_workers)
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         """A round is a sweep."""

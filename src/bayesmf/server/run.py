@@ -109,7 +109,7 @@ def make_context(
         settings,
         shape,
         length,
-        make_rounds(data, sampler, settings.seed),
+        make_rounds(data, sampler, settings.seed, settings),
         make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,
         probe_pairs(data, N_PROBE, settings.seed),
@@ -192,24 +192,36 @@ def _ended_early(chains: Sequence[Chain]) -> str:
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:
-    """Resume each chain as soon as its own tasks are done: none waits for another."""
-    pending: dict[int, list[Handle]] = {}
+    """Resume each chain as soon as its own tasks are done: none waits for another.
+
+    What is waited for is kept up to date, not made anew: with thousands of tasks under way, of
+    which one after another ends, that would be most of the work of the server.
+    """
+    phase: dict[int, list[Handle]] = {}
+    left: dict[int, int] = {}
+    waiting: dict[Handle, int] = {}  # the chains of tasks under way
 
     def resume(number: int, results: list[Result] | None) -> None:
-        chain = chains[number]
-        try:
-            tasks = next(chain) if results is None else chain.send(results)
-        except StopIteration:
-            pending.pop(number, None)
-        else:
-            pending[number] = [engine.submit(task) for task in tasks]
+        while True:
+            try:
+                tasks = next(chains[number]) if results is None else chains[number].send(results)
+            except StopIteration:
+                return
+            phase[number] = [engine.submit(task) for task in tasks]
+            left[number] = len(phase[number])
+            waiting.update(dict.fromkeys(phase[number], number))
+            if phase[number]:
+                return
+            results = []
 
     for number in range(len(chains)):
         resume(number, None)
-    done: set[Handle] = set()
-    while pending:
-        done |= engine.wait([h for handles in pending.values() for h in handles if h not in done])
-        for number, handles in list(pending.items()):
-            if done.issuperset(handles):
-                done.difference_update(handles)
-                resume(number, [handle.result() for handle in handles])
+    while waiting:
+        ready = []
+        for handle in engine.wait(waiting):
+            number = waiting.pop(handle)
+            left[number] -= 1
+            if not left[number]:
+                ready.append(number)
+        for number in sorted(ready):
+            resume(number, [handle.result() for handle in phase[number]])

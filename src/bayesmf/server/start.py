@@ -7,9 +7,12 @@ from dataclasses import replace
 
 from bayesmf.chains.callbacks import Callback
 from bayesmf.chains.pairs import Validation
+from bayesmf.chains.settings import RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.data.training import TrainingData
+from bayesmf.engines.base import Engine
 from bayesmf.engines.registry import make_engine
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.compile import compile_kernels
 from bayesmf.server.report import RunReport
 from bayesmf.server.run import run
@@ -48,8 +51,17 @@ def start_run(
     """
     settings = wanted.resolve(data, scale)
     engine = make_engine(wanted.engine, wanted.n_workers)
+    settings = _shared_out(settings, wanted, engine)
     stage("compiling")
     with deferred():
         compiled = compile_kernels(settings, data)
     done = run(data, settings, engine, validation, callbacks, compiled.rehearsal, checkpoint)
     return replace(done, compile_seconds=compiled.seconds)
+
+
+def _shared_out(settings: RunSettings, wanted: FitSettings, engine: Engine) -> RunSettings:
+    """Settings with stripes for the engine's workers, where nobody has said how many."""
+    rule, n = settings.sampler, wanted.n_workers or getattr(engine, "n_workers", None)
+    if not isinstance(rule, Gibbs) or getattr(wanted.sampler, "n_stripes", None) or not n:
+        return settings
+    return replace(settings, sampler=rule.shared_out(n))

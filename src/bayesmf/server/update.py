@@ -309,7 +309,7 @@ class _Update:
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
         data, rule, draws = self.added.data, self.settings.sampler, self.draws
-        assert isinstance(rule, Gibbs)
+        assert isinstance(rule, Gibbs) and rule.n_stripes is not None
         before, start = self.before, self.plan.start[chain]
         width = draws.kept.shape[2]
         sizes = data.n_users, data.n_items

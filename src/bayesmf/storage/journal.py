@@ -7,6 +7,7 @@ nothing but what the job writes: a folder may have any name, and anything may be
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -59,6 +60,12 @@ class Journal:
         else:
             # A line that was cut short by a crash must not be continued.
             self._write(lines)
+
+    @property
+    def key(self) -> str:
+        """A name for the job, which another job does not have."""
+        told = json.dumps(self._job, sort_keys=True).encode()
+        return hashlib.sha256(told).hexdigest()[:12]
 
     def restart(self) -> None:
         """Forget what is finished, and remove it."""

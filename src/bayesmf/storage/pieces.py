@@ -6,22 +6,28 @@ would be others, and nobody would know. Each piece has a checksum in the note of
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.storage.folders import Folder
 from bayesmf.storage.npy import header_bytes
+from bayesmf.storage.paths import sync_folder
 from bayesmf.storage.regular import open_handle
 
 # An .npy file of one dimension begins with this many bytes, however long it is.
 HEADER = 128
+
+# What stands before a file's name until the file is complete.
+HIDDEN = r"\.[0-9a-f]{12}\."
 
 _BYTES = 1 << 22
 
@@ -73,6 +79,53 @@ class Written:
 
     def _name(self, file: Path) -> str:
         return file.relative_to(self._folder).as_posix()
+
+
+class Aside(Written):
+    """Writes files under hidden names, and gives them their own when all of a task are complete.
+
+    So that nobody sees half a file, and a task may be done twice at the same time: by a worker
+    that was given up but is still at it, and by the one in its place. Use it in a ``with``.
+
+    Parameters
+    ----------
+    folder
+        The folder of the job.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._waiting: dict[Path, Path] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        for hidden in self._waiting.values():
+            with contextlib.suppress(OSError):
+                hidden.unlink()
+
+    def take(self) -> Pieces:
+        """Give the files their names, and tell what was written, for a note."""
+        for file, hidden in self._waiting.items():
+            os.replace(hidden, file)
+        for folder in {file.parent for file in self._waiting}:
+            sync_folder(folder)
+        self._waiting = {}
+        return super().take()
+
+    def part(self, file: Path, start: int, array: NDArray[Any]) -> None:
+        """Files that wait for their names are written as a whole."""
+        raise NotImplementedError
+
+    def _write(self, file: Path, at: int, data: Any, flags: int) -> None:
+        self._waiting[file] = hidden = hidden_name(file)
+        super()._write(hidden, at, data, os.O_EXCL)
+
+
+def hidden_name(file: Path) -> Path:
+    """A name beside a file's own that nobody else has; :data:`HIDDEN` stands before it."""
+    return file.with_name(f".{secrets.token_hex(6)}.{file.name}")
 
 
 def _bytes_of(array: NDArray[Any]) -> Any:

@@ -10,7 +10,7 @@ reader sees the old model or the new one.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from bayesmf.storage.paths import (
     sync_folder,
     temporary_name,
 )
+from bayesmf.storage.pieces import hidden_name
 
 _CHUNK_BYTES = 1 << 22
 
@@ -254,6 +255,31 @@ def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "bytes": size, "sha256": digest}
 
 
+def write_joined(
+    folder: Path, name: str, dtype: Any, length: int, parts: Iterable[Array]
+) -> dict[str, Any]:
+    """Write ``name.npy`` of arrays that follow each other; return what a manifest says of it.
+
+    It appears when it is complete; whoever writes the same at the same time does no harm.
+    """
+    dtype = np.dtype(dtype).newbyteorder("<")
+    file = folder / f"{name}.npy"
+    hidden = hidden_name(file)
+
+    def chunks() -> Iterator[Any]:
+        yield header_bytes(dtype, (length,))
+        for part in parts:
+            yield np.ascontiguousarray(part, dtype).view(np.uint8).data
+
+    try:
+        size, digest = write_chunks(hidden, chunks())
+        os.replace(hidden, file)
+    finally:
+        hidden.unlink(missing_ok=True)
+    sync_folder(folder)
+    return {"dtype": dtype.str, "shape": [length], "bytes": size, "sha256": digest}
+
+
 def _npy_chunks(array: Array) -> Iterator[bytes]:
     """Yield the .npy file of an array, in C order, without holding it whole."""
     yield header_bytes(array.dtype, array.shape)
@@ -264,7 +290,7 @@ def _npy_chunks(array: Array) -> Iterator[bytes]:
         yield piece.astype(dtype, copy=False).tobytes()
 
 
-def write_chunks(file: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
+def write_chunks(file: Path, chunks: Iterator[Any]) -> tuple[int, str]:
     """Write and hash in one pass; return size and digest once the bytes are on the disk."""
     digest = hashlib.sha256()
     size = 0

@@ -84,6 +84,8 @@ class RowsResult(Kept):
     def goes(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("rows",) if self.side == 0 else ("rows", "means")
 
+    adds = ("sums", "moments", "evidence")
+
     @property
     def sse(self) -> float:
         """Squared errors of all ratings of the stripe."""

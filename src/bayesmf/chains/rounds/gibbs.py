@@ -28,8 +28,10 @@ class GibbsRounds:
     """
 
     def __init__(self, data: TrainingData, rule: Gibbs, seed: int) -> None:
-        users = make_stripes(data.by_user, data.levels, rule.n_stripes)
-        items = make_stripes(data.by_item, data.levels, rule.n_stripes)
+        n = rule.n_stripes
+        assert n is not None
+        users = make_stripes(data.by_user, data.levels, n)
+        items = make_stripes(data.by_item, data.levels, n)
         self._rule, self._n = rule, len(data)
         self.held: Sequence[Stripe] = users + items
         self._partitions = (range(len(users)), range(len(users), len(self.held)))

@@ -12,13 +12,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bayesmf.model.refs import Ref, leaves, tree_map
 from bayesmf.worker.tasks import Shared, Task
-
-if TYPE_CHECKING:
-    from bayesmf.engines.ray.slots import Pending, Process
 
 # Number of the message that had it made, and which of the arrays made there it is.
 Key = tuple[int, int]
@@ -47,7 +44,7 @@ class Content:
 
     __slots__ = ("__weakref__", "export", "key", "nbytes", "nodes", "process", "waiting")
 
-    def __init__(self, key: Key, process: Process, nbytes: int, export: Any = None) -> None:
+    def __init__(self, key: Key, process: Any, nbytes: int, export: Any = None) -> None:
         self.key, self.process, self.nbytes, self.export = key, process, nbytes, export
         self.nodes = {process.node}
         self.waiting: list[Callable[[], None]] = []
@@ -113,7 +110,7 @@ class Step:
     def __init__(self, task: Task, phase: Phase | None) -> None:
         self.task, self.phase = task, phase
         self.outputs: list[Callable[[], Node | None]] = []
-        self.again: Pending | None = None  # while it is done again
+        self.again: Any = None  # while it is done again
 
 
 class Phase:
@@ -144,7 +141,7 @@ class Order:
     `phase` is the number of what they have in common. `refs` are arrays that lie elsewhere, Ray's
     references by key; `dropped` are arrays that nobody will ask for again. With `export`, arrays
     that are read elsewhere are put into the store at once. `patience` is how many seconds an array
-    may take to come.
+    may take to come. With `adds_up`, sums come back for all tasks together.
     """
 
     chain: int
@@ -154,6 +151,7 @@ class Order:
     dropped: list[Key]
     export: bool
     patience: float
+    adds_up: bool
 
 
 def with_nodes(value: Any) -> Any:

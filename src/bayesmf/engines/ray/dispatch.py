@@ -187,8 +187,11 @@ class Dispatch:
         sent += sum(payload(task) for _, task in tasks)
         dropped, process.dropped = process.dropped, []
         order = Order(
-            chain, tasks, number, refs, dropped, len(crew.slots) > 1, crew.cluster.task_timeout / 2
-        )
+            chain, tasks, number, refs, dropped, len(crew.slots) > 1,
+            crew.cluster.task_timeout / 2,
+            # What is done again has told its sums already.
+            all(one.replayed is None for one in together),
+        )  # fmt: skip
         self._ledger.moved(sent=sent)
         crew.call(
             process, "run", order, shared,

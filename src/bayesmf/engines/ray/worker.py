@@ -14,7 +14,16 @@ from bayesmf.engines.ray.contents import Input, Key, Left, Order
 from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked, writable
 from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, tree_map
-from bayesmf.worker.tasks import Held, Recipe, Result, Shared, Task, run_task, with_refs
+from bayesmf.worker.tasks import (
+    Held,
+    Recipe,
+    Result,
+    Shared,
+    Task,
+    added_up,
+    run_task,
+    with_refs,
+)
 
 PACKAGES = ("bayesmf", "numpy", "numba")
 
@@ -92,7 +101,11 @@ class Holder:
             self._phases[order.chain] = order.phase, made
         elif order.phase and self._phases.get(order.chain, (0, None))[0] != order.phase:
             raise NotFetched
-        return [self._run(number, task, order, elsewhere) for number, task in order.tasks]
+        done = [self._run(number, task, order, elsewhere) for number, task in order.tasks]
+        if not order.adds_up:
+            return done
+        results = added_up([result for result, _ in done])
+        return [(result, seconds) for result, (_, seconds) in zip(results, done, strict=True)]
 
     def _run(
         self, number: int, task: Task, order: Order, elsewhere: Mapping[Key, Array]
