@@ -76,6 +76,13 @@ CASES = {
         ), None,
     ),
     "SGNHT": (_settings(SGNHT(epochs=8, n_chains=2, exact_below=12, **SHORT)), KNOWN),
+    "SGLD, noise of rows": (_settings(SGLD(epochs=12, grid=(2, 2)), noise_by="both"), KNOWN),
+    "RowClock, noise of rows": (
+        _settings(RowClock(epochs=12, grid=(2, 1), exact_below=12), noise_by="both"), None,
+    ),
+    "SGHMC, noise of users": (
+        _settings(SGHMC(epochs=12, exact_below=12, n_chains=2), noise_by="user"), None,
+    ),
     "SGD": (_settings(SGD(epochs=9)), KNOWN),
     "SGD 2x2, short rounds": (_settings(SGD(epochs=6, grid=(2, 2), **SHORT)), None),
 }  # fmt: skip

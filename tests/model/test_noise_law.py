@@ -56,3 +56,16 @@ def test_draws_leave_the_joint_distribution_invariant(mean_one):
     assert distance(spreads, np.vectorize(lambda x: math.erf(x / math.sqrt(2)))) < limit
     if not mean_one:
         assert distance(rates, lambda x: 1 - np.exp(-RATE_RATE * x)) < limit
+
+
+def test_the_evidence_has_a_limit_where_noise_is_the_same_for_all():
+    """For large k it is the density under one precision, the mean; no digit is lost on the way."""
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 400, 20_000)
+    errors = 0.5 * counts * rng.gamma(50.0, 1 / 50, len(counts))
+    mean = 1.3
+    limit = float(np.sum(0.5 * counts * math.log(mean) - mean * errors))
+    shapes = np.array([1e6, 1e8, 1e10, 1e12])
+    found = total([evidence_of(np.stack([shapes, shapes / mean], 1), counts, errors)])
+    gap = np.abs(found - limit)
+    assert np.isfinite(found).all() and np.all(np.diff(gap) < 0) and gap[-1] < 1e-3

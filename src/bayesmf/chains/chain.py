@@ -137,7 +137,9 @@ def known_moments(state: ChainState) -> tuple[Moments, Moments]:
         sides = (np.asarray(rows) for rows in (state.params.users, state.params.items))
         users, items = map(moments_of, sides)
         state.row_moments = users, items
-    return state.row_moments
+    own, other = state.row_moments
+    assert own is not None and other is not None, "moments of one side alone"
+    return own, other
 
 
 def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -> None:
@@ -147,8 +149,8 @@ def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -
     scales = np.ones(len(items.total))
     if state.told is not None:
         assert state.sums is not None
-        # Weighted by the precisions that the rows were drawn under, items' own included: these
-        # may have exchanged their sizes with the users' since.
+        # Weighted by the users' precisions that items' rows were drawn under and by the items'
+        # drawn after them; both may have exchanged their sizes since.
         sums = state.sums * (tau if now.noise is None else 1.0)
         rng = generator(state.key, t, STREAM_AMPLITUDES)
         scales = draw_amplitudes(items, D, prior, sums, rng)

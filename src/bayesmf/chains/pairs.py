@@ -57,15 +57,16 @@ class WatchedPairs:
     rated: NDArray[np.bool_]
 
     @once
-    def _cuts(self) -> dict[tuple[int, ...], list[Cut]]:
+    def _cuts(self) -> dict[int, tuple[tuple[Layout, Layout], list[Cut]]]:
         return {}
 
     def cut(self, layouts: tuple[Layout, Layout], side: int) -> list[Cut]:
         """The pairs by stripes of one side, where they are scored: found once in a run."""
-        known = tuple(map(id, layouts))
-        if known not in self._cuts:
-            self._cuts[known] = cut_pairs(self.user, self.item, self.rated, layouts, side)
-        return self._cuts[known]
+        known = self._cuts.get(side)
+        if known is None or known[0] is not layouts:
+            known = layouts, cut_pairs(self.user, self.item, self.rated, layouts, side)
+            self._cuts[side] = known
+        return known[1]
 
     def score(
         self, state: ChainState, rounds: Rounds, aside: bool = False

@@ -76,7 +76,7 @@ class ChainState:
     count: int = 0
     told: Pieces | None = None
     sums: Floats | None = None
-    row_moments: tuple[Moments, Moments] | None = (
+    row_moments: tuple[Moments | None, Moments | None] | None = (
         None  # of the rows as they are, once they are known
     )
     slices: dict[int, LawSlice] = field(default_factory=dict)  # of laws that are being drawn

@@ -6,6 +6,7 @@ Its draws are not part of it: they are many, and most of them are on disk alread
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -190,10 +191,13 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
         if name not in arrays:
             return None
         shape, rate = (float(x) for x in arrays[f"{name}_prior"])
-        value, sums = np.array(arrays[name]), None
-        if f"{name}_sums" in arrays:  # checkpoints before 0.2 have none
+        value: Any = np.array(arrays[name])
+        sums = None
+        if f"{name}_sums" in arrays:
             n, *more = (float(x) for x in arrays[f"{name}_sums"])
             sums = NoiseSums(int(n), *more)
+            if math.isnan(sums.by_rating):  # rows were alike: one number for all, as it was
+                value = float(value[0])
         return RowNoise(value, shape, rate, sums=sums)
 
     users, items = side(f"{prefix}user_tau"), side(f"{prefix}item_tau")

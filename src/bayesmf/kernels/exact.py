@@ -1,8 +1,11 @@
 """Sums that come out the same in whatever order, and however cut, their terms are added.
 
 Workers add up what they hold, and the server adds up what they tell. Sums of floats would depend
-on who held what. Here terms are rounded to whole multiples of a small power of two, and whole
+on who held what. Here a term is split into whole multiples of a few powers of two, and whole
 numbers are added: so rows can be cut into any number of stripes, on any number of machines.
+
+A term that is no number, or too large to be added, spoils its sum: that is then NaN, however many
+parts were spoilt.
 """
 
 from __future__ import annotations
@@ -13,47 +16,65 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.jit import ENTRY, EXACT, njit
+from bayesmf.kernels.jit import ENTRY, EXACT, WITHIN, njit
 from bayesmf.kernels.simd import LANES, fma, load, splat, store
 
-# A term is a whole multiple of COARSE, and a rest in whole multiples of FINE.
-COARSE, FINE = 2.0**-20, 2.0**-56
-LARGEST = 2.0**32  # a larger term, or one that is no number, spoils the sum, which is then NaN
-SPOILT = np.iinfo(np.int64).min // 4
+# A term is a whole number of each of these, the rest of one in the next: 2^27 terms, each less than
+# LARGEST, can be added.
+UNITS = (2.0**16, 2.0**-20, 2.0**-56)
+LARGEST = 2.0**51
+SPOILT = np.iinfo(np.int64).min // 2  # in the place of the first; no sum comes near half of it
 # Second moments are added up in single precision over so many rows, which begin at a multiple of
-# that number: stripes of rows must begin there too.
+# that number: stripes of rows must begin there too. Such a sum is a whole number of two units.
 LEAF = 32
-MEAN_SQUARE_BITS = 14  # mean squares of columns up to 2^14 can be added up
+LEAF_UNITS = (2.0**2, 2.0**-34)
+LARGEST_LEAF = 2.0**41  # 2^21 of these can be added
 
 Whole = NDArray[np.int64]
+_TOP, _MIDDLE, _LOW = UNITS
+_COARSE, _FINE = LEAF_UNITS
+
+
+@njit(**WITHIN)
+def add_term(out, x, times):
+    """Add x, so many times, to the three whole numbers `out`; returns whether it can be added."""
+    if not abs(x) < LARGEST:
+        out[0] = SPOILT
+        return False
+    top = np.rint(x / _TOP)
+    rest = x - top * _TOP
+    middle = np.rint(rest / _MIDDLE)
+    out[0] += times * np.int64(top)
+    out[1] += times * np.int64(middle)
+    out[2] += times * np.int64(np.rint((rest - middle * _MIDDLE) / _LOW))
+    return True
 
 
 @njit(**EXACT)
 def add_terms(out, terms):
-    """out[c] += the terms of column c, as (coarse, fine) whole numbers."""
+    """Add the terms of column c to the whole numbers out[c]."""
     n, width = terms.shape
     for c in range(width):
-        coarse, fine = np.int64(0), np.int64(0)
         for i in range(n):
-            x = terms[i, c]
-            if not abs(x) < LARGEST:
-                coarse, fine = np.int64(SPOILT), np.int64(0)
+            if not add_term(out[c], terms[i, c], np.int64(1)):
                 break
-            whole = np.rint(x / COARSE)
-            coarse += np.int64(whole)
-            fine += np.int64(np.rint((x - whole * COARSE) / FINE))
-        out[c, 0] += coarse
-        out[c, 1] += fine
 
 
 def exact_sums(terms: NDArray[np.float64]) -> Whole:
-    """Sums of the columns of (n, k) terms, or of n terms, as whole numbers (k, 2)."""
+    """Sums of the columns of (n, k) terms, or of n terms, as whole numbers (k, 3)."""
     terms = np.ascontiguousarray(terms, np.float64)
     if terms.ndim == 1:
         terms = terms[:, None]
-    out = np.zeros((terms.shape[1], 2), np.int64)
+    out = np.zeros((terms.shape[1], len(UNITS)), np.int64)
     add_terms(out, terms)
     return out
+
+
+def add_whole(parts: Iterable[Whole | None]) -> Whole:
+    """The sum of whole numbers; what one part has spoilt is spoilt. None was added before."""
+    found = np.array([part for part in parts if part is not None])
+    spoilt = (found < SPOILT // 2).any(axis=0)
+    return np.where(spoilt, SPOILT, np.where(spoilt, 0, found).sum(axis=0))
 
 
 def total(parts: Iterable[Whole | None]) -> NDArray[np.float64]:
@@ -61,33 +82,25 @@ def total(parts: Iterable[Whole | None]) -> NDArray[np.float64]:
 
     Parts that are None have been added to others.
     """
-    added = _added(parts)
-    found = added[..., 0] * COARSE + added[..., 1] * FINE
+    return _as_floats(add_whole(parts), UNITS)
+
+
+def _as_floats(added: Whole, units: tuple[float, ...]) -> NDArray[np.float64]:
+    found = sum(added[..., k] * unit for k, unit in reversed(list(enumerate(units))))
     return np.where(added[..., 0] < SPOILT // 2, np.nan, found)
 
 
-def _added(parts: Iterable[Whole | None]) -> Whole:
-    return np.asarray(np.sum([part for part in parts if part is not None], axis=0))
-
-
-def quantum_bits(n_rows: int) -> int:
-    """Second moments of so many rows are whole multiples of 2^-bits."""
-    return 62 - MEAN_SQUARE_BITS - int(n_rows).bit_length()
-
-
 @njit(**ENTRY)
-def exact_moments(rows, bits, full):
-    """Sum of the rows and rows.T @ rows as whole multiples of 2^-bits: (width + 1, width).
+def exact_moments(rows, full):
+    """Sum of the rows and rows.T @ rows, below and on the diagonal: (width + 1, width, 2) whole.
 
     The last row is the sum. With `full` False only the diagonal is found. In single precision
     over LEAF rows, which lie in the first-level cache, four entries of a row times eight at once.
     """
     n, width = rows.shape
     wide = np.uint64((width + LANES - 1) // LANES * LANES)
-    out = np.zeros((width + 1, width), np.int64)
-    scale, most = 2.0**bits, np.float32(2.0) ** (MEAN_SQUARE_BITS - 1) * LEAF
+    out = np.zeros((width + 1, width, 2), np.int64)
     x, lane = np.zeros(np.uint64(LEAF) * wide, np.float32), np.empty(LANES, np.float32)
-    spoilt = False
     for first in range(0, n, LEAF):
         few = min(LEAF, n - first)
         for d in range(width):
@@ -97,13 +110,11 @@ def exact_moments(rows, bits, full):
                 x[np.uint64(i) * wide + np.uint64(d)] = value
                 sum_ += np.float64(value)
                 square += np.float64(value) * np.float64(value)
-            if not (abs(sum_) < most and square < most):
-                spoilt = True
-                break
-            out[width, d] += np.int64(np.rint(sum_ * scale))
-            out[d, d] += np.int64(np.rint(square * scale))
-        if spoilt:
-            break
+            if not (abs(sum_) < LARGEST_LEAF and square < LARGEST_LEAF):
+                out[:] = SPOILT
+                return out
+            _add_leaf(out[width, d], sum_)
+            _add_leaf(out[d, d], square)
         if not full:
             continue
         for d in range(np.uint64(0), wide, np.uint64(4)):
@@ -115,40 +126,45 @@ def exact_moments(rows, bits, full):
                     a1 = fma(splat(x[at + d + np.uint64(1)]), own, a1)
                     a2 = fma(splat(x[at + d + np.uint64(2)]), own, a2)
                     a3 = fma(splat(x[at + d + np.uint64(3)]), own, a3)
-                _add_lanes(out, d, e, a0, lane, scale)
-                _add_lanes(out, d + np.uint64(1), e, a1, lane, scale)
-                _add_lanes(out, d + np.uint64(2), e, a2, lane, scale)
-                _add_lanes(out, d + np.uint64(3), e, a3, lane, scale)
-    if spoilt:
-        out[:] = SPOILT
+                _add_lanes(out, d, e, a0, lane)
+                _add_lanes(out, d + np.uint64(1), e, a1, lane)
+                _add_lanes(out, d + np.uint64(2), e, a2, lane)
+                _add_lanes(out, d + np.uint64(3), e, a3, lane)
     return out
 
 
 @njit(inline="always")
-def _add_lanes(out, d, e, vector, lane, scale):
-    """out[d, e : e + 8] += vector below the diagonal, by way of the buffer `lane`."""
+def _add_leaf(out, x):
+    """Add a sum over a leaf, which is smaller than LARGEST_LEAF."""
+    coarse = np.rint(x / _COARSE)
+    out[0] += np.int64(coarse)
+    out[1] += np.int64(np.rint((x - coarse * _COARSE) / _FINE))
+
+
+@njit(inline="always")
+def _add_lanes(out, d, e, vector, lane):
+    """out[d, e : e + 8] += vector below the diagonal, by way of the buffer `lane`.
+
+    By Cauchy and Schwarz these are no larger than the squares, which have been looked at.
+    """
     store(lane, np.uint64(0), vector)
     for k in range(LANES):
         column = e + np.uint64(k)
         if column < d and d < np.uint64(out.shape[1]):
-            out[d, column] += np.int64(np.rint(np.float64(lane[k]) * scale))
+            _add_leaf(out[d, column], np.float64(lane[k]))
 
 
-def packed_moments(rows: NDArray[np.float32], n_rows: int, full: bool) -> Whole:
-    """`exact_moments` of some of n_rows rows, without what is known by symmetry: for a message."""
-    found = exact_moments(rows, quantum_bits(n_rows), full)
+def packed_moments(rows: NDArray[np.float32], full: bool) -> Whole:
+    """`exact_moments` of some rows, without what is known by symmetry: for a message."""
+    found = exact_moments(rows, full)
     width = rows.shape[1]
-    if not full:
-        return np.concatenate([found[width], np.diagonal(found)])
-    return np.concatenate([found[width], found[np.tril_indices(width)]])
+    at: Any = np.tril_indices(width) if full else np.diag_indices(width)
+    return np.concatenate([found[width], found[at]])
 
 
-def unpacked_moments(
-    parts: Iterable[Whole | None], width: int, n_rows: int, full: bool
-) -> tuple[Any, Any]:
+def unpacked_moments(parts: Iterable[Whole | None], width: int, full: bool) -> tuple[Any, Any]:
     """Sum of all rows, and their second moments: a matrix, or its diagonal."""
-    added = _added(parts)
-    found = np.where(added < SPOILT // 2, np.nan, added * 2.0 ** -quantum_bits(n_rows))
+    found = _as_floats(add_whole(parts), LEAF_UNITS)
     if not full:
         return found[:width], found[width:]
     cross = np.zeros((width, width))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import EXACT, LEAST_TAU
+from bayesmf.kernels.evidence import KNOWN_TO, LEAST_TAU
 from bayesmf.kernels.gather import Gathered, RowRatings, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 
@@ -342,7 +342,7 @@ def draw_unknown_tau(scratch, ratings, lo, hi, shift, Lambda, n_factors, unknown
             unknown.shape[t] + 0.5 * n, normals[step], width, unknown.uniforms[t, step]
         )
         # Not zero, whose noise would be no number in float32.
-        tau = max(gamma / (unknown.rate[t] + 0.5 * (sse + EXACT * n)), LEAST_TAU)
+        tau = max(gamma / (unknown.rate[t] + 0.5 * (sse + KNOWN_TO * n)), LEAST_TAU)
     return tau
 
 

@@ -35,5 +35,5 @@ def moments_of(rows: Rows | Moments) -> Moments:
     if isinstance(rows, Moments):
         return rows
     n, width = rows.shape
-    parts = packed_moments(np.ascontiguousarray(rows, np.float32), n, full=True)
-    return Moments(n, *unpacked_moments([parts], width, n, full=True))
+    parts = packed_moments(np.ascontiguousarray(rows, np.float32), full=True)
+    return Moments(n, *unpacked_moments([parts], width, full=True))

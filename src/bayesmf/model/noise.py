@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import EXACT, LEAST_TAU, exact_evidence
+from bayesmf.kernels.evidence import KNOWN_TO, LEAST_TAU, exact_evidence
 from bayesmf.kernels.exact import exact_sums
 from bayesmf.kernels.gamma import draw_gammas
 from bayesmf.kernels.keys import StreamCounter
@@ -68,11 +68,11 @@ def noise_sums(value: Rows, counts: Index) -> NDArray[np.int64]:
 
 
 def half_errors(counts: Index, sse: Array, mean_one: bool) -> Array:
-    """Half the squared errors of rows, of ratings that are known to EXACT.
+    """Half the squared errors of rows, of ratings that are known to the root of KNOWN_TO.
 
     Precisions of mean one are bounded without that.
     """
-    return 0.5 * (sse if mean_one else sse + EXACT * counts)
+    return 0.5 * (sse if mean_one else sse + KNOWN_TO * counts)
 
 
 def evidence_of(laws: Array, counts: Index, errors: Array) -> NDArray[np.int64]:
@@ -173,7 +173,8 @@ class Noise:
         sides = []
         for one, size in zip((self.users, self.items), sizes, strict=True):
             if one is not None:
-                n = one.known_sums().n
+                # Rounded as rows' own precisions are: a checkpoint has them so.
+                n, size = one.known_sums().n, float(np.float32(size))
                 sums = NoiseSums(n, n * size, n * math.log(size))
                 one = replace(one, value=size, rate=one.shape / size, sums=sums)
             sides.append(one)

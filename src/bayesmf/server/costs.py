@@ -271,6 +271,6 @@ def _given(
     return Given(
         side=side, other=(other,), weights=(np.ones(len(other), np.float32),), prior=prior,
         n_factors=settings.n_factors, relax=rule.overrelax, joint=rule.joint,
-        n_sums=N_SUMS if side else 1, laws=None, mean_one=False, n_rows=len(other),
+        n_sums=N_SUMS if side else 1, laws=None, mean_one=False,
         full=prior.Lambda.ndim == 2, round=t, key=make_key(0, 0),
     )  # fmt: skip

@@ -154,6 +154,7 @@ class BlockChain:
         """All sweeps: the side that is met for the first time is drawn first."""
         settings = self._settings
         order = (1, 0) if self.sides[1].known is None and not self._free else (0, 1)
+        self._last = order[-1]
         for sweep in range(settings.burn_in + settings.sweeps):
             late = sweep - settings.burn_in
             if late == 0:
@@ -245,29 +246,37 @@ class BlockChain:
         users, items = self.sides
         rng = generator(self._key, sweep, STREAM_SERVER, block)
         if not self._noisy and settings.tau is None:
-            self.tau = draw_tau(self._errors(), len(self._held), rng)
+            # Those of the rows drawn last: of the others the errors are of rows that are gone.
+            sse = float(total([exact_sums(self.sides[self._last].told[:, SSE])])[0])
+            self.tau = draw_tau(sse, len(self._held), rng)
         if self._free and late:
             return
         if self._free:
+            # Before users and items exchange the sizes of their precisions: these go together.
+            sums = self._amplitude_sums()
             if users.noise is not None or items.noise is not None:
                 noise = Noise(users.noise, items.noise).draw_hyper(rng)
                 users.noise, items.noise = noise.users, noise.items
-            self._rescale(sweep)
+            self._rescale(sweep, sums)
         for side in self.sides:
             if side.known is None:
                 if side.noise is not None and not self._free:
                     side.noise = side.noise.draw_hyper(rng)
                 side.prior = settings.prior.draw(side.rows, rng)
 
-    def _rescale(self, sweep: int) -> None:
+    def _amplitude_sums(self) -> NDArray[np.float64]:
+        """What items' rows explain of their ratings, by the precisions of these."""
+        items = self.sides[1]
+        precision: Any = self.tau if not self._noisy else 1.0
+        if items.noise is not None:
+            precision = np.asarray(items.noise.value, np.float64)[:, None]
+        return total([exact_sums(precision * items.told)])
+
+    def _rescale(self, sweep: int, sums: NDArray[np.float64]) -> None:
         """The moves of scales, as chains/chain.py has them."""
         settings, block = self._settings, self._held.number
         users, items = self.sides
         prior, D = settings.prior, settings.n_factors
-        precision: Any = self.tau if not self._noisy else 1.0
-        if items.noise is not None:
-            precision = np.asarray(items.noise.value, np.float64)[:, None]
-        sums = total([exact_sums(precision * items.told)])
         rng = generator(self._key, sweep, STREAM_AMPLITUDES, block)
         items.rows *= draw_amplitudes(items.rows, D, prior, sums, rng).astype(np.float32)
         rng = generator(self._key, sweep, STREAM_SCALES, block)

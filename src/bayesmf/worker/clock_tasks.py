@@ -102,7 +102,7 @@ class ClockResult(RoundResult):
 class ClockTask(BlockTask):
     """A round of mini-batch updates with a clock for each row; momenta are None before the first.
 
-    `n_user` and `n_item` are the rows' ratings by weight, None where all weigh the same.
+    `n` are the ratings of users and of items by weight, None where all weigh the same.
     """
 
     shared: ClockGiven

@@ -192,7 +192,7 @@ class DrawTask:
         counter = StreamCounter(self.round, word, self.key)
         room = make_gaussian_scratch(mean.shape[1])
         draw_products(rows, readonly(mean), readonly(factor), readonly(numbers), counter, room)
-        moments = packed_moments(rows, self.n_rows, self.full)
+        moments = packed_moments(rows, self.full)
         if not len(noise):
             return DrawResult(rows, None, moments, None)
         found, shape = np.empty(len(noise)), noise[:, 0].astype(np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.kernels.exact import Whole, exact_sums, packed_moments, total
+from bayesmf.kernels.exact import Whole, exact_sums, packed_moments
 from bayesmf.kernels.gather import SSE, HalfSweep, Regressors, regressors_of
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, StreamCounter, stream_word
 from bayesmf.kernels.types import Rows
@@ -28,7 +28,7 @@ class Given(Shared):
     have by them. Rows are over-relaxed by `relax`: the new ones lie as far beyond their
     conditional mean as the old ones stood before it; 0 is a draw that forgets them. `joint` columns
     are drawn together, all with None. `n_sums` as `draw_rows` takes it. `laws` of the rows'
-    precisions are those whose likelihood is asked for, `n_rows` all rows of this side.
+    precisions are those whose likelihood is asked for; `full` asks for all second moments.
     """
 
     side: int
@@ -41,7 +41,6 @@ class Given(Shared):
     n_sums: int
     laws: NDArray[np.float64] | None
     mean_one: bool
-    n_rows: int
     full: bool
     round: int
     key: NDArray[np.uint32]
@@ -86,11 +85,6 @@ class RowsResult(Kept):
 
     adds = ("sums", "moments", "evidence")
 
-    @property
-    def sse(self) -> float:
-        """Squared errors of all ratings of the stripe."""
-        return float(total([self.sums])[SSE])
-
 
 @dataclass(frozen=True)
 class RowsTask:
@@ -117,7 +111,7 @@ class RowsTask:
         if given.laws is not None:
             errors = half_errors(counts, told[:, SSE], given.mean_one)
             evidence = evidence_of(given.laws, counts, errors)
-        moments = packed_moments(rows, given.n_rows, given.full)
+        moments = packed_moments(rows, given.full)
         return RowsResult(
             rows, means, told, exact_sums(told), moments, evidence, len(held), given.side
         )

@@ -28,17 +28,16 @@ class MomentsResult:
 
 @dataclass(frozen=True)
 class MomentsTask:
-    """First and second moments of the rows of a stripe, which is part of `n_rows`."""
+    """First and second moments of the rows of a stripe."""
 
     chain: int
     partition: int
     rows: Part
-    n_rows: int
     full: bool
 
     def execute(self, held: Any) -> MomentsResult:
         rows = np.ascontiguousarray(value_of(self.rows))
-        return MomentsResult(packed_moments(rows, self.n_rows, self.full))
+        return MomentsResult(packed_moments(rows, self.full))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bayesmf.kernels.exact import add_whole
 from bayesmf.model.refs import Array, Ref, tree_map
 
 
@@ -120,7 +121,7 @@ def added_up(results: Sequence[Any]) -> list[Any]:
             continue
         at = first[type(result)]
         both = {name: (getattr(out[at], name), getattr(result, name)) for name in names}
-        sums = {name: None if b is None else a + b for name, (a, b) in both.items()}
+        sums = {name: None if b is None else add_whole((a, b)) for name, (a, b) in both.items()}
         out[at] = replace(out[at], **sums)
         out.append(replace(result, **dict.fromkeys(names)))
     return out

@@ -225,7 +225,7 @@ class BlockRounds(ABC):
         weighted = now.noise is not None
         tasks: list[Any] = [
             MomentsTask(
-                state.chain, self.at(side, k), state.side(side)[k], layout.n_rows, full
+                state.chain, self.at(side, k), state.side(side)[k], full
             )
             for side, layout in enumerate(self.layouts)
             for k in range(len(layout))
@@ -246,7 +246,7 @@ class BlockRounds(ABC):
         width, cut = len(now.users.mu), len(self.layouts[0])
         for side, (lo, hi) in enumerate(((0, cut), (cut, n_stripes))):
             n = self.layouts[side].n_rows
-            found = unpacked_moments((r.moments for r in results[lo:hi]), width, n, full)
+            found = unpacked_moments((r.moments for r in results[lo:hi]), width, full)
             put_moments(state, side, Moments(n, *found))
         if errors:
             blocks = results[n_stripes:]

@@ -31,7 +31,7 @@ def given(
     laws: bool = True,
 ) -> Given:  # fmt: skip
     """What the rows of one side are drawn from besides their ratings."""
-    now, rows, other = state.precisions, state.side(side), state.side(1 - side)
+    now, other = state.precisions, state.side(1 - side)
     weights = now.by_row(1 - side)
     parts = weights.parts if isinstance(weights, Pieces) else (weights,) * len(other.parts)
     slice_ = make_slice(state, t, side) if laws else None
@@ -46,7 +46,6 @@ def given(
         n_sums=n_sums,
         laws=None if slice_ is None else slice_.laws,
         mean_one=side == 1 and now.noise is not None and now.noise.users is not None,
-        n_rows=rows.layout.n_rows,
         full=now.users.Lambda.ndim == 2,
         round=t,
         key=state.key,
@@ -97,12 +96,12 @@ def draw_exactly(
         state.evidence[side] = total(result.evidence for result in results)
     width = len(state.precisions.users.mu)
     told = (result.moments for result in results)
-    found = unpacked_moments(told, width, layout.n_rows, shared.full)
+    found = unpacked_moments(told, width, shared.full)
     put_moments(state, side, Moments(layout.n_rows, *found))
     return results
 
 
 def put_moments(state: ChainState, side: int, found: Moments) -> None:
     """Note the moments of one side's rows; those of the other are as they were."""
-    old = state.row_moments or (found, found)
+    old = state.row_moments or (None, None)
     state.row_moments = (old[0], found) if side else (found, old[1])

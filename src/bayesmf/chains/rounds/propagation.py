@@ -221,7 +221,7 @@ class PropagationRounds:
             means.append(Pieces(tuple(gaussian[0] for gaussian in combined[side]), layout))
             width = len(state.precisions.users.mu)
             told = (result.moments for result in own)
-            moments = unpacked_moments(told, width, layout.n_rows, run.prior.full)
+            moments = unpacked_moments(told, width, run.prior.full)
             priors.append(run.prior.draw(Moments(layout.n_rows, *moments), rng))
             noises.append(self._row_noise(state, side, own, layout, rng))
         d = state.params.n_factors

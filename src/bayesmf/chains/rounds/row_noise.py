@@ -20,7 +20,8 @@ def make_slice(state: ChainState, t: int, side: int) -> LawSlice | None:
     noise = state.precisions.noise
     own = None if noise is None else noise.side(side)
     if own is None:
-        return state.slices.pop(side, None) and None
+        state.slices.pop(side, None)
+        return None
     rng = generator(state.key, 2 * t + side, STREAM_NOISE)
     found = LawSlice(own.shape, own.rate, own.mean_one, own.known_sums().n, rng)
     state.slices[side] = found
@@ -45,9 +46,9 @@ def draw_row_noise(
     own = None if noise is None else noise.side(side)
     if noise is None or own is None:
         return
-    slice_ = state.slices.pop(side, None) or make_slice(state, t, side)
-    state.slices.pop(side, None)
-    assert slice_ is not None
+    if side not in state.slices:
+        make_slice(state, t, side)
+    slice_ = state.slices.pop(side)
     evidence: Floats | None = state.evidence.pop(side, None)
     while evidence is None or not slice_.choose(evidence):
         results: Sequence[Any] = yield [
