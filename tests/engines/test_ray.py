@@ -137,10 +137,10 @@ def test_the_same_bits_as_serial_and_threads(case, address):
     assert told["tasks"] == threads.report_["engine"]["tasks"]
     assert all(0 <= share < 1 for share in told["idle"])
     assert told["driver_bytes_per_round"] < MOST[case]
-    if case == "DSGLD-S 3x3":  # item stripes go from node to node, each to half of all workers
-        assert 0 < told["peer_bytes_per_round"] < 4 * M * (D + 1)
-    if case == "DSGLD-C 4x1":  # all items of a chain are at one place in a round
-        assert 0 < told["peer_bytes_per_round"] < 4 * M * (D + 1)
+    if case.startswith("DSGLD-"):
+        # Item stripes go from worker to worker, those of users stay; which of them are on one node
+        # is Ray's to decide, and a slow machine has time for a copy of everything.
+        assert 0 < told["peer_bytes_per_round"] < 2 * 4 * M * (D + 1)
     assert told["fetched_bytes"] > 0
 
 
