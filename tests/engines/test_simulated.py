@@ -20,6 +20,7 @@ from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.sghmc import SGHMC
 from bayesmf.server.run import drive, run
+from bayesmf.worker.tasks import Shared
 from problems import planted, random_data
 
 DATA = random_data(40, 30, 500)
@@ -205,6 +206,40 @@ def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch
     told = engine.report()
     assert told["server_seconds"] == 3.25
     assert told["busy_seconds"] == [5.0, 5.0]
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Shared):
+    clock: list
+
+    def prepare(self):
+        self.clock[0] += 3.0
+        return np.zeros(10)
+
+
+@dataclass(frozen=True)
+class Reader(Job):
+    shared: Table = None
+
+
+def test_every_worker_prepares_what_tasks_share(engine_of, monkeypatch):
+    """Here it is done once, by the first task; on a cluster every worker would do it."""
+    clock = [0.0]
+    monkeypatch.setattr(simulated.time, "thread_time", lambda: clock[0])
+
+    def run_task(held, task):
+        assert task.shared.ready is not None
+        clock[0] += 5.0
+        return Answer(task.count, np.zeros(0))
+
+    engine, table = engine_of(2, 4, rate=None), Table(clock)
+    monkeypatch.setattr(simulated, "run_task", run_task)
+    jobs = [Reader(p, 1, np.zeros(0), 0, shared=table) for p in range(4)]
+    assert sorted(_arrivals(engine, jobs).expected) == [8.0, 8.0, 13.0, 13.0]
+    told = engine.report()
+    assert told["busy_seconds"] == [13.0, 13.0]
+    assert told["alone_seconds"] == 23.0
+    assert [node["tables"] for node in told["memory_by_node"]] == [80, 80]
 
 
 # -- runs ------------------------------------------------------------------------------------------
