@@ -43,8 +43,8 @@ def test_the_formula_of_the_page():
     """docs/cluster.md: W (m + s) + n p there and back in each half of a sweep, and the pairs."""
     found = _report(Gibbs(epochs=12, n_stripes=8), 1024, 256)["driver_bytes_per_round"]
     w = D + 1
-    moments = 8 * (w + w * (w + 1) // 2)
-    told, prior = 16 * (2 * 6 + 3 + 9), 8 * (w + w * w) + 16 * 9
+    moments = 16 * (w + w * (w + 1) // 2)
+    told, prior = 24 * (2 * 6 + 3 + 9), 8 * (w + w * w) + 16 * 9
     sweep = 2 * (WORKERS * (moments + told) + WORKERS / PER_NODE * prior)
     pairs = 400 * (4 + 4 + 8 + 8 + 8 + 1)
     assert found < 1.5 * (sweep + pairs)
