@@ -206,7 +206,7 @@ def test_without_means_pairs_predict_from_the_state():
     user, item, _ = data.triples()
     pairs = WatchedPairs(user, item, np.ones(20, bool))
     expected = (params.U[user] * params.V[item]).sum(1) + params.a[user] + params.b[item]
-    rounds = GibbsRounds(data, Gibbs(), 0)
+    rounds = GibbsRounds(data, Gibbs(n_stripes=2), 0)
     found = do(pairs.score(state, rounds), rounds)
     assert np.allclose(found.expected, expected, atol=1e-6)
     assert np.array_equal(found.expected, found.drawn)

@@ -97,7 +97,7 @@ def test_unseen_pairs_as_gibbs_has_them(joint, reference, rule):
     found, _ = joint.draws(rule(epochs=700, burn_in=100, n_chains=2))
     exact, _ = reference
     assert len(found) >= 1000
-    assert np.corrcoef(found.std(0), exact.std(0))[0, 1] > 0.97
+    assert np.corrcoef(found.std(0), exact.std(0))[0, 1] > 0.96
     assert found.std(0).mean() / exact.std(0).mean() == pytest.approx(1, abs=0.05)
     shift = (found.mean(0) - exact.mean(0)) / exact.std(0)
     assert np.sqrt(np.mean(shift**2)) < (0.15 if rule is RowClock else 0.1)

@@ -23,7 +23,7 @@ D = 3
 def test_sums_are_of_all_ratings_by_their_precisions(prior, by, joint, monkeypatch):
     """Also when the sizes of users' and items' precisions have been exchanged in between."""
     data = random_data(30, 20, 300)
-    settings = RunSettings(Gibbs(joint=joint), prior, D, None, 0, 1, noise_by=by)
+    settings = RunSettings(Gibbs(joint=joint, n_stripes=2), prior, D, None, 0, 1, noise_by=by)
     state, rounds = (
         start_chain(0, settings, data_shape(data)),
         GibbsRounds(data, settings.sampler, 0),

@@ -258,7 +258,7 @@ def test_chains_that_do_not_move_have_not_converged():
 def test_the_verdict_does_not_depend_on_how_many_draws_are_kept():
     """It is that of the passes: a thinned run is as converged as one that kept everything."""
     found = [
-        BayesianMF(4, sampler=Gibbs(epochs=120, thin=thin), max_draws=most, random_state=0)
+        BayesianMF(4, sampler=Gibbs(epochs=240, thin=thin), max_draws=most, random_state=0)
         .fit(planted(60, 40, 1500))
         .report_["convergence"]
         for thin, most in ((None, None), (20, None), (None, 5))

@@ -417,7 +417,9 @@ def test_the_rmse_that_is_followed_is_that_of_predict():
     error = model.predict(test.users, test.items) - test.rating
     assert len(model.history_) < SEGMENTS + 3 + SEGMENTS  # parts of at most two draws
     rmse = np.sqrt(np.mean(error**2))
-    assert model.history_[-1]["rmse_all_chains"] == pytest.approx(rmse, rel=4e-3)
+    # Gibbs follows the means of its sweep, predict integrates users out: of 60 users and 30 sweeps
+    # both have a Monte Carlo error of some .5%.
+    assert model.history_[-1]["rmse_all_chains"] == pytest.approx(rmse, rel=1.5e-2)
     # At the end it is the same number, to the bit, as that of evaluate.
     assert model.report_["validation_rmse"] == model.evaluate(test).rmse
     assert model.report_["validation_rmse"] == pytest.approx(rmse, rel=1e-6)

@@ -53,7 +53,9 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         "--sampler",
         choices=tuple(REGISTRY),
         default="auto",
-        help="auto (default): gibbs, whole rows of few factors, four columns at a time beyond",
+        metavar="NAME",
+        help=f"{', '.join(REGISTRY)}; auto is gibbs, whole rows of few factors, four columns at a "
+        "time beyond (auto)",
     )
     add(
         "--target", choices=("fast", "balanced", "accurate"),
