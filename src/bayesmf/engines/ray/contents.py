@@ -151,7 +151,7 @@ class Order:
     dropped: list[Key]
     export: bool
     patience: float
-    adds_up: bool
+    adds_up: bool = False
 
 
 def with_nodes(value: Any) -> Any:
