@@ -91,7 +91,7 @@ def start_rows(state: ChainState, settings: RunSettings, rounds: Rounds) -> Phas
     shrink = math.sqrt(_apart(state.chain, settings))
     d, bias = settings.n_factors, settings.prior.bias
     tasks = [
-        StartTask(state.chain, rounds.at(side, k), side, k, d, bias, shrink, state.key)
+        StartTask(state.chain, rounds.at(side, k), side, d, bias, shrink, state.key)
         for side in range(2)
         for k in range(len(rounds.layouts[side]))
     ]

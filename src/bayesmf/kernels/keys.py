@@ -1,4 +1,4 @@
-"""StreamCounter-based random numbers: Philox4x32-10, keyed, with no state that travels.
+"""Counter-based random numbers: Philox4x32-10, keyed, with no state that travels.
 
 A number is a pure function of (seed, chain) and of the counter it is drawn at:
 (round, block, row, position). So the same seed gives the same bits on one thread and on

@@ -174,13 +174,12 @@ class DrawResult(Kept):
 
 @dataclass(frozen=True)
 class DrawTask:
-    """A draw of the rows of a stripe from their Gaussians, `n_rows` in all stripes of the side."""
+    """A draw of the rows of a stripe from their Gaussians."""
 
     chain: int
     partition: int
     side: int
     product: tuple[Part, Part, Part]  # of a `CombineResult`
-    n_rows: int
     full: bool
     round: int
     key: NDArray[np.uint32]

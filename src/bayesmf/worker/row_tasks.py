@@ -143,7 +143,6 @@ class StartTask:
     chain: int
     partition: int
     side: int
-    stripe: int
     n_factors: int
     bias: bool
     shrink: float

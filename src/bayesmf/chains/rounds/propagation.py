@@ -205,7 +205,7 @@ class PropagationRounds:
         assert run is not None
         tasks = [
             DrawTask(
-                state.chain, self.at(side, k), side, combined[side][k], layout.n_rows,
+                state.chain, self.at(side, k), side, combined[side][k],
                 run.prior.full, t, state.key,
             )
             for side, layout in enumerate(self.layouts)
