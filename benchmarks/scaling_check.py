@@ -126,7 +126,7 @@ def _tasks_of(rounds: Any, state: Any) -> Iterator[Task]:
                 break
             yield from tasks
             done = (run_task(rounds.held[task.partition], task) for task in tasks)
-            results = [with_refs(result, lambda how, array: Ref(array)) for result in done]
+            results = [with_refs(result, lambda how, name, array: Ref(array)) for result in done]
 
 
 def _side_by_side(held: Sequence[Held], tasks: list[Task], at_once: int) -> float:

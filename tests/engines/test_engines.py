@@ -17,11 +17,12 @@ from bayesmf import SGLD, BayesianMF, InputError
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.contents import Input, Left, Order
+from bayesmf.engines.ray.contents import Export, Input, Left, Order
 from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked, writable
 from bayesmf.engines.ray.worker import (
     About,
     Holder,
+    Missing,
     NotFetched,
     NotHeld,
     Store,
@@ -123,9 +124,9 @@ class Shelf(Store):
         return pickle.dumps(value)
 
     def get(self, refs, patience):
-        if None in refs.values():
-            raise NotFetched(*(key for key, ref in refs.items() if ref is None))
-        return [(_frozen(array), width) for array, width in map(pickle.loads, refs.values())]
+        if None in refs:
+            raise Missing(None)
+        return [[(_frozen(array), width) for array, width in pickle.loads(ref)] for ref in refs]
 
 
 def order(tasks, phase=0, refs=None, dropped=(), export=True):
@@ -166,7 +167,7 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     assert there.keep({(20, 0): here.lend([users.key])[0][0]}, 1.0) >= 0
     assert there.give([(20, 0)])[0].tobytes() == here.give([users.key])[0].tobytes()
     with pytest.raises(NotFetched):
-        there.run(order([(10, named)], phase=3, refs={users.key: None}), None)
+        there.run(order([(10, named)], phase=3, refs={users.key: Export(None, 0)}), None)
     with pytest.raises(NotFetched):  # what tasks share was never sent
         there.run(order([(10, named)], phase=4, refs=refs), None)
     here.drop([users.key])

@@ -19,7 +19,7 @@ from bayesmf.system.threads import cores
 from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
 
 
-def _here(how: str, array: Array) -> Ref:
+def _here(how: str, name: str, array: Array) -> Ref:
     """A reference to an array of this process, which is the array."""
     return Ref(array)
 

@@ -127,7 +127,7 @@ class Simulated:
         phase, message = self._phase(task), own_size(task)
         prepared = self._prepare(phase, task)
         seconds, found = self._run(task)
-        result = with_refs(found, lambda how, array: self._keep(task, found, array, node))
+        result = with_refs(found, lambda how, name, array: self._keep(task, found, array, node))
         if getattr(task, "aside", False):
             self._mark = time.thread_time()
             return Job(worker, 0, 0.0, 0, value=result, is_back=True)

@@ -37,6 +37,7 @@ class NoiseResult(Kept):
     """Precisions of rows; their sums, and those of what the rows were told times these."""
 
     goes = ("value",)
+    together = True
     adds = ("sums", "weighted")
     value: Any
     sums: Whole

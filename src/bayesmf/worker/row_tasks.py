@@ -83,6 +83,7 @@ class RowsResult(Kept):
     def goes(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("rows",) if self.side == 0 else ("rows", "means")
 
+    together = True
     adds = ("sums", "moments", "evidence")
 
 

@@ -84,16 +84,18 @@ class Kept:
     """A result that leaves arrays with the worker.
 
     Fields named by `stays` are for later tasks at the same place, those named by `goes` are read
-    elsewhere too. Each is an array, None, or a tuple of arrays.
+    elsewhere too. Each is an array, None, or a tuple of arrays. With `together`, whoever reads a
+    field of one result reads it of all that a worker has made in a phase.
     """
 
     stays: tuple[str, ...] = ()
     goes: tuple[str, ...] = ()
+    together: bool = False
     adds: tuple[str, ...] = ()  # whole numbers of which only the sum over all results is asked for
 
 
-def with_refs(result: Any, make: Callable[[str, Array], Ref]) -> Any:
-    """A result whose kept arrays are references; `make` is told "stays" or "goes"."""
+def with_refs(result: Any, make: Callable[[str, str, Array], Any]) -> Any:
+    """A result whose kept arrays are references; `make` is told "stays" or "goes", and the field."""
     if not isinstance(result, Kept):
         return result
     changed = {}
@@ -101,7 +103,7 @@ def with_refs(result: Any, make: Callable[[str, Array], Ref]) -> Any:
         for name in getattr(result, how):
             value = getattr(result, name)
             if value is not None:
-                changed[name] = tree_map(value, np.ndarray, partial(make, how))
+                changed[name] = tree_map(value, np.ndarray, partial(make, how, name))
     return replace(result, **changed) if changed else result  # type: ignore[type-var]
 
 

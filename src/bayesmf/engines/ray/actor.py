@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.util.metrics import Counter
 
-from bayesmf.engines.ray.contents import Key, Order
-from bayesmf.engines.ray.worker import About, Holder, NotFetched, Store, versions
+from bayesmf.engines.ray.contents import Order
+from bayesmf.engines.ray.worker import About, Holder, Missing, Store, versions
 from bayesmf.worker.tasks import Held, Result, Shared, Task
 
 LEAST = 0.5  # seconds that a single array is waited for, once one has not come
@@ -23,11 +23,11 @@ class RayStore(Store):
     def put(self, value: Any) -> Any:
         return ray.put(value)
 
-    def get(self, refs: Mapping[Key, Any], patience: float) -> list[Any]:
+    def get(self, refs: Sequence[Any], patience: float) -> list[Any]:
         try:
-            return ray.get(list(refs.values()), timeout=patience)
+            return ray.get(list(refs), timeout=patience)
         except RayError:
-            raise NotFetched(*(key for key, ref in refs.items() if not _there(ref))) from None
+            raise Missing(*(ref for ref in refs if not _there(ref))) from None
 
 
 def _there(ref: Any) -> bool:

@@ -27,24 +27,31 @@ class Input(NamedTuple):
     key: Key
 
 
+class Export(NamedTuple):
+    """Where an array is in the store: Ray's reference to several, and which of them it is."""
+
+    ref: Any
+    at: int
+
+
 class Left(NamedTuple):
     """What stands for an array in an answer: it was left with the worker, and perhaps exported."""
 
     key: Key
     nbytes: int
-    export: Any = None
+    export: Export | None = None
 
 
 class Content:
     """An array as one process has it; that forgets it once nobody here holds this object.
 
-    `export` is Ray's reference to it, where it was put into the store. `nodes` have a copy in
-    theirs. `waiting` are called when it has been exported.
+    `export` is set once it was put into the store; `waiting` are called then. `nodes` of the cluster
+    have a copy in theirs.
     """
 
     __slots__ = ("__weakref__", "export", "key", "nbytes", "nodes", "process", "waiting")
 
-    def __init__(self, key: Key, process: Any, nbytes: int, export: Any = None) -> None:
+    def __init__(self, key: Key, process: Any, nbytes: int, export: Export | None = None) -> None:
         self.key, self.process, self.nbytes, self.export = key, process, nbytes, export
         self.nodes = {process.node}
         self.waiting: list[Callable[[], None]] = []
@@ -138,8 +145,8 @@ class Phase:
 class Order:
     """Tasks of one chain for a worker, with their numbers, and what they need besides.
 
-    `phase` is the number of what they have in common. `refs` are arrays that lie elsewhere, Ray's
-    references by key; `dropped` are arrays that nobody will ask for again. With `export`, arrays
+    `phase` is the number of what they have in common. `refs` are arrays that lie elsewhere, by
+    key; `dropped` are arrays that nobody will ask for again. With `export`, arrays
     that are read elsewhere are put into the store at once. `patience` is how many seconds an array
     may take to come. With `adds_up`, sums come back for all tasks together.
     """
@@ -147,7 +154,7 @@ class Order:
     chain: int
     tasks: list[tuple[int, Task]]
     phase: int
-    refs: dict[Key, Any]
+    refs: dict[Key, Export]
     dropped: list[Key]
     export: bool
     patience: float

@@ -16,6 +16,7 @@ import ray
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.ray.contents import (
     Content,
+    Export,
     Key,
     Left,
     Name,
@@ -153,9 +154,9 @@ class Dispatch:
                 for again in waiting:
                     again()
 
-        def exported(refs: list[Any]) -> None:
-            for content, ref in zip(contents, refs, strict=True):
-                content.export = ref
+        def exported(exports: list[Export]) -> None:
+            for content, export in zip(contents, exports, strict=True):
+                content.export = export
             woken()
 
         if not process.alive:
@@ -201,11 +202,12 @@ class Dispatch:
             blamed=partial(self._blamed, together),
         )  # fmt: skip
 
-    def _refs(self, process: Process, contents: Sequence[Content]) -> dict[Key, Any]:
+    def _refs(self, process: Process, contents: Sequence[Content]) -> dict[Key, Export]:
         """References to what lies elsewhere; what a node has to fetch for it is counted once."""
         refs = {}
         for content in contents:
             if content.process is not process:
+                assert content.export is not None
                 refs[content.key] = content.export
                 self.fetched_by(process, content)
         return refs

@@ -137,14 +137,15 @@ class Ray(WallClock):
 
         self._until(at_hand)
         contents, self._found = self._found, {}
-        there = {n: c for n, c in contents.items() if c.export is not None}
+        there = {n: c.export for n, c in contents.items() if c.export is not None}
         try:
-            exports = [content.export for content in there.values()]
-            arrays = ray.get(exports, timeout=self.cluster.task_timeout / 2)
-            found.update(zip(there, map(unpacked, arrays), strict=True))
+            refs = list(dict.fromkeys(export.ref for export in there.values()))
+            values = ray.get(refs, timeout=self.cluster.task_timeout / 2)
+            arrays = dict(zip(refs, values, strict=True))
+            found.update({n: unpacked(arrays[export.ref][export.at]) for n, export in there.items()})
         except RayError:
-            for content in there.values():
-                content.export = None  # whoever has it is asked the next time
+            for node in there:
+                contents[node].export = None  # whoever has it is asked the next time
         asked: dict[Process, list[tuple[Node, Content]]] = {}
         for node, content in contents.items():
             if node not in there:

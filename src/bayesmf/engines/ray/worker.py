@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmf.engines.ray.contents import Input, Key, Left, Order
+from bayesmf.engines.ray.contents import Export, Input, Key, Left, Order
 from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked, writable
 from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, tree_map
@@ -45,6 +45,10 @@ class NotFetched(Exception):
     """Arrays did not come from where they lie: their keys."""
 
 
+class Missing(Exception):
+    """Values did not come from the store: references to them."""
+
+
 class Store:
     """Where arrays are put for others to read: all that a worker needs of Ray."""
 
@@ -52,8 +56,8 @@ class Store:
         """A reference to a value in the store of this node."""
         raise NotImplementedError
 
-    def get(self, refs: Mapping[Key, Any], patience: float) -> list[Any]:
-        """Values, from this node or another; NotFetched where some do not come in time."""
+    def get(self, refs: Sequence[Any], patience: float) -> list[Any]:
+        """Values, from this node or another; Missing where some do not come in time."""
         raise NotImplementedError
 
 
@@ -64,7 +68,8 @@ class Holder:
         self._held: dict[int, Held] = {}
         self._missing: dict[int, str] = {}
         self._arrays: dict[Key, Array] = {}
-        self._exports: dict[Key, Any] = {}
+        self._exports: dict[Key, Export] = {}
+        self._leaving: dict[Any, list[Key]] = {}  # arrays to export, those read together
         self._phases: dict[int, tuple[int, Shared]] = {}
         self._store = store or Store()
         for held, task in rehearsal:
@@ -92,6 +97,7 @@ class Holder:
     def run(self, order: Order, shared: Shared | None) -> list[tuple[Result, float]]:
         """Results of tasks, and the seconds that each took; arrays they leave stay here."""
         self.drop(order.dropped)
+        self._leaving = {}
         for _, task in order.tasks:
             if task.partition not in self._held:
                 raise NotHeld(self._missing.get(task.partition, "they were never sent"))
@@ -102,10 +108,14 @@ class Holder:
         elif order.phase and self._phases.get(order.chain, (0, None))[0] != order.phase:
             raise NotFetched
         done = [self._run(number, task, order, elsewhere) for number, task in order.tasks]
-        if not order.adds_up:
-            return done
-        results = added_up([result for result, _ in done])
-        return [(result, seconds) for result, (_, seconds) in zip(results, done, strict=True)]
+        results, seconds = [result for result, _ in done], [taken for _, taken in done]
+        if self._leaving:
+            begin = time.perf_counter()
+            results = self._export_leaving(results)
+            seconds[-1] += time.perf_counter() - begin
+        if order.adds_up:
+            results = added_up(results)
+        return list(zip(results, seconds, strict=True))
 
     def _run(
         self, number: int, task: Task, order: Order, elsewhere: Mapping[Key, Array]
@@ -117,15 +127,17 @@ class Holder:
         result = run_task(self._held[task.partition], task)
         count = 0
 
-        def leave(how: str, array: Array) -> Left:
+        def leave(how: str, name: str, array: Array) -> Left:
             nonlocal count
             key = (number, count)
             count += 1
             self._arrays[key] = array
-            ref = self._export(key) if how == "goes" and order.export else None
-            return Left(key, array.nbytes, ref)
+            if how == "goes" and order.export:
+                group = (type(result), name) if getattr(result, "together", False) else key
+                self._leaving.setdefault(group, []).append(key)
+            return Left(key, array.nbytes)
 
-        left = with_refs(result, leave)  # type: ignore[arg-type]
+        left = with_refs(result, leave)
         return contiguous(left), time.perf_counter() - begin
 
     def _filled(
@@ -145,32 +157,49 @@ class Holder:
 
     # -- arrays ---------------------------------------------------------------------------------
 
-    def _bring(self, refs: Mapping[Key, Any], patience: float) -> dict[Key, Array]:
+    def _bring(self, refs: Mapping[Key, Export], patience: float) -> dict[Key, Array]:
         if not refs:
             return {}
-        return dict(zip(refs, map(unpacked, self._store.get(refs, patience)), strict=True))
+        different = list(dict.fromkeys(export.ref for export in refs.values()))
+        try:
+            values = dict(zip(different, self._store.get(different, patience), strict=True))
+        except Missing as missing:
+            lost = [key for key, export in refs.items() if export.ref in missing.args]
+            raise NotFetched(*lost) from None
+        return {key: unpacked(values[export.ref][export.at]) for key, export in refs.items()}
 
-    def _export(self, key: Key) -> Any:
-        if key not in self._exports:
-            self._exports[key] = self._store.put(packed(self._arrays[key]))
-        return self._exports[key]
+    def _put(self, keys: Sequence[Key]) -> list[Export]:
+        """Arrays in the store, together: another value there takes a millisecond or two."""
+        ref = self._store.put([packed(self._arrays[key]) for key in keys])
+        return [Export(ref, at) for at in range(len(keys))]
 
-    def export(self, keys: Sequence[Key]) -> list[Any]:
-        """Put arrays into the store, for others to read; references to them there."""
-        self._exports = {key: ref for key, ref in self._exports.items() if key not in set(keys)}
-        return [self._export(key) for key in keys]
+    def _export_leaving(self, results: Sequence[Result]) -> list[Result]:
+        """Put what goes into the store; results that tell where it is."""
+        groups, self._leaving = self._leaving, {}
+        for keys in groups.values():
+            self._exports.update(zip(keys, self._put(keys), strict=True))
 
-    def lend(self, keys: Sequence[Key]) -> tuple[list[Any], float]:
-        """The same for a moment: references, and the seconds it took."""
+        def told(left: Left) -> Left:
+            return left._replace(export=self._exports.get(left.key))
+
+        return [tree_map(result, Left, told) for result in results]
+
+    def export(self, keys: Sequence[Key]) -> list[Export]:
+        """Put arrays into the store, for others to read, each alone; where they are there."""
+        found = [self._put([key])[0] for key in keys]
+        self._exports.update(zip(keys, found, strict=True))
+        return found
+
+    def lend(self, keys: Sequence[Key]) -> tuple[list[Export], float]:
+        """The same for a moment, together; where they are, and the seconds it took."""
         begin = time.perf_counter()
-        refs = [self._store.put(packed(self._arrays[key])) for key in keys]
-        return refs, time.perf_counter() - begin
+        return self._put(keys), time.perf_counter() - begin
 
     def give(self, keys: Sequence[Key]) -> list[Array]:
         """The arrays themselves."""
         return [np.ascontiguousarray(self._arrays[key]) for key in keys]
 
-    def keep(self, refs: Mapping[Key, Any], patience: float) -> float:
+    def keep(self, refs: Mapping[Key, Export], patience: float) -> float:
         """Keep copies of arrays that lie elsewhere; the seconds it took."""
         begin = time.perf_counter()
         for key, array in self._bring(refs, patience).items():
