@@ -52,6 +52,7 @@ class NoiseTask:
     `told` is (rows, sums), or parts of such sums that are added up in their order.
     """
 
+    short = True
     chain: int
     partition: int
     told: tuple[Part, ...]
@@ -79,6 +80,7 @@ class EvidenceResult:
 class EvidenceTask:
     """How likely the errors of some rows are under some laws of their precisions."""
 
+    short = True
     chain: int
     partition: int
     told: tuple[Part, ...]

@@ -73,6 +73,7 @@ class PairsTask:
     E[U_i . m_j(U)] is the same. With `aside` it is no part of the algorithm.
     """
 
+    short = True
     chain: int
     partition: int
     rows: Part

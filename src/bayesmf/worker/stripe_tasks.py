@@ -30,6 +30,7 @@ class MomentsResult:
 class MomentsTask:
     """First and second moments of the rows of a stripe."""
 
+    short = True
     chain: int
     partition: int
     rows: Part
@@ -109,6 +110,7 @@ class TakeResult(Kept):
 class TakeTask:
     """Copy some rows of a stripe, with the weights of their ratings, for those who need no more."""
 
+    short = True
     chain: int
     partition: int
     rows: Part

@@ -43,6 +43,8 @@ class Task(Protocol):
     def partition(self) -> int:
         """Number of the partition that the task reads."""
 
+    # Those that take milliseconds have `short = True`: they may be done beside another.
+
     def execute(self, held: Any) -> Result:
         """Do the task with that partition."""
 

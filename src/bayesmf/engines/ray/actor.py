@@ -14,6 +14,7 @@ from bayesmf.engines.ray.contents import Order
 from bayesmf.engines.ray.worker import About, Holder, Missing, Store, versions
 from bayesmf.worker.tasks import Held, Result, Shared, Task
 
+BESIDE = "beside"  # the thread for what does not have to wait for a task
 LEAST = 0.5  # seconds that a single array is waited for, once one has not come
 
 

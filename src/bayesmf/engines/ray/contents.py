@@ -148,7 +148,8 @@ class Order:
     `phase` is the number of what they have in common. `refs` are arrays that lie elsewhere, by
     key; `dropped` are arrays that nobody will ask for again. With `export`, arrays
     that are read elsewhere are put into the store at once. `patience` is how many seconds an array
-    may take to come. With `adds_up`, sums come back for all tasks together.
+    may take to come. With `adds_up`, sums come back for all tasks together. `short` tasks are done
+    beside others.
     """
 
     chain: int
@@ -159,6 +160,7 @@ class Order:
     export: bool
     patience: float
     adds_up: bool = False
+    short: bool = False
 
 
 def with_nodes(value: Any) -> Any:

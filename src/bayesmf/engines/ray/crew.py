@@ -19,7 +19,7 @@ from ray.exceptions import RayError, RayTaskError
 from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.placement import Homes
-from bayesmf.engines.ray.actor import Worker
+from bayesmf.engines.ray.actor import BESIDE, Worker
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.joining import check_servers
 from bayesmf.engines.ray.scheduling import elsewhere, on_node, strategy
@@ -95,7 +95,8 @@ class Crew:
         slot.lives += 1
         name = "keeper" if slot.keeper else f"worker-{slot.number}"
         again = f"-{slot.lives}" if slot.lives > 1 else ""  # the name before may still be taken
-        actor = ray.remote(Worker).options(
+        as_actor: Any = ray.remote(concurrency_groups={BESIDE: 1})  # type: ignore[call-overload]
+        actor = as_actor(Worker).options(
             name=f"{self.run}-{name}{again}",
             namespace=self.run,
             num_cpus=0 if slot.keeper else cluster.cpus_per_worker,
@@ -104,8 +105,8 @@ class Crew:
             max_task_retries=0,
             scheduling_strategy=self._where(slot),
         )
-        made: Any = actor.remote(f"{self.run}-{name}", [] if slot.keeper else self._rehearsal)
-        slot.process = Process(slot.number, made, made.about.remote(), time.monotonic())
+        started = actor.remote(f"{self.run}-{name}", [] if slot.keeper else self._rehearsal)
+        slot.process = Process(slot.number, started, started.about.remote(), time.monotonic())
 
     def _where(self, slot: Slot) -> Any:
         if not slot.keeper:
@@ -171,11 +172,17 @@ class Crew:
 
     # -- calls, and what comes back -------------------------------------------------------------
 
-    def call(self, process: Process, method: str, *args: Any, **what: Callable[..., None]) -> None:
-        """Ask a process for something; see `Call`."""
+    def call(
+        self, process: Process, method: str, *args: Any, beside: bool = True,
+        **what: Callable[..., None],
+    ) -> None:  # fmt: skip
+        """Ask a process for something, `beside` what it is at; see `Call`."""
         if not process.running:
             process.since = time.monotonic()
-        process.running.append(Call(getattr(process.actor, method).remote(*args), **what))
+        asked = getattr(process.actor, method)
+        if beside:
+            asked = asked.options(concurrency_group=BESIDE)
+        process.running.append(Call(asked.remote(*args), **what))
 
     def poll(self) -> None:
         """Wait for answers for a moment; look after workers."""

@@ -132,9 +132,8 @@ class Dispatch:
             self._export(process, contents)
         for slot in self._crew.slots:
             while slot.outbox:
-                phase, chain = slot.outbox[0].phase, slot.outbox[0].task.chain
-                alike = [p.phase is phase and p.task.chain == chain for p in slot.outbox]
-                both = list(zip(slot.outbox, alike, strict=True))
+                kind = _kind(slot.outbox[0])
+                both = [(one, _kind(one) == kind) for one in slot.outbox]
                 slot.outbox = [one for one, same in both if not same]
                 self._send(slot, [one for one, same in both if same])
 
@@ -172,13 +171,13 @@ class Dispatch:
         for one in together:
             crew.supply(slot, one.task.partition)
             contents.update(one.contents)
-        chain, phase = together[0].task.chain, together[0].phase
+        chain, phase, short = _kind(together[0])
         nodes = [node for one in together for node in one.own]
         shared, number, sent = None, 0, 0
         if phase is not None:
             number = self._numbered(phase, contents)
-            if process.knows.get(chain) != number:
-                process.knows[chain], shared = number, phase.sent
+            if process.knows.get((chain, short)) != number:
+                process.knows[chain, short], shared = number, phase.sent
                 nodes += phase.inputs
                 sent += phase.size if process.node not in phase.nodes else 0
                 if phase.by_reference:
@@ -191,11 +190,11 @@ class Dispatch:
             chain, tasks, number, refs, dropped, len(crew.slots) > 1,
             crew.cluster.task_timeout / 2,
             # What is done again has told its sums already.
-            all(one.replayed is None for one in together),
+            all(one.replayed is None for one in together), short,
         )  # fmt: skip
         self._ledger.moved(sent=sent)
         crew.call(
-            process, "run", order, shared,
+            process, "run", order, shared, beside=short,
             done=partial(self._done, process, together),
             again=partial(self._again, together),
             failed=partial(self._failed, slot, process, together),
@@ -281,11 +280,17 @@ class Dispatch:
     ) -> None:
         """Deal with a task that raised: what a worker lacks is sent to it."""
         partitions = [one.task.partition for one in together]
-        if isinstance(error, NotHeld) and self._crew.send_ratings(slot, partitions, error):
-            process.knows.pop(together[0].task.chain, None)
+        chain, _, short = _kind(together[0])
+        if isinstance(error, NotHeld) and short:  # they may be on their way: it waits for them
+            process.knows.pop((chain, short), None)
+            for one in together:
+                one.short = False
+            self._again(together)
+        elif isinstance(error, NotHeld) and self._crew.send_ratings(slot, partitions, error):
+            process.knows.pop((chain, short), None)
             self._again(together)
         elif isinstance(error, NotFetched):
-            process.knows.pop(together[0].task.chain, None)
+            process.knows.pop((chain, short), None)
             for one in together:
                 for content in one.contents.values():
                     if content.key in error.args:
@@ -308,6 +313,11 @@ class Dispatch:
                     f"times, the last time because {why}: look at the workers' logs and "
                     "memory, then go on from the last checkpoint (--resume)"
                 )
+
+
+def _kind(one: Pending) -> tuple[int, Phase | None, bool]:
+    """Tasks for which this is the same go in one call."""
+    return one.task.chain, one.phase, one.short
 
 
 def _raise(error: BaseException) -> None:

@@ -16,7 +16,8 @@ from bayesmf.worker.tasks import Result, Shared, Task
 class Pending:
     """A task under way; `contents` are where what it reads lies, as far as that is known.
 
-    With `replayed` it was done before: what it left with a worker was lost.
+    With `replayed` it was done before: what it left with a worker was lost. A `short` one is done
+    beside what the worker is at.
     """
 
     task: Task  # with nodes for arrays, and without what it shares with others
@@ -30,6 +31,7 @@ class Pending:
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
+        self.short = getattr(self.task, "short", False)
         shared = self.phase.inputs if self.phase is not None else []
         self.own = list(dict.fromkeys(leaves(self.task, Node)))
         self.inputs = list(dict.fromkeys([*self.own, *shared]))
@@ -76,9 +78,9 @@ class Call:
 class Process:
     """A worker's process, from its start to its end.
 
-    `running` are its calls in the order in which it answers them; `since` is when it last gave a
+    `running` are its calls in the order in which they were made; `since` is when it last gave a
     sign of life, or was started. `holding` are the partitions it has, `knows` what tasks share, by
-    chain, and `dropped` arrays that it may forget.
+    chain and whether they are short, and `dropped` arrays that it may forget.
     """
 
     slot: int
@@ -88,7 +90,7 @@ class Process:
     about: About | None = None
     alive: bool = True
     holding: set[int] = field(default_factory=set)
-    knows: dict[int, int] = field(default_factory=dict)
+    knows: dict[tuple[int, bool], int] = field(default_factory=dict)
     dropped: list[Key] = field(default_factory=list)
     running: list[Call] = field(default_factory=list)
 

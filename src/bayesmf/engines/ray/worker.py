@@ -27,6 +27,9 @@ from bayesmf.worker.tasks import (
 
 PACKAGES = ("bayesmf", "numpy", "numba")
 
+# Arrays to export: keys of those that are read together.
+Leaving = dict[Any, list[Key]]
+
 
 class About(NamedTuple):
     """Where a worker is, and what it runs."""
@@ -62,15 +65,18 @@ class Store:
 
 
 class Holder:
-    """Holds partitions of the ratings and arrays, and does tasks one after the other."""
+    """Holds partitions of the ratings and arrays, and does tasks.
+
+    Tasks are done one after the other, short ones beside them, in another thread: so each order has
+    what it works with for itself.
+    """
 
     def __init__(self, rehearsal: Sequence[tuple[Held, Task]], store: Store | None = None) -> None:
         self._held: dict[int, Held] = {}
         self._missing: dict[int, str] = {}
         self._arrays: dict[Key, Array] = {}
         self._exports: dict[Key, Export] = {}
-        self._leaving: dict[Any, list[Key]] = {}  # arrays to export, those read together
-        self._phases: dict[int, tuple[int, Shared]] = {}
+        self._phases: dict[tuple[int, bool], tuple[int, Shared]] = {}
         self._store = store or Store()
         for held, task in rehearsal:
             run_task(own(held), own(task))
@@ -97,33 +103,46 @@ class Holder:
     def run(self, order: Order, shared: Shared | None) -> list[tuple[Result, float]]:
         """Results of tasks, and the seconds that each took; arrays they leave stay here."""
         self.drop(order.dropped)
-        self._leaving = {}
         for _, task in order.tasks:
             if task.partition not in self._held:
                 raise NotHeld(self._missing.get(task.partition, "they were never sent"))
         elsewhere = self._bring(order.refs, order.patience)
-        if shared is not None:
-            made = self._filled(own(shared), elsewhere)
-            self._phases[order.chain] = order.phase, made
-        elif order.phase and self._phases.get(order.chain, (0, None))[0] != order.phase:
-            raise NotFetched
-        done = [self._run(number, task, order, elsewhere) for number, task in order.tasks]
+        common = self._shared(order, shared, elsewhere)
+        leaving: Leaving = {}
+        done = [
+            self._run(number, task, common, elsewhere, leaving) for number, task in order.tasks
+        ]
         results, seconds = [result for result, _ in done], [taken for _, taken in done]
-        if self._leaving:
+        if leaving and order.export:
             begin = time.perf_counter()
-            results = self._export_leaving(results)
+            results = self._export_leaving(leaving, results)
             seconds[-1] += time.perf_counter() - begin
         if order.adds_up:
             results = added_up(results)
         return list(zip(results, seconds, strict=True))
 
+    def _shared(
+        self, order: Order, sent: Shared | None, elsewhere: Mapping[Key, Array]
+    ) -> Shared | None:
+        """What tasks have in common: as it was sent now, or before."""
+        at = order.chain, order.short
+        if sent is not None:
+            self._phases[at] = order.phase, self._filled(own(sent), elsewhere)
+        if not order.phase:
+            return None
+        number, found = self._phases.get(at, (0, None))
+        if number != order.phase:
+            raise NotFetched
+        return found
+
     def _run(
-        self, number: int, task: Task, order: Order, elsewhere: Mapping[Key, Array]
-    ) -> tuple[Result, float]:
+        self, number: int, task: Task, common: Shared | None, elsewhere: Mapping[Key, Array],
+        leaving: Leaving,
+    ) -> tuple[Result, float]:  # fmt: skip
         begin = time.perf_counter()
         task = self._filled(own(task), elsewhere, writable)
-        if order.phase:
-            task = replace(task, shared=self._phases[order.chain][1])  # type: ignore[type-var]
+        if common is not None:
+            task = replace(task, shared=common)  # type: ignore[type-var]
         result = run_task(self._held[task.partition], task)
         count = 0
 
@@ -132,9 +151,9 @@ class Holder:
             key = (number, count)
             count += 1
             self._arrays[key] = array
-            if how == "goes" and order.export:
+            if how == "goes":
                 group = (type(result), name) if getattr(result, "together", False) else key
-                self._leaving.setdefault(group, []).append(key)
+                leaving.setdefault(group, []).append(key)
             return Left(key, array.nbytes)
 
         left = with_refs(result, leave)
@@ -173,10 +192,9 @@ class Holder:
         ref = self._store.put([packed(self._arrays[key]) for key in keys])
         return [Export(ref, at) for at in range(len(keys))]
 
-    def _export_leaving(self, results: Sequence[Result]) -> list[Result]:
+    def _export_leaving(self, leaving: Leaving, results: Sequence[Result]) -> list[Result]:
         """Put what goes into the store; results that tell where it is."""
-        groups, self._leaving = self._leaving, {}
-        for keys in groups.values():
+        for keys in leaving.values():
             self._exports.update(zip(keys, self._put(keys), strict=True))
 
         def told(left: Left) -> Left:
