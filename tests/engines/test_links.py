@@ -35,6 +35,13 @@ def test_rows_come_while_the_worker_does_something_else():
     assert ends(clocks, [first, second]) == [4.0, 6.0]
 
 
+def test_a_short_task_waits_for_no_other_and_takes_its_time_from_it():
+    clocks = cluster(1)
+    long, short, later = Job(0, 0, 4.0, 0), Job(0, 0, 0.5, 0), Job(0, 0, 1.0, 0)
+    short.short = True
+    assert ends(clocks, [long, later, short]) == [4.5, 5.5, 0.5]
+
+
 def test_a_task_whose_rows_are_there_goes_first():
     clocks, rows = cluster(2), Transfer(1, 0, 300)
     waits, ready = Job(0, 0, 2.0, 0, [rows], [rows]), Job(0, 0, 1.0, 0)

@@ -105,7 +105,8 @@ class Job:
     """A task on its way: what it waits for, how long it takes, and what its result says.
 
     `message` and `back` are bytes through the driver's link; `brings` are transfers that begin when
-    the message is there, `needs` all that must have arrived before it is done.
+    the message is there, `needs` all that must have arrived before it is done. A `short` one is done
+    beside what the worker is at, which takes that much longer.
     """
 
     worker: int
@@ -117,6 +118,7 @@ class Job:
     value: Any = None
     is_back: bool = False
     missing: int = 0
+    short: bool = False
 
     def result(self) -> Any:
         """The task's result."""
@@ -156,6 +158,8 @@ class Cluster:
         self.out = [Link(network.bandwidth) for _ in range(self.nodes + 1)]
         self.into = [Link(network.bandwidth) for _ in range(self.nodes + 1)]
         self._busy = [False] * n_workers
+        self._owed = [0.0] * n_workers  # seconds that short jobs took from the one at work
+        self._beside = [0.0] * n_workers  # when a worker has done its last short job
         self._ready: list[list[tuple[int, Job]]] = [[] for _ in range(n_workers)]
         self._asked: list[list[Transfer]] = [[] for _ in range(self.nodes + 1)]
         self._askers: list[dict[int, int]] = [{} for _ in range(self.nodes + 1)]
@@ -220,22 +224,38 @@ class Cluster:
             self._can_begin(time, job)
 
     def _can_begin(self, time: float, job: Job) -> None:
+        worker = job.worker
+        if job.short:
+            takes = self._takes(job)
+            self._owed[worker] += takes if self._busy[worker] else 0.0
+            self._beside[worker] = max(time, self._beside[worker]) + takes
+            self._at(self._beside[worker], self._answered, job)
+            return
         self._number += 1
-        heappush(self._ready[job.worker], (self._number, job))
-        self._work(time, job.worker)
+        heappush(self._ready[worker], (self._number, job))
+        self._work(time, worker)
+
+    def _takes(self, job: Job) -> float:
+        return self.network.handling(job.message + job.back) + job.seconds
 
     def _work(self, time: float, worker: int) -> None:
         if not self._busy[worker] and self._ready[worker]:
             _, job = heappop(self._ready[worker])
             self._busy[worker] = True
-            handling = self.network.handling(job.message + job.back)
-            self._at(time + handling + job.seconds, self._finished, job)
+            self._at(time + self._takes(job), self._finished, job)
 
     def _finished(self, time: float, job: Job) -> None:
+        owed, self._owed[job.worker] = self._owed[job.worker], 0.0
+        if owed:
+            self._at(time + owed, self._finished, job)
+            return
         self._busy[job.worker] = False
+        self._answered(time, job)
+        self._work(time, job.worker)
+
+    def _answered(self, time: float, job: Job) -> None:
         left = self.into[self.driver].take(time, job.back)
         self._at(left + self.network.latency, self._back, job)
-        self._work(time, job.worker)
 
     def _back(self, time: float, job: Job) -> None:
         job.is_back = True

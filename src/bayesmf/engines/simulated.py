@@ -151,6 +151,7 @@ class Simulated:
             back -= sum(payload(getattr(result, name)) for name in getattr(result, "adds", ()))
         self._call(task.chain, worker)
         job = Job(worker, message, seconds, back, brings, needs, result)
+        job.short = getattr(task, "short", False)
         self._clocks.submit(job)
         self._ledger.done(worker, task.partition, seconds)
         self._ledger.moved(sent=message, received=back)
