@@ -411,7 +411,7 @@ def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
     run = trial.start()
     seen = []
     try:
-        for epochs, fault in ((5, kill_worker), (30, hang_worker), (60, lose_and_add)):
+        for epochs, fault in ((5, kill_worker), (25, hang_worker), (50, lose_and_add)):
             assert run.reach(epochs), run.wait()
             seen.append(fault(trial))
         found = run.wait()

@@ -147,11 +147,11 @@ def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -
     prior, D, now = settings.prior, settings.n_factors, state.precisions
     users, items = known_moments(state)
     scales = np.ones(len(items.total))
-    if state.told is not None:
-        assert state.sums is not None
+    if state.item_sums is not None:
+        assert state.all_sums is not None
         # Weighted by the users' precisions that items' rows were drawn under and by the items'
         # drawn after them; both may have exchanged their sizes since.
-        sums = state.sums * (tau if now.noise is None else 1.0)
+        sums = state.all_sums * (tau if now.noise is None else 1.0)
         rng = generator(state.key, t, STREAM_AMPLITUDES)
         scales = draw_amplitudes(items, D, prior, sums, rng)
         items = items.scaled(scales)

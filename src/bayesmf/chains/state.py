@@ -65,7 +65,9 @@ class ChainState:
     round diverges and is run again, `repairs` counts how often. Rules with a clock for each row
     also carry momenta, (users, items), and the mean squares of both sides' columns.
     `errors_by_row` are parts of the weighted squared errors of users and of items, stripe by
-    stripe. `told` are the sums of each item's ratings as its draw left them, `sums` those of all.
+    stripe. `item_sums` are the sums of each item's ratings as its draw left them, `all_sums` those
+    of all; `row_moments` those of the rows as they are, once they are known. `slices` are of laws
+    of noise that are being drawn, `evidence` the likelihoods at their points.
     """
 
     chain: int
@@ -74,19 +76,17 @@ class ChainState:
     precisions: Precisions
     sse: float = 0.0
     count: int = 0
-    told: Pieces | None = None
-    sums: Floats | None = None
-    row_moments: tuple[Moments | None, Moments | None] | None = (
-        None  # of the rows as they are, once they are known
-    )
-    slices: dict[int, LawSlice] = field(default_factory=dict)  # of laws that are being drawn
+    item_sums: Pieces | None = None
+    all_sums: Floats | None = None
+    row_moments: tuple[Moments | None, Moments | None] | None = None
+    slices: dict[int, LawSlice] = field(default_factory=dict)
     evidence: dict[int, Floats] = field(default_factory=dict)
     visits: dict[int, int] = field(default_factory=dict)
     pace: float = 1.0
     repairs: int = 0
     safe: Safe | None = None
     momenta: tuple[Any, Any] | None = None
-    moments: ColumnSquares | None = None
+    column_squares: ColumnSquares | None = None
     weighed: Weighed | None = None  # where rows have noise of their own
     errors_by_row: tuple[Any, Any] | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them
@@ -125,7 +125,7 @@ class ChainState:
         """All that lies with workers and that the rest of the chain depends on."""
         found: dict[int, Ref] = {}
         for value in (
-            self.params, self.momenta, self.safe, self.weighed, self.precisions, self.told,
+            self.params, self.momenta, self.safe, self.weighed, self.precisions, self.item_sums,
             self.means, self.propagated,
         ):  # fmt: skip
             found.update((id(ref), ref) for ref in leaves(value, Ref))

@@ -87,7 +87,7 @@ def seconds(plain: Plain) -> float:
 
 
 def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
-    now, safe, moments = state.precisions, state.safe, state.moments
+    now, safe, moments = state.precisions, state.safe, state.column_squares
     arrays = {**_rows("", state.params.users, state.params.items, fetch), **_priors("", now, fetch)}
     plain = {
         "tau": _exact(now.tau),
@@ -148,7 +148,7 @@ def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain
     if "momenta_users" in arrays:
         state.momenta = rows("momenta_")
     if "moments_users" in arrays:
-        state.moments = ColumnSquares(*rows("moments_"), now.version)  # type: ignore[arg-type]
+        state.column_squares = ColumnSquares(*rows("moments_"), now.version)  # type: ignore[arg-type]
     if "means_users" in arrays:
         state.means = Params(*rows("means_"), n_factors)
 

@@ -105,8 +105,8 @@ class Job:
     """A task on its way: what it waits for, how long it takes, and what its result says.
 
     `message` and `back` are bytes through the driver's link; `brings` are transfers that begin when
-    the message is there, `needs` all that must have arrived before it is done. A `short` one is done
-    beside what the worker is at, which takes that much longer.
+    the message is there, `needs` all that must have arrived before it is done. A `short` one is
+    done beside what the worker is at, which takes that much longer.
     """
 
     worker: int

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.checks import one_of
-from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.cluster import Cluster, needs_ray
 from bayesmf.errors import InputError
 from bayesmf.packed import pack as packing
 from bayesmf.packed.pack import CHUNK, STRETCH
@@ -112,12 +112,6 @@ def pack(
 
 def ray_workers(cluster: Cluster) -> RayWorkers:
     """Workers of a Ray cluster, joined in a ``with``; InputError where Ray is not installed."""
-    try:
+    with needs_ray():
         from bayesmf.engines.ray.packing import RayWorkers
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise InputError(
-            "engine 'ray' needs Ray, which is not installed: pip install ray"
-        ) from None
     return RayWorkers(cluster)

@@ -8,7 +8,7 @@ from inspect import isclass
 from typing import TYPE_CHECKING
 
 from bayesmf.checks import one_of, whole
-from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.engines.ray.cluster import Cluster, needs_ray
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,14 +36,8 @@ def _simulated(n_workers: int | None) -> Engine:
 
 
 def _on_ray(cluster: Cluster) -> Engine:
-    try:
+    with needs_ray():
         from bayesmf.engines.ray.engine import Ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise InputError(
-            "engine 'ray' needs Ray, which is not installed: pip install ray"
-        ) from None
     return Ray(cluster)
 
 

@@ -57,14 +57,14 @@ def half_sweep(
     n_sums = N_SUMS if side == 1 else 1
     numbers = range(len(stripes))
     on_threads(draw_exactly(state, t, side, numbers, relax, joint, n_sums), stripes, pool)
-    assert state.sums is not None
-    state.sse = float(state.sums[SSE])
+    assert state.all_sums is not None
+    state.sse = float(state.all_sums[SSE])
 
 
 def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
     """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
-    assert state.told is not None
-    told, layout = [(part,) for part in state.told.parts], state.side(side).layout
+    assert state.item_sums is not None
+    told, layout = [(part,) for part in state.item_sums.parts], state.side(side).layout
     on_threads(draw_row_noise(state, t, side, range(len(stripes)), told, layout), stripes, pool)
 
 

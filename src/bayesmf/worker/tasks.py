@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bayesmf.kernels.exact import add_whole
-from bayesmf.model.refs import Array, Ref, tree_map
+from bayesmf.model.refs import Array, tree_map
 
 
 class Held(Protocol):
@@ -97,7 +97,7 @@ class Kept:
 
 
 def with_refs(result: Any, make: Callable[[str, str, Array], Any]) -> Any:
-    """A result whose kept arrays are references; `make` is told "stays" or "goes", and the field."""
+    """A result whose kept arrays are references; `make` gets "stays" or "goes", and the field."""
     if not isinstance(result, Kept):
         return result
     changed = {}

@@ -169,7 +169,7 @@ class BlockRounds(ABC):
     def weigh(self, state: ChainState) -> Phases:
         """Count the rows' ratings by their precisions, once whenever these have been drawn."""
         now = state.precisions
-        squares = self.squares and _outdated(state.moments, now)
+        squares = self.squares and _outdated(state.column_squares, now)
         noisy = now.noise is not None and (squares or _outdated(state.weighed, now))
         if not (noisy or squares):
             return
@@ -206,7 +206,7 @@ class BlockRounds(ABC):
             found = [total(r.squares for r in side) / totals[0] for side in sides]
             for columns in found:  # the partner of a bias is the constant one
                 columns[state.params.n_factors :] = 1.0
-            state.moments = ColumnSquares(found[0], found[1], now.version)
+            state.column_squares = ColumnSquares(found[0], found[1], now.version)
 
     def _by_stripe(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """What blocks have told of their users and items, for each stripe of these."""

@@ -112,7 +112,7 @@ class ClockRounds(BlockRounds):
         ]
 
     def _given(self, state: ChainState, t: int, first_batch: int) -> ClockGiven:
-        limits, moments, D = self._limits(state, t), state.moments, state.params.n_factors
+        limits, moments, D = self._limits(state, t), state.column_squares, state.params.n_factors
         assert moments is not None
         # A chain sets out from small rows, which grow before their squares are looked at again. For
         # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.

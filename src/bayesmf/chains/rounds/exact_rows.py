@@ -90,8 +90,8 @@ def draw_exactly(
     before = state.means or state.params
     users, items = (before.users, means) if side else (means, before.items)
     state.means = Params(users, items, state.params.n_factors)
-    state.told = Pieces(tuple(result.told for result in results), layout)
-    state.sums, state.count = sums, sum(result.count for result in results)
+    state.item_sums = Pieces(tuple(result.told for result in results), layout)
+    state.all_sums, state.count = sums, sum(result.count for result in results)
     if state.slices.get(side) is not None:
         state.evidence[side] = total(result.evidence for result in results)
     width = len(state.precisions.users.mu)

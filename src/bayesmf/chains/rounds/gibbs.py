@@ -61,8 +61,8 @@ class GibbsRounds:
         yield from self._draw_noise(state, t, 1)
 
     def _draw_noise(self, state: ChainState, t: int, side: int) -> Phases:
-        assert state.told is not None
-        told = [(part,) for part in state.told.parts]
+        assert state.item_sums is not None
+        told = [(part,) for part in state.item_sums.parts]
         layout = self.layouts[side]
         yield from draw_row_noise(state, t, side, self._partitions[side], told, layout)
 
@@ -74,11 +74,11 @@ class GibbsRounds:
             # What items' rows explain is what `draw_amplitudes` goes by.
             n_sums = N_SUMS if side == 1 else 1
             yield from draw_exactly(state, t, side, partitions, relax, self._rule.joint, n_sums)
-            assert state.sums is not None
+            assert state.all_sums is not None
             # With noise of users, errors weighted by these would be those of quiet users alone:
             # then it is those that the users' half leaves, where items alone have weights.
             noise = state.precisions.noise
             if side == (noise is None or noise.users is None):
-                state.sse = mean_weighted(state, 1 - side, self._n, float(state.sums[SSE]))
+                state.sse = mean_weighted(state, 1 - side, self._n, float(state.all_sums[SSE]))
             if side == 0:  # that of items waits until the state is kept: all of it is one draw then
                 yield from self._draw_noise(state, t, 0)

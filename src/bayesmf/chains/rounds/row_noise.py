@@ -66,7 +66,7 @@ def draw_row_noise(
     value = Pieces(tuple(result.value for result in drawn), layout)
     found = replace(own, value=value, shape=shape, rate=rate, sums=sums)
     state.precisions = replace(state.precisions, noise=noise.with_side(side, found))
-    state.sums = total(result.weighted for result in drawn)
+    state.all_sums = total(result.weighted for result in drawn)
 
 
 def mean_weighted(state: ChainState, side: int, n_ratings: int, errors: float) -> float:

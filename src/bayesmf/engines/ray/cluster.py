@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,3 +82,16 @@ class Cluster:
                 "placement_group of a Cluster must be what ray.util.placement_group returns, not "
                 f"{self.placement_group!r}"
             )
+
+
+@contextmanager
+def needs_ray() -> Iterator[None]:
+    """Context for an import of what needs Ray; InputError where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise InputError(
+            "engine 'ray' needs Ray, which is not installed: pip install ray"
+        ) from None

@@ -45,8 +45,8 @@ class Left(NamedTuple):
 class Content:
     """An array as one process has it; that forgets it once nobody here holds this object.
 
-    `export` is set once it was put into the store; `waiting` are called then. `nodes` of the cluster
-    have a copy in theirs.
+    `export` is set once it was put into the store; `waiting` are called then. `nodes` of the
+    cluster have a copy in theirs.
     """
 
     __slots__ = ("__weakref__", "export", "key", "nbytes", "nodes", "process", "waiting")

@@ -142,7 +142,9 @@ class Ray(WallClock):
             refs = list(dict.fromkeys(export.ref for export in there.values()))
             values = ray.get(refs, timeout=self.cluster.task_timeout / 2)
             arrays = dict(zip(refs, values, strict=True))
-            found.update({n: unpacked(arrays[export.ref][export.at]) for n, export in there.items()})
+            found.update(
+                {n: unpacked(arrays[export.ref][export.at]) for n, export in there.items()}
+            )
         except RayError:
             for node in there:
                 contents[node].export = None  # whoever has it is asked the next time

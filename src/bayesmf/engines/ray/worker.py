@@ -109,9 +109,7 @@ class Holder:
         elsewhere = self._bring(order.refs, order.patience)
         common = self._shared(order, shared, elsewhere)
         leaving: Leaving = {}
-        done = [
-            self._run(number, task, common, elsewhere, leaving) for number, task in order.tasks
-        ]
+        done = [self._run(number, task, common, elsewhere, leaving) for number, task in order.tasks]
         results, seconds = [result for result, _ in done], [taken for _, taken in done]
         if leaving and order.export:
             begin = time.perf_counter()
