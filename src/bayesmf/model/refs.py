@@ -158,7 +158,8 @@ class Pieces:
 
     def scaled(self, factors: NDArray[Any] | float) -> Pieces:
         """The same rows times factors of columns."""
-        return Pieces(tuple(scaled(part, factors) for part in self.parts), self.layout)
+        new = np.asarray(factors, np.float32)  # one array for all: it is sent once
+        return Pieces(tuple(scaled(part, new) for part in self.parts), self.layout)
 
     def put(self, stripe: int, part: Part) -> Pieces:
         """With one stripe replaced."""
