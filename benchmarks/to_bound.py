@@ -41,7 +41,7 @@ def sampler(split: str, args: argparse.Namespace) -> Any:
     if split == "dsgld-s":
         side = isqrt(args.workers)
         return SGLD(grid=(side, side), n_chains=args.chains or side, epochs=args.epochs)
-    return Propagation(grid=grid_for(args.workers))
+    return Propagation(grid=args.grid or grid_for(args.workers), first=args.first)
 
 
 def follow(split: str, args: argparse.Namespace, goal: float) -> dict[str, Any]:
@@ -94,6 +94,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--factors", type=int, default=30, metavar="D")
     add("--epochs", type=float, default=40.0, help="of a chain, at the most (40)")
     add("--chains", type=int, metavar="C", help="of dsgld-s (as many as its grid has rows)")
+    add("--grid", metavar="RxC", help="of propagation (its third stage has a block a worker)")
+    add("--first", type=float, default=0.7, metavar="S", help="of propagation (0.7)")
     add("--draws", type=int, default=100, help="kept in a model (100)")
     add("--minutes", type=float, metavar="M", help="of this machine for a split, at the most")
     add("--latency", type=float, default=0.5, metavar="MS", help="one way (0.5)")

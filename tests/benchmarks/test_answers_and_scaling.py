@@ -63,8 +63,10 @@ def test_scaling_draws_its_curves(tmp_path, capsys):
     assert "| netflix | dsgld-c 4x1 | 4 | 4 |" in capsys.readouterr().out
     with (tmp_path / "scaling.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 2
-    assert all(0.5 < float(row["efficiency"]) < 1.1 for row in rows)
+    assert len(rows) == 5 * 2
+    used = {(row["split"], row["workers"]): float(row["efficiency"]) for row in rows}
+    assert used.pop(("propagation", "4")) < 0.4  # its first stage is one worker's
+    assert all(0.5 < share < 1.1 for share in used.values())
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert main([*small, "--most", "0"]) == 2
     assert "--most" in capsys.readouterr().err

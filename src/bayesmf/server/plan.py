@@ -22,8 +22,8 @@ from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.propagation import Propagation
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.compile import compile_kernels
-from bayesmf.server.costs import calibrate, for_epochs
-from bayesmf.server.plan_stages import grid_for, seconds_per_rating, stages
+from bayesmf.server.costs import SAMPLE, calibrate, for_epochs
+from bayesmf.server.plan_stages import grid_for, stages, sweep_cost
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.sketch import (
@@ -243,6 +243,24 @@ def propagation(
     )  # fmt: skip
 
 
+def measured_costs(
+    counts: tuple[Counts, Counts], settings: RunSettings, most: tuple[int, int] = SAMPLE
+) -> Any:
+    """What a sampler's tasks cost on this machine, from runs of at most so many ratings."""
+    if isinstance(settings.sampler, Propagation):
+        return sweep_cost(counts, settings)
+    return calibrate(counts, settings, most)
+
+
+def follow(
+    counts: tuple[Counts, Counts], split: Split, settings: RunSettings, network: Network,
+    costs: Any,
+) -> Planned:  # fmt: skip
+    """What a split takes."""
+    staged = isinstance(settings.sampler, Propagation)
+    return (propagation if staged else sketch)(counts, split, settings, network, costs)
+
+
 def plan(
     counts: tuple[Counts, Counts],
     workers: Sequence[int],
@@ -269,12 +287,9 @@ def plan(
             except InputError:
                 continue  # more blocks than there are rows
             kind = _alike(settings.sampler)
-            staged = isinstance(settings.sampler, Propagation)
             if costs is None and kind not in known:
-                measure: Any = seconds_per_rating if staged else calibrate
-                known[kind] = measure(counts, settings)
+                known[kind] = measured_costs(counts, settings)
             own: Any = known[kind] if costs is None else costs
-            follow: Any = propagation if staged else sketch
             found.append(follow(counts, split, settings, network, own))
     if not found:
         raise InputError(

@@ -11,11 +11,14 @@ import numpy as np
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.two_way import cut_two_ways
 from bayesmf.chains.settings import RunSettings
+from bayesmf.data.training import TrainingData
 from bayesmf.engines.links import Cluster, Job, Network, Transfer, in_turn
 from bayesmf.samplers.propagation import FIRST_WARM_UP, STAGES, Propagation
-from bayesmf.server.costs import SAMPLE, Measured, sample
+from bayesmf.server.costs import SAMPLE, Cost, Measured, sample
 from bayesmf.server.run import run
 from bayesmf.server.sketch import Counts, Rate, hollow
+
+SWEEPS = 4, 12  # of two short chains: what they differ in is what sweeps cost
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,30 @@ def grid_for(workers: int) -> tuple[int, int]:
     return side, side
 
 
-def seconds_per_rating(counts: tuple[Counts, Counts], settings: RunSettings) -> float:
-    """Seconds of a sweep in a block for each of its ratings, from a short run in one."""
-    rule = Propagation(grid=(1, 1), warm_up=1, sweeps=2, draws=1)
-    data = sample(counts, Grid(1, 1), SAMPLE[0])
-    short = replace(settings, sampler=replace(rule, grid=Grid(1, 1)), max_draws=1, seed=0)
-    for _ in range(2):  # the first time it may be compiled
-        engine = Measured()
-        run(data, short, engine)
-    return engine.spent["ChainTask"].seconds / (len(data) * (FIRST_WARM_UP + 2))
+def sweep_cost(counts: tuple[Counts, Counts], settings: RunSettings) -> Cost:
+    """Seconds of a sweep in a block for each rating and row, from short runs in two.
+
+    One has users with all their ratings, one with a few of each.
+    """
+    read, seconds = [], []
+    for grid in (Grid(1, 4), Grid(40, 64)):
+        data = sample(counts, grid, SAMPLE[0])
+        _chain_seconds(data, settings, 2)  # it may have to be compiled
+        few, many = (_chain_seconds(data, settings, n) for n in SWEEPS)
+        read.append((len(data), data.n_users + data.n_items))
+        seconds.append(max(many - few, 0.0) / (SWEEPS[1] - SWEEPS[0]))
+    (rating, row), *_ = np.linalg.lstsq(np.array(read, float), np.array(seconds), rcond=None)
+    if min(rating, row) < 0:  # they cannot be told apart: ratings alone
+        return Cost(rating=seconds[0] / read[0][0])
+    return Cost(rating=float(rating), row=float(row))
+
+
+def _chain_seconds(data: TrainingData, settings: RunSettings, sweeps: int) -> float:
+    """Seconds of the chain of one block of all these ratings."""
+    rule = Propagation(grid=Grid(1, 1), warm_up=1, sweeps=sweeps, draws=1)
+    engine = Measured()
+    run(data, replace(settings, sampler=rule, max_draws=1, seed=0), engine)
+    return engine.spent["ChainTask"].seconds
 
 
 def stages(
@@ -51,7 +69,7 @@ def stages(
     settings: RunSettings,
     workers: int,
     network: Network,
-    costs: Rate | float,
+    costs: Rate | Cost,
 ) -> Stages:
     """Follow the clocks through the stages; draws in the end take next to nothing."""
     rule, width = settings.sampler, settings.n_factors + settings.prior.bias
@@ -63,7 +81,7 @@ def stages(
     n = np.outer(share[0], share[1]) * counts[0].sum()
     # A row's Gaussian: mean, precisions below the diagonal, and the two numbers of its noise.
     each = 4 * (width + width * (width + 1) // 2 + 2)
-    rating = 1 / costs.rate if isinstance(costs, Rate) else costs
+    cost = Cost(rating=1 / costs.rate) if isinstance(costs, Rate) else costs
     clocks = Cluster(workers, network)
     home = {(0, 0): 0}
     held, alone = [0.0] * clocks.nodes, 0.0
@@ -75,7 +93,8 @@ def stages(
         jobs: list[Job] = []
         for k, (r, c) in enumerate(sorted(blocks, key=lambda at: -n[at])):
             home[r, c] = k % workers
-            node, seconds = clocks.node(k % workers), float(n[r, c]) * sweeps * rating
+            node = clocks.node(k % workers)
+            seconds = sweeps * cost(float(n[r, c]), rows[0][r] + rows[1][c])
             sources = [(r, 0, 0)] * (c > 0) + [(0, c, 1)] * (r > 0)
             brings = [
                 Transfer(clocks.node(home[a, b]), node, each * rows[side][r if side == 0 else c])
