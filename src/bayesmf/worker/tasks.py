@@ -76,9 +76,10 @@ class Shared:
     @property
     def ready(self) -> Any:
         """What `prepare` returned, called once."""
-        with Shared._lock:
-            if "_ready" not in vars(self):
-                object.__setattr__(self, "_ready", self.prepare())
+        if "_ready" not in vars(self):
+            with Shared._lock:
+                if "_ready" not in vars(self):
+                    object.__setattr__(self, "_ready", self.prepare())
         return vars(self)["_ready"]
 
 

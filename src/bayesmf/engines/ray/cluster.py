@@ -27,7 +27,8 @@ class Cluster:
         for all of them yet, those that come later take their part over from the others: a cluster
         that grows by itself is told what to grow for.
     cpus_per_worker : float
-        CPUs that Ray sets aside for each; a worker uses one. May be a fraction.
+        CPUs that Ray sets aside for each; a worker uses one, and now and then a little of
+        another, for tasks that take milliseconds. May be a fraction.
     resources : mapping, optional
         Custom resources of Ray that each worker needs: {"ratings": 1} keeps workers on nodes that
         were started with them.

@@ -83,7 +83,7 @@ class Crew:
         self.working = True
         for slot in ready:
             assert slot.process is not None
-            slot.process.since = time.monotonic()
+            slot.process.since = dict.fromkeys((False, True), time.monotonic())
 
     def end(self) -> None:
         """End all workers."""
@@ -177,12 +177,12 @@ class Crew:
         **what: Callable[..., None],
     ) -> None:  # fmt: skip
         """Ask a process for something, `beside` what it is at; see `Call`."""
-        if not process.running:
-            process.since = time.monotonic()
+        if process.first(beside) is None:
+            process.since[beside] = time.monotonic()
         asked = getattr(process.actor, method)
         if beside:
             asked = asked.options(concurrency_group=BESIDE)
-        process.running.append(Call(asked.remote(*args), **what))
+        process.running.append(Call(asked.remote(*args), beside, **what))
 
     def poll(self) -> None:
         """Wait for answers for a moment; look after workers."""
@@ -210,7 +210,7 @@ class Crew:
             found = ray.get(call.ref, timeout=self.cluster.task_timeout)
         except RayTaskError as error:
             process.running.remove(call)
-            process.since = time.monotonic()
+            process.since[call.beside] = time.monotonic()
             if call.failed is None:
                 call.again()
             else:
@@ -219,7 +219,7 @@ class Crew:
             self.lost(slot, f"was lost ({type(error).__name__})")
         else:
             process.running.remove(call)
-            process.since = time.monotonic()
+            process.since[call.beside] = time.monotonic()
             call.done(found)
 
     def _look_after(self) -> None:
@@ -230,7 +230,7 @@ class Crew:
             assert process is not None
             if process.about is None:
                 self._await_start(slot, process, now)
-            elif process.running and now - process.since > limit:
+            elif any(process.first(b) and now - process.since[b] > limit for b in (False, True)):
                 self.lost(slot, f"did not answer for {limit:g} s", hung=True)
 
     def _await_start(self, slot: Slot, process: Process, now: float) -> None:
@@ -243,12 +243,12 @@ class Crew:
                 return
             check_versions(about)
             if not slot.absent:  # else it waited for room
-                self._longest_start = max(self._longest_start, now - process.since)
+                self._longest_start = max(self._longest_start, now - process.began)
             late, slot.absent, slot.failures = slot.absent, False, 0
-            process.about, process.since = about, now
+            process.about, process.since = about, dict.fromkeys((False, True), now)
             if late:
                 self._take_back(slot)
-        elif not slot.absent and now - process.since > (limit := self._patience()):
+        elif not slot.absent and now - process.began > (limit := self._patience()):
             slot.absent = True
             if not slot.keeper:
                 self.ledger.fault(
@@ -297,8 +297,9 @@ class Crew:
         process = slot.process
         assert process is not None
         self.ledger.fault(f"{slot} {why}: replaced, and its tasks are run again")
-        if process.running:
-            process.running[0].blamed(f"{slot} {why}")
+        for at_work in (process.first(False), process.first(True)):
+            if at_work is not None:
+                at_work.blamed(f"{slot} {why}")
         if hung and process.about is not None:
             _end_process(process.about)
         self._replace(slot)
@@ -313,6 +314,7 @@ class Crew:
     @staticmethod
     def _forget_calls(process: Process) -> None:
         calls, process.running = process.running, []
+        process.knows.clear()
         for call in calls:
             call.again()
 

@@ -176,8 +176,10 @@ class Dispatch:
         shared, number, sent = None, 0, 0
         if phase is not None:
             number = self._numbered(phase, contents)
-            if process.knows.get((chain, short)) != number:
-                process.knows[chain, short], shared = number, phase.sent
+            if short or process.knows.get(chain) != number:
+                shared = phase.sent
+                if not short:  # it keeps what long tasks share alone
+                    process.knows[chain] = number
                 nodes += phase.inputs
                 sent += phase.size if process.node not in phase.nodes else 0
                 if phase.by_reference:
@@ -185,9 +187,8 @@ class Dispatch:
         tasks = [(self.number(), with_inputs(one.task, contents)) for one in together]
         refs = self._refs(process, [contents[node] for node in nodes])
         sent += sum(payload(task) for _, task in tasks)
-        dropped, process.dropped = process.dropped, []
         order = Order(
-            chain, tasks, number, refs, dropped, len(crew.slots) > 1,
+            chain, tasks, number, refs, process.forget(), len(crew.slots) > 1,
             crew.cluster.task_timeout / 2,
             # What is done again has told its sums already.
             all(one.replayed is None for one in together), short,
@@ -282,15 +283,14 @@ class Dispatch:
         partitions = [one.task.partition for one in together]
         chain, _, short = _kind(together[0])
         if isinstance(error, NotHeld) and short:  # they may be on their way: it waits for them
-            process.knows.pop((chain, short), None)
             for one in together:
                 one.short = False
             self._again(together)
         elif isinstance(error, NotHeld) and self._crew.send_ratings(slot, partitions, error):
-            process.knows.pop((chain, short), None)
+            process.knows.pop(chain, None)
             self._again(together)
         elif isinstance(error, NotFetched):
-            process.knows.pop((chain, short), None)
+            process.knows.pop(chain, None)
             for one in together:
                 for content in one.contents.values():
                     if content.key in error.args:

@@ -68,6 +68,7 @@ class Call:
     """
 
     ref: Any
+    beside: bool  # in the thread for what does not wait
     done: Callable[[Any], None]
     again: Callable[[], None]
     failed: Callable[[BaseException], None] | None = None
@@ -78,25 +79,36 @@ class Call:
 class Process:
     """A worker's process, from its start to its end.
 
-    `running` are its calls in the order in which they were made; `since` is when it last gave a
-    sign of life, or was started. `holding` are the partitions it has, `knows` what tasks share, by
-    chain and whether they are short, and `dropped` arrays that it may forget.
+    `running` are its calls in the order in which they were made; `since` is when each of its two
+    threads last gave a sign of life, or it was started. `holding` are the partitions it has,
+    `knows` what long tasks share, by chain, and `dropped` arrays that it may forget.
     """
 
     slot: int
     actor: Any
     started: Any  # the call that is answered when it can work
-    since: float
+    began: float
     about: About | None = None
     alive: bool = True
     holding: set[int] = field(default_factory=set)
-    knows: dict[tuple[int, bool], int] = field(default_factory=dict)
+    knows: dict[int, int] = field(default_factory=dict)
     dropped: list[Key] = field(default_factory=list)
     running: list[Call] = field(default_factory=list)
+
+    since: dict[bool, float] = field(default_factory=dict)  # by whether beside
 
     @property
     def node(self) -> str:
         return self.about.node if self.about is not None else ""
+
+    def first(self, beside: bool) -> Call | None:
+        """The call that a thread is at."""
+        return next((call for call in self.running if call.beside == beside), None)
+
+    def forget(self) -> list[Key]:
+        """What it may forget, to be told it now."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
 
 
 @dataclass(eq=False)

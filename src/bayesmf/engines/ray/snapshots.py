@@ -137,7 +137,7 @@ class Snapshots:
             self._dispatch.fetched_by(to, content)
         patience = self._crew.cluster.task_timeout / 2
         self._crew.call(
-            to, "keep", dict(zip(keys, refs, strict=True)), patience,
+            to, "keep", dict(zip(keys, refs, strict=True)), patience, to.forget(),
             done=kept, again=failed, failed=lambda error: failed(),
         )  # fmt: skip
 

@@ -76,7 +76,7 @@ class Holder:
         self._missing: dict[int, str] = {}
         self._arrays: dict[Key, Array] = {}
         self._exports: dict[Key, Export] = {}
-        self._phases: dict[tuple[int, bool], tuple[int, Shared]] = {}
+        self._phases: dict[int, tuple[int, Shared]] = {}
         self._store = store or Store()
         for held, task in rehearsal:
             run_task(own(held), own(task))
@@ -103,18 +103,20 @@ class Holder:
     def run(self, order: Order, shared: Shared | None) -> list[tuple[Result, float]]:
         """Results of tasks, and the seconds that each took; arrays they leave stay here."""
         self.drop(order.dropped)
-        for _, task in order.tasks:
-            if task.partition not in self._held:
-                raise NotHeld(self._missing.get(task.partition, "they were never sent"))
         elsewhere = self._bring(order.refs, order.patience)
         common = self._shared(order, shared, elsewhere)
+        held = self._all_held(order)
+        clock = time.thread_time if order.short else time.perf_counter
         leaving: Leaving = {}
-        done = [self._run(number, task, common, elsewhere, leaving) for number, task in order.tasks]
+        done = [
+            self._run(number, task, held[task.partition], common, elsewhere, leaving, clock)
+            for number, task in order.tasks
+        ]
         results, seconds = [result for result, _ in done], [taken for _, taken in done]
         if leaving and order.export:
-            begin = time.perf_counter()
+            begin = clock()
             results = self._export_leaving(leaving, results)
-            seconds[-1] += time.perf_counter() - begin
+            seconds[-1] += clock() - begin
         if order.adds_up:
             results = added_up(results)
         return list(zip(results, seconds, strict=True))
@@ -123,25 +125,33 @@ class Holder:
         self, order: Order, sent: Shared | None, elsewhere: Mapping[Key, Array]
     ) -> Shared | None:
         """What tasks have in common: as it was sent now, or before."""
-        at = order.chain, order.short
-        if sent is not None:
-            self._phases[at] = order.phase, self._filled(own(sent), elsewhere)
-        if not order.phase:
-            return None
-        number, found = self._phases.get(at, (0, None))
+        made = None if sent is None else self._filled(own(sent), elsewhere)
+        if order.short or not order.phase:
+            return made
+        if made is not None:
+            self._phases[order.chain] = order.phase, made
+        number, found = self._phases.get(order.chain, (0, None))
         if number != order.phase:
             raise NotFetched
         return found
 
+    def _all_held(self, order: Order) -> dict[int, Held]:
+        """Ratings for an order, which are its own from now on: they may be released meanwhile."""
+        found = {task.partition: self._held.get(task.partition) for _, task in order.tasks}
+        for partition, held in found.items():
+            if held is None:
+                raise NotHeld(self._missing.get(partition, "they were never sent"))
+        return {partition: held for partition, held in found.items() if held is not None}
+
     def _run(
-        self, number: int, task: Task, common: Shared | None, elsewhere: Mapping[Key, Array],
-        leaving: Leaving,
+        self, number: int, task: Task, held: Held, common: Shared | None,
+        elsewhere: Mapping[Key, Array], leaving: Leaving, clock: Callable[[], float],
     ) -> tuple[Result, float]:  # fmt: skip
-        begin = time.perf_counter()
+        begin = clock()
         task = self._filled(own(task), elsewhere, writable)
         if common is not None:
             task = replace(task, shared=common)  # type: ignore[type-var]
-        result = run_task(self._held[task.partition], task)
+        result = run_task(held, task)
         count = 0
 
         def leave(how: str, name: str, array: Array) -> Left:
@@ -155,7 +165,7 @@ class Holder:
             return Left(key, array.nbytes)
 
         left = with_refs(result, leave)
-        return contiguous(left), time.perf_counter() - begin
+        return contiguous(left), clock() - begin
 
     def _filled(
         self, value: Any, elsewhere: Mapping[Key, Array],
@@ -215,9 +225,12 @@ class Holder:
         """The arrays themselves."""
         return [np.ascontiguousarray(self._arrays[key]) for key in keys]
 
-    def keep(self, refs: Mapping[Key, Export], patience: float) -> float:
-        """Keep copies of arrays that lie elsewhere; the seconds it took."""
+    def keep(
+        self, refs: Mapping[Key, Export], patience: float, dropped: Iterable[Key] = ()
+    ) -> float:
+        """Keep copies of arrays that lie elsewhere, and forget others; the seconds it took."""
         begin = time.perf_counter()
+        self.drop(dropped)
         for key, array in self._bring(refs, patience).items():
             self._arrays[key] = np.array(array)
         return time.perf_counter() - begin
