@@ -89,7 +89,7 @@ def on_nodes(args: argparse.Namespace, n: int, folder: Path) -> list[dict[str, A
             }  # fmt: skip
             where = {"prefix": nodes.prefix, "environment": nodes.environment}
             echo = done(Fit(folder / f"{n}-echo", {**order, "what": "echo"}, **where), "an echo")
-            echo = {k: echo[k] for k in ("latency", "bandwidth", "overhead")}
+            echo = {k: echo[k] for k in ("latency", "bandwidth", "overhead", "calling")}
             say(args, f"\n{n} nodes: {about(echo)}; {idle(counts)}; {relayed(nodes.wires)}")
             for case in args.cases:
                 if case not in made:
@@ -130,7 +130,8 @@ def about(echo: dict[str, float]) -> str:
     """What messages cost."""
     return (
         f"a message of Ray is {1e3 * echo['latency']:.1f} ms under way and keeps a worker busy for "
-        f"{1e3 * echo['overhead']:.2f} ms, large ones go at {echo['bandwidth'] / 1e6:.0f} MB/s"
+        f"{1e3 * echo['overhead']:.2f} ms, the driver for {1e3 * echo['calling']:.2f} ms; large "
+        f"ones go at {echo['bandwidth'] / 1e6:.0f} MB/s"
     )
 
 
