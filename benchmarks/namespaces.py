@@ -5,7 +5,8 @@ are wired to a switch; cards do 1 Gbit/s, messages are 1 ms under way. Every alg
 there, and for a round of all its chains the table has
 
     measured    milliseconds                       head, nodes   MB that each card sent and received
-    ledger      MB that the engine has counted     wire/ledger   MB that all cards sent over those
+    ledger      MB that the engine has counted     wire/ledger   MB that all cards sent over those,
+                                                   less what Ray sends while nothing is done
     predicted   milliseconds by the simulated engine, that is given what messages of Ray take here
                 (measured with an echo), and that so many workers share so few cores
     own cores   the same where every node has a core of its own
@@ -13,7 +14,8 @@ there, and for a round of all its chains the table has
     cores busy  shares of all processors: by this, and by whatever runs here
 
 Counters are read between two epochs of one fit, so its start is not in them. Draws have to be
-those of the simulated fit: the status is 1 otherwise. Where there can be no namespaces nothing is
+those of the simulated fit: the status is 1 otherwise. Of propagation it is the second and third
+stage together, and the bytes of a whole fit. Where there can be no namespaces nothing is
 measured, and the status is 0.
 """
 
@@ -65,9 +67,9 @@ def beside(
     found = done(Fit(folder, order), "the simulated engine")
     out: dict[str, Any] = {"sha256": found["predicted"]["sha256"]}
     for name in asked:
-        per = rounds_of_an_epoch(found[name]["grid"])
+        per = rounds_of_an_epoch(found[name]["grid"]) if order["rounds"] else 1
         events = found[name]["events"]
-        out[name] = seconds_of_an_epoch(events, FIRST, args.epochs - 1) / per
+        out[name] = seconds_of_an_epoch(events, *order["window"]) / per
     return out
 
 
@@ -90,15 +92,22 @@ def on_nodes(args: argparse.Namespace, n: int, folder: Path) -> list[dict[str, A
             where = {"prefix": nodes.prefix, "environment": nodes.environment}
             echo = done(Fit(folder / f"{n}-echo", {**order, "what": "echo"}, **where), "an echo")
             echo = {k: echo[k] for k in ("latency", "bandwidth", "overhead", "calling")}
-            say(args, f"\n{n} nodes: {about(echo)}; {idle(counts)}; {relayed(nodes.wires)}")
+            idle = idle_rate(counts)
+            say(args, f"\n{n} nodes: {about(echo)}; {idle / 1e3:.1f} KB/s while nothing is done; "
+                      f"{relayed(nodes.wires)}")  # fmt: skip
             for case in args.cases:
                 if case not in made:
                     say(args, f"{case}: this version does not have it")
                     continue
                 chains = getattr(made[case], "n_chains", None) or 1
-                one = {**order, "case": case, "what": "fit", "chains": chains}
+                staged = case == "propagation"  # whole stages in place of epochs
+                one = {
+                    **order, "case": case, "what": "fit", "chains": chains, "rounds": not staged,
+                    "window": (1, 3) if staged else (FIRST, args.epochs - 1),
+                }  # fmt: skip
                 found = measured(folder / f"{n}-{case}", one, nodes, counts)
-                line = {"nodes": n, "case": case, "echo": echo, "cores": os.cpu_count(), **found}
+                line = {"nodes": n, "case": case, "echo": echo, "idle": idle,
+                        "cores": os.cpu_count(), **found}  # fmt: skip
                 if found["status"] == "done":
                     line |= {"same": False, **_compared(args, line, one, folder)}
                 lines.append(line)
@@ -135,14 +144,14 @@ def about(echo: dict[str, float]) -> str:
     )
 
 
-def idle(counts: Counters) -> str:
-    """What Ray sends without being asked."""
+def idle_rate(counts: Counters) -> float:
+    """Bytes a second that Ray sends without being asked."""
     before = counts.read()
     time.sleep(IDLE)
     sent = sum(
         now[0] - then[0] for now, then in zip(counts.read().wires, before.wires, strict=True)
     )
-    return f"{sent / IDLE / 1e3:.1f} KB/s while nothing is done"
+    return sent / IDLE
 
 
 def relayed(wires: Any) -> str:
@@ -162,7 +171,7 @@ def show(args: argparse.Namespace, line: dict[str, Any]) -> None:
         say(args, f"{line['case']:<13}{line['nodes']:>6} {line['status'].upper()}: {line['error']}")
         return
     counted = sum(line["ledger"].values())
-    sent = sum(one[0] for one in line["wires"])
+    sent = sum(one[0] for one in line["wires"]) - line["idle"] * line["passed"]
     cards = "  ".join(f"{one[0] / 1e6:.2f}+{one[1] / 1e6:.2f}" for one in line["wires"])
     ratio = f"{sent / counted:.2f}" if counted else "-"
     own, busy = line["processors"]["own"], line["processors"]["busy"]

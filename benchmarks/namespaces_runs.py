@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,14 +77,14 @@ def counters(wires: Wires) -> Iterator[Counters]:
 
 
 class Fit(Run):
-    """A fit whose wires are read when all chains have done `FIRST` epochs, and all but the last."""
+    """A fit whose wires are read when all chains have done so many epochs, the order's `window`."""
 
     module = "benchmarks.namespaces_driver"
 
     def __init__(self, folder: Path, order: dict[str, Any], counters: Counters | None = None,
                  **more: Any) -> None:  # fmt: skip
         self._counters, self._done = counters, dict[int, int]()
-        self._chains, self._last = order.get("chains", 1), order["epochs"] - 1
+        self._chains, self._at = order.get("chains", 1), order.get("window", ())
         self.window: dict[int, Moment] = {}
         super().__init__(folder, order, **more)
 
@@ -94,7 +95,7 @@ class Fit(Run):
         super().noted(what, moment)
         self._done[chain] = epoch
         least = min(self._done.values()) if len(self._done) == self._chains else 0
-        for at in (FIRST, self._last):
+        for at in self._at:
             if least >= at and at not in self.window and self._counters is not None:
                 self.window[at] = self._counters.read()
 
@@ -125,17 +126,30 @@ def ledger(engine: Mapping[str, Any], rounds: float) -> dict[str, float]:
     return {short: together * engine[name] for short, name in names.items()}
 
 
+def of_all(engine: Mapping[str, Any]) -> dict[str, float]:
+    """Bytes of a whole run by the engine's own account: ratings and draws too."""
+    sent = engine["bytes_sent"] + engine["bytes_received"]
+    handed = engine["ratings_bytes_sent"] + engine["fetched_bytes"]
+    return {
+        "driver": sent + handed, "peers": engine["rounds"] * engine["peer_bytes_per_round"]
+    }  # fmt: skip
+
+
 def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters) -> dict[str, Any]:
     """A fit on the cluster: seconds, and bytes on every wire, of a round of all chains."""
+    begin, start = time.monotonic(), counters.read()
     run = Fit(folder, order, counters, prefix=nodes.prefix, environment=nodes.environment)
     found = run.wait()
     if found["status"] != "done":
         return found
-    first, last = FIRST, order["epochs"] - 1
-    rounds = rounds_of_an_epoch(found["grid"])
+    first, last = order["window"]
+    rounds = rounds_of_an_epoch(found["grid"]) if order["rounds"] else 1
     found |= {"seconds": seconds_of_an_epoch(found["events"], first, last) / rounds}
-    before, after = run.window[first], run.window[last]
+    before, after, passed = run.window[first], run.window[last], found["seconds"]
     between = (last - first) * rounds
+    if not order["rounds"]:  # stages: wires of the whole fit, its start and its draws among them
+        before, after, between = start, counters.read(), 1
+        passed = time.monotonic() - begin
     found["wires"] = [
         [(now - then) / between for now, then in zip(a, b, strict=True)]
         for a, b in zip(after.wires, before.wires, strict=True)
@@ -144,6 +158,10 @@ def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters
     found["processors"] = {
         "own": (after.own - before.own) / whole, "busy": (after.busy - before.busy) / whole
     }  # fmt: skip
-    found["ledger"] = ledger(found["engine"], order["epochs"] * rounds)
+    found["ledger"] = (
+        ledger(found["engine"], order["epochs"] * rounds) if order["rounds"]
+        else of_all(found["engine"])
+    )  # fmt: skip
+    found["passed"] = passed  # seconds in which these bytes were sent
     found["rounds"], found["cores"] = rounds, os.cpu_count()
     return found
