@@ -19,6 +19,7 @@ import numpy as np
 
 import bayesmf
 from bayesmf import SGLD, Auto, BayesianMF, Cluster, Event, Network, Ratings, Simulated, Synthetic
+from bayesmf.engines.registry import make_engine
 from benchmarks.faults_driver import digest
 
 MESSAGE, MESSAGES, REPEATS = 1_000_000, 10, 10
@@ -54,13 +55,20 @@ def ratings(order: dict[str, Any]) -> Ratings:
     return plan.ratings()
 
 
+def ledger(report: dict[str, Any]) -> dict[str, float]:
+    """Bytes by the engine's own account so far: on the driver's link, and from node to node."""
+    driver = report["bytes_sent"] + report["bytes_received"] + report["fetched_bytes"]
+    return {"driver": driver, "peers": report["rounds"] * report["peer_bytes_per_round"]}
+
+
 def fit(order: dict[str, Any], engine: Any, data: Ratings) -> dict[str, Any]:
     """A fit, with the seconds of all its epochs by the engine's clock."""
-    events: list[tuple[int, int, float]] = []
+    events: list[tuple[int, int, float, dict[str, float]]] = []
 
     def note(event: Event) -> None:
-        events.append((event.chain, event.epoch, event.seconds))
-        if "notes" in order:
+        told = ledger(engine.report()) if "notes" in order else {}
+        events.append((event.chain, event.epoch, event.seconds, told))
+        if told:
             line = f"epoch {json.dumps([time.monotonic(), event.chain, event.epoch])}\n"
             os.write(order["notes"], line.encode())
 
@@ -128,7 +136,7 @@ def main() -> None:
     folder = Path(order["folder"])
     os.set_inheritable(order["notes"], False)
     if order["what"] == "fit":
-        answer = fit(order, Cluster(**order["engine"]), ratings(order))
+        answer = fit(order, make_engine(Cluster(**order["engine"]), None), ratings(order))
     else:
         answer = {"predict": predictions, "echo": echo}[order["what"]](order)
     (folder / "answer.part").write_text(json.dumps(answer))

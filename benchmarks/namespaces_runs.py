@@ -103,7 +103,7 @@ class Fit(Run):
 def seconds_of_an_epoch(events: Sequence[Sequence[float]], first: int, last: int) -> float:
     """Of all chains, by the engine's clock: between the moments when all have done so many."""
     ends: dict[float, float] = {}
-    for _, epoch, seconds in events:
+    for _, epoch, seconds, *_ in events:
         ends[epoch] = max(seconds, ends.get(epoch, 0.0))
     return (ends[last] - ends[first]) / (last - first)
 
@@ -113,17 +113,16 @@ def rounds_of_an_epoch(grid: str | None) -> int:
     return 1 if grid is None else max(map(int, grid.split("x")))
 
 
-def ledger(engine: Mapping[str, Any], rounds: float) -> dict[str, float]:
-    """Bytes of a round of all chains by the engine's own account, which is of `rounds` of them.
-
-    Those of the driver's link, and from worker to worker. An engine that counts the latter gives
-    both for a round of one chain, and says of how many; others have the driver's, of the whole run.
-    """
-    if "driver_bytes_per_round" not in engine:
-        return {"driver": (engine["bytes_sent"] + engine["bytes_received"]) / rounds, "peers": 0.0}
-    together = engine.get("rounds", rounds) / rounds  # rounds of single chains in one of all
-    names = {"driver": "driver_bytes_per_round", "peers": "peer_bytes_per_round"}
-    return {short: together * engine[name] for short, name in names.items()}
+def ledger(events: Sequence[Sequence[Any]], first: int, last: int, chains: int) -> dict[str, float]:
+    """Bytes by the engine's own account between the moments when all chains had done so many."""
+    found, done = dict[int, dict[str, float]](), dict[int, int]()
+    for chain, epoch, _, told in events:
+        done[chain] = epoch
+        least = min(done.values()) if len(done) == chains else 0
+        for at in (first, last):
+            if least >= at:
+                found.setdefault(at, told)
+    return {name: found[last][name] - found[first][name] for name in ("driver", "peers")}
 
 
 def of_all(engine: Mapping[str, Any]) -> dict[str, float]:
@@ -158,10 +157,11 @@ def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters
     found["processors"] = {
         "own": (after.own - before.own) / whole, "busy": (after.busy - before.busy) / whole
     }  # fmt: skip
-    found["ledger"] = (
-        ledger(found["engine"], order["epochs"] * rounds) if order["rounds"]
-        else of_all(found["engine"])
-    )  # fmt: skip
+    if order["rounds"]:
+        told = ledger(found["events"], first, last, order["chains"])
+        found["ledger"] = {name: size / between for name, size in told.items()}
+    else:
+        found["ledger"] = of_all(found["engine"])
     found["passed"] = passed  # seconds in which these bytes were sent
     found["rounds"], found["cores"] = rounds, os.cpu_count()
     return found

@@ -52,13 +52,15 @@ def test_rounds_are_groups_of_blocks():
     assert [rounds_of_an_epoch(grid) for grid in (None, "1x1", "4x1", "3x3")] == [1, 1, 4, 3]
 
 
-def test_the_ledger_of_either_kind_of_engine():
-    whole = {"bytes_sent": 600, "bytes_received": 400}
-    assert ledger(whole, 10) == {"driver": 100, "peers": 0}
-    by_round = {**whole, "driver_bytes_per_round": 7, "peer_bytes_per_round": 9}
-    assert ledger(by_round, 10) == {"driver": 7, "peers": 9}
-    # Two chains of ten rounds each.
-    assert ledger({**by_round, "rounds": 20}, 10) == {"driver": 14, "peers": 18}
+def test_the_ledger_is_read_when_all_chains_were_there():
+    def told(n):
+        return {"driver": n, "peers": 10 * n}
+
+    # Chain, epoch, seconds and bytes; the second chain is late.
+    events = [(0, 1, 0.1, told(1)), (1, 1, 0.2, told(3)), (0, 2, 0.3, told(4)),
+              (0, 3, 0.4, told(5)), (1, 2, 0.5, told(8)), (1, 3, 0.6, told(9))]  # fmt: skip
+    assert ledger(events, 1, 2, 2) == {"driver": 8 - 3, "peers": 80 - 30}
+    assert ledger(events, 2, 3, 2) == {"driver": 9 - 8, "peers": 90 - 80}
 
 
 def test_a_network_is_given_what_it_knows(monkeypatch):
