@@ -5,14 +5,18 @@ BIN := $(VENV)/bin
 # One file pins everything, what builds the package included.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-all lint format bench clean
 
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
 
 # Tests start some hundred processes, which would each compile our modules from their source.
-test: $(VENV)/.test ## the whole test suite
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.test ## the test suite, without a dozen tests that are long
+	$(PYTEST) -m 'not long'
+
+test-all: $(VENV)/.test ## the whole of it
+	$(PYTEST)
 
 lint: $(VENV)/.test ## style, types, and docstrings of public names
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ def known():
 
 
 @pytest.mark.parametrize("rule", [SGHMC, SGNHT])
-@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("share", [pytest.param(0.01, marks=pytest.mark.long), 0.1, 1.0])
 def test_variance_of_every_class_of_rows(known, rule, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 

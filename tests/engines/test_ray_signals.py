@@ -176,6 +176,7 @@ def newest(folder):
     return max(rounds, default=0)
 
 
+@pytest.mark.long
 @linux
 def test_a_driver_is_stopped_twice_and_resumed(ray_folder, tmp_path, monkeypatch):
     """By SIGTERM to all of a job, as `ray job stop` does, and by Ctrl-C in a terminal."""
