@@ -46,6 +46,20 @@ def test_a_thread_that_hangs_is_noticed_while_the_other_answers(monkeypatch, han
     assert lost == ["did not answer for 60 s"]
 
 
+def test_of_several_that_are_silent_the_first_is_replaced_and_the_others_have_time(monkeypatch):
+    crew, lost = object.__new__(Crew), []
+    crew.cluster, crew.keeper = Cluster(task_timeout=60), None
+    crew.slots = [Slot(0), Slot(1), Slot(2)]
+    monkeypatch.setattr(crew, "lost", lambda slot, why, hung: lost.append(slot.number))
+    now = time.monotonic()
+    for slot, silent in zip(crew.slots, (62, 70, 65), strict=True):
+        slot.process = a_process(now - silent)
+        slot.process.running = [a_call(False)]
+    crew._look_after()
+    crew._look_after()
+    assert lost == [1]
+
+
 def test_what_both_threads_were_at_is_blamed(monkeypatch):
     crew, told = object.__new__(Crew), []
     crew.ledger = SimpleNamespace(fault=lambda text: None)

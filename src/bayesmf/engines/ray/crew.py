@@ -225,13 +225,28 @@ class Crew:
     def _look_after(self) -> None:
         """Take up workers that have started, replace those that hang."""
         now, limit = time.monotonic(), self.cluster.task_timeout
+        silent: list[tuple[float, int, Slot]] = []
         for slot in self.everybody:
             process = slot.process
             assert process is not None
             if process.about is None:
                 self._await_start(slot, process, now)
-            elif any(process.first(b) and now - process.since[b] > limit for b in (False, True)):
-                self.lost(slot, f"did not answer for {limit:g} s", hung=True)
+                continue
+            waits = [process.since[b] for b in (False, True) if process.first(b) is not None]
+            if waits and now - min(waits) > limit:
+                silent.append((min(waits), slot.number, slot))
+        if silent:
+            self._replace_hung(min(silent)[-1], now)
+
+    def _replace_hung(self, slot: Slot, now: float) -> None:
+        """Replace the one that was silent first: others may have waited for what it has.
+
+        They have all their time again, so that copies are never lost with several at once.
+        """
+        self.lost(slot, f"did not answer for {self.cluster.task_timeout:g} s", hung=True)
+        for other in self.everybody:
+            if other.process is not None:
+                other.process.since = dict.fromkeys((False, True), now)
 
     def _await_start(self, slot: Slot, process: Process, now: float) -> None:
         """See whether a worker has started; others do its work where that takes too long."""
