@@ -212,6 +212,7 @@ def test_a_model_can_be_saved_and_updated(data, tmp_path):
     ("rule", "said"),
     [
         (Propagation(grid=(999, 1)), "larger than the matrix"),
+        (Propagation(grid=(40, 40)), "1,600 blocks for "),
         (Propagation(first=0.0), "first"),
         (Propagation(first=1.0), "first"),
         (Propagation(sweeps=1), "sweeps"),

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("ray")
 
+from bayesmf.engines.ray.addresses import check_listening
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.contents import Order
 from bayesmf.engines.ray.crew import Crew
 from bayesmf.engines.ray.dispatch import Dispatch
+from bayesmf.engines.ray.servers import _reason
 from bayesmf.engines.ray.slots import Call, Pending, Process, Slot
 from bayesmf.engines.ray.worker import About, Holder, NotHeld, Store
 from bayesmf.worker.row_tasks import StartTask
@@ -116,3 +118,23 @@ def test_short_orders_run_beside_long_ones_to_the_same_bits():
             assert all(left.export is not None for left in lefts)
             for mine, wanted in zip(holder.give([left.key for left in lefts]), first, strict=True):
                 assert mine.tobytes() == wanted.tobytes()
+
+
+def test_auto_is_refused_where_nobody_has_started_a_cluster(monkeypatch, tmp_path):
+    """Ray would find any cluster of this machine by its processes, and try it for minutes."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(OSError, match="none was started here"):
+        check_listening("auto", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("starting\nno room left\n", "no room left"),
+        ("no room left\nFatal Python error: Aborted\n\nStack (most recent", "no room left"),
+        ("Fatal Python error: Aborted\n<no Python frame>\n", "`ray start` has ended"),
+    ],
+)
+def test_why_ray_did_not_start_is_what_it_said_last(said, reason):
+    assert _reason(said).startswith(reason)

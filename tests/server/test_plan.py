@@ -143,9 +143,7 @@ def test_a_shape_has_its_ratings():
 def test_too_many_blocks_are_left_out():
     few = np.full(40, 5), np.full(20, 10)
     found = plans.plan(few, (1, 64), 4, NETWORK, 2, costs=Rate(RATE))
-    assert {one.split for one in found if one.workers == 64} == {
-        "default", "dsgld-s", "hybrid", "propagation"
-    }  # fmt: skip
+    assert {one.split for one in found if one.workers == 64} == {"default", "dsgld-s", "hybrid"}
     with pytest.raises(InputError, match="two users"):
         plans.plan((few[0][:1], few[1]), (1,), 4, NETWORK, 2, costs=Rate(RATE))
 

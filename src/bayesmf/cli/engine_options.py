@@ -74,7 +74,7 @@ def packing_engine(args: argparse.Namespace) -> str | Cluster:
 def _add_ray_address(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ray-address", metavar="A",
-        help="ray: cluster to join, auto for this machine's (starts one)",
+        help="ray: cluster to join, auto for this machine's (else one is started)",
     )  # fmt: skip
 
 

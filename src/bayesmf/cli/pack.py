@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.engine_options import add_packing_engine, packing_engine
-from bayesmf.cli.output import peak_rss_mb, print_json, print_text
+from bayesmf.cli.output import during, peak_rss_mb, print_json, print_text
 from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.engines.packing import pack
 
     begin = time.monotonic()
-    bars = _Bars()
+    engine = packing_engine(args)
+    bars = _Bars("" if engine == "threads" else "starting Ray")
     try:
         packed = pack(
             args.ratings,
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
             format=args.format,
             duplicates=args.duplicates,
             overwrite=args.overwrite,
-            engine=packing_engine(args),
+            engine=engine,
             progress=bars,
         )
     finally:
@@ -67,19 +69,24 @@ def run(args: argparse.Namespace) -> None:
 class _Bars:
     """Progress of each stage, as a bar of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str) -> None:
         self.bar: Counter | None = None
         self.stage = ""
+        self._first = ExitStack()  # a line without a bar before the first stage
+        if first:
+            self._first.enter_context(during(first))
 
     def __call__(self, done: int, total: int, stage: str) -> None:
         if stage != self.stage:
             self.close()
+            self._first.close()
             self.bar = Counter(stage, total, "bytes" if stage == "reading" else "ratings")
             self.stage = stage
         assert self.bar is not None
         self.bar.update(done - self.bar.n)
 
     def close(self) -> None:
+        self._first.close()
         if self.bar is not None:
             self.bar.close()
 

@@ -115,12 +115,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _row(one: Planned) -> tuple[Any, ...]:
-    whole = ", all of it" if one.split == "propagation" else ""
+    staged = one.split == "propagation"  # the whole run; what its driver does is not followed
+    whole = " (all)" if staged else ""
     return (
         f"{one.split} {one.grid}".strip() + whole, one.workers, one.chains,
         f"{one.seconds_per_round:.3g}", f"{one.seconds_per_epoch:.3g}",
-        f"{one.efficiency:.0%}", f"{max(one.idle, 0.0):.0%}", f"{one.driver_bytes / 1e6:.2g}",
-        f"{one.fetched_bytes / 1e6:.2g}", f"{one.node_bytes / 1e6:.2g}",
+        f"{min(one.efficiency, 1.0):.0%}", f"{max(one.idle, 0.0):.0%}",
+        "-" if staged else f"{one.driver_bytes / 1e6:.2g}",
+        "-" if staged else f"{one.fetched_bytes / 1e6:.2g}", f"{one.node_bytes / 1e6:.2g}",
         f"{one.memory / 1e9:.2g}",
     )  # fmt: skip
 

@@ -104,6 +104,8 @@ def pack(
             )
         return packing.pack(source, out, **options)
     cluster = engine if isinstance(engine, Cluster) else Cluster()
+    if not is_dataset(source):  # before a cluster is started for it
+        packing.check(source, out, columns, format, duplicates, overwrite, chunk, stretch, True)
     with ray_workers(cluster) as workers:
         if is_dataset(source):
             source = workers.blocks(source, columns)

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayesmf.checks import whole
 from bayesmf.data.duplicates import check_duplicates
@@ -73,22 +73,11 @@ def pack(
     PackedRatings
         The ratings, opened.
     """
-    check_duplicates(duplicates)
-    whole("chunk", chunk)
-    whole("stretch", stretch)
+    asked = check(
+        source, out, columns, format, duplicates, overwrite, chunk, stretch, workers is not None
+    )
     blocks = source if isinstance(source, Blocks) else None
-    files = rating_files(source, format, columns) if not isinstance(source, Blocks) else []
-    target = real_path(out)
-    check_output(target.parent)
-    work = work_folder(target)
-    job = _job(files, duplicates, chunk, stretch)
-    if workers is not None:
-        # A dataset cannot be known again: what was packed of it is of no use to the next call.
-        job["workers"] = secrets.token_hex(8) if blocks else True
-    with as_input_error(out):
-        named = _is_named(work, job, target)
-        if not named:
-            _refuse(target, out, overwrite)
+    files, target, work, job, named = asked
     with (
         as_input_error(out),
         made_parents(target.parent, keep=True),
@@ -118,6 +107,47 @@ def pack(
             give_name(work / "result", target, lambda: _refuse(target, out, True))
         journal.remove()
     return PackedRatings.open(out)
+
+
+class Asked(NamedTuple):
+    """What was asked for, checked; `named` where it is done but for cleaning up."""
+
+    files: list[AnyFile]
+    target: Path
+    work: Path
+    job: dict[str, Any]
+    named: bool
+
+
+def check(
+    source: Any,
+    out: str | os.PathLike[str],
+    columns: Columns | None,
+    format: str,
+    duplicates: str,
+    overwrite: bool,
+    chunk: int,
+    stretch: int,
+    by_workers: bool,
+) -> Asked:
+    """Refuse what cannot be packed before anything is begun."""
+    check_duplicates(duplicates)
+    whole("chunk", chunk)
+    whole("stretch", stretch)
+    blocks = isinstance(source, Blocks)
+    files = [] if blocks else rating_files(source, format, columns)
+    target = real_path(out)
+    check_output(target.parent)
+    work = work_folder(target)
+    job = _job(files, duplicates, chunk, stretch)
+    if by_workers:
+        # A dataset cannot be known again: what was packed of it is of no use to the next call.
+        job["workers"] = secrets.token_hex(8) if blocks else True
+    with as_input_error(out):
+        named = _is_named(work, job, target)
+        if not named:
+            _refuse(target, out, overwrite)
+    return Asked(files, target, work, job, named)
 
 
 def _job(files: list[AnyFile], duplicates: str, chunk: int, stretch: int) -> dict[str, Any]:

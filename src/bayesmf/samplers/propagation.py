@@ -12,6 +12,8 @@ from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn
 from bayesmf.samplers.settings import OVERRELAX, Setting, Unit, Whole, documented, setting
 
 STAGES = 3
+LEAST = 8  # ratings for each block, on average, where there are more than FEW
+FEW = 64
 # Times `warm_up` sweeps before rows of the first block are followed: it starts from nothing.
 FIRST_WARM_UP = 5
 
@@ -106,6 +108,11 @@ class Propagation(Sampler):
             raise InputError(
                 f"grid {grid} is larger than the matrix of {shape.n_users} users x "
                 f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
+            )
+        if len(grid) > FEW and shape.n_ratings < LEAST * len(grid):
+            raise InputError(
+                f"grid {grid} has {len(grid):,} blocks for {shape.n_ratings:,} ratings: use one "
+                f"with {max(shape.n_ratings // LEAST, FEW):,} blocks at the most"
             )
         if not rule.first:
             raise InputError("first (--first) must be above 0: without ratings nothing is anchored")

@@ -319,14 +319,14 @@ def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
         why = (
             f"take the default sampler on {best.workers} workers: a sweep of all chains takes "
             f"{best.seconds_per_epoch:.3g} s, and the workers' time is used to "
-            f"{best.efficiency:.0%}"
+            f"{min(best.efficiency, 1.0):.0%}"
         )
         more = [one for one in exact if one.workers > best.workers]
         if more:
             then = min(more, key=lambda one: one.workers)
             why += (
                 f" ({then.workers} would take {then.seconds_per_epoch:.3g} s, used to "
-                f"{then.efficiency:.0%})"
+                f"{min(then.efficiency, 1.0):.0%})"
             )
         return best, why + "."
     # An approximation is taken by those who ask for it.
@@ -336,7 +336,7 @@ def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
     return best, (
         f"take {best.split} on {best.workers} workers, {best.chains} chains: it gets through most "
         f"epochs ({best.chains / best.seconds_per_epoch:.3g} a second), with the workers' time "
-        f"used to {best.efficiency:.0%}."
+        f"used to {min(best.efficiency, 1.0):.0%}."
     )
 
 

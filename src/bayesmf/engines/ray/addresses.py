@@ -13,6 +13,8 @@ def check_listening(address: str, own: str) -> None:
     """Raise OSError where nothing listens; `own` is this machine's address as Ray reads it."""
     if address == "auto":
         address = current_address()
+        if not address:  # Ray would look for anybody's process, and try that for minutes
+            raise OSError("none was started here")
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return

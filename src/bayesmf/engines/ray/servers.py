@@ -78,13 +78,19 @@ def begin(cluster: Cluster, store: int | None) -> tuple[str, str]:
     end = time.monotonic() + PATIENCE
     while "Ray runtime started" not in (text := said.read_text(errors="replace")):
         if command.poll() is not None or time.monotonic() > end:
-            lines = [line for line in text.strip().splitlines() if line.strip()]
-            raise RuntimeError(lines[-1] if lines else "`ray start` has ended")
+            raise RuntimeError(_reason(text))
         time.sleep(0.02)
     _running.watched.update(_watch(command.pid))
     address = f"{HOST}:{noted_address(folder).rpartition(':')[2]}"
     note_address(folder, address)
     return folder, address
+
+
+def _reason(said: str) -> str:
+    """Why it did not start: the last line that was said before a crash's own account, if any."""
+    before = said.partition("Fatal Python error")[0].partition("Stack (most recent")[0]
+    lines = [line.strip() for line in before.splitlines() if line.strip()]
+    return lines[-1] if lines else "`ray start` has ended; a busy machine may need another try"
 
 
 def _environment() -> dict[str, str]:
