@@ -37,8 +37,22 @@ def positive(name: str, value: Any, what: str = "a positive number") -> float:
 
 def not_negative(name: str, value: Any) -> float:
     """A finite number of at least zero, as a float."""
-    zero = not isinstance(value, str | bool) and value == 0
-    return 0.0 if zero else positive(name, value, "a number of at least 0")
+    try:
+        if not isinstance(value, str | bool) and float(value) == 0:
+            return 0.0
+    except Exception:
+        pass
+    return positive(name, value, "a number of at least 0")
+
+
+def above_zero(name: str, value: Any, what: str) -> float:
+    """A number above zero that may be infinite, as a float."""
+    try:
+        if not isinstance(value, str | bool) and float(value) > 0:
+            return float(value)
+    except Exception:
+        pass
+    raise InputError(f"{name} must be {what}, not {shown(value)}")
 
 
 def finite(name: str, value: Any) -> float:

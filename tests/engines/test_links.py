@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from bayesmf import InputError, Simulated
 from bayesmf.engines.links import Cluster, Job, Network, Transfer, in_turn
 
 
@@ -105,3 +106,17 @@ def test_nothing_to_send_takes_no_time():
     clocks = Cluster(2, Network(0.0, math.inf))
     rows = Transfer(1, 0, 10**9)
     assert ends(clocks, [Job(0, 10**9, 1.0, 10**9, [rows], [rows])]) == [1.0]
+
+
+@pytest.mark.parametrize("value", ["x", None, 1j, [1.0], True, 0.0, -1.0, math.nan])
+@pytest.mark.parametrize("name", ["bandwidth", "copying"])
+def test_rates_that_are_none(name, value):
+    with pytest.raises(InputError, match=f"{name} must be bytes a second above 0"):
+        Network(**{name: value})
+
+
+def test_simulated_workers_that_nobody_has():
+    with pytest.raises(InputError, match="at most 100,000"):
+        Simulated(10**9)
+    with pytest.raises(InputError, match="network must be a Network"):
+        Simulated(4, "fast")

@@ -263,7 +263,7 @@ def test_names():
 
 @cache
 def make_targets():
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.M))
 
 
 @cache

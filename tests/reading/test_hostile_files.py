@@ -191,3 +191,23 @@ def test_little_of_a_bomb_is_unpacked(tmp_path):
         [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.count("csv.gz") == 3, done.stderr
+
+
+@pytest.mark.parametrize("counted", [-1, 10, 10**17])
+def test_parquet_by_uri_that_counts_other_rows_than_it_has(tmp_path, monkeypatch, counted):
+    """What its end says of the file, and of its row groups, has to agree; and with what is read."""
+    pytest.importorskip("pyarrow")
+    from bayesmf import pack
+    from bayesmf.reading import remote
+
+    path = tmp_path / "ratings.parquet"
+    pl.DataFrame({"user": range(9), "item": range(9), "rating": [3.0] * 9}).write_parquet(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_group_sizes", lambda about: [counted])
+        with pytest.raises(InputError, match="other rows than it counts"):
+            pack(path.as_uri(), tmp_path / "out")
+    whole = remote._rows
+    monkeypatch.setattr(remote, "_rows", lambda *of: whole(*of).slice(0, 4))
+    with pytest.raises(InputError, match="other rows than it counts"):
+        pack(path.as_uri(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WORKERS = "4,16,64,256"
 MOST_WORKERS = 4096
+MOST_CHAINS = 256
 CALLING = 0.25e-3  # seconds of the driver for a call of a worker: Ray's, as measured
 SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
 OTHER_NAMES = {"yahoo-music": "yahoo"}
@@ -39,7 +40,7 @@ def parser() -> options.Parser:
     add("--shape", choices=(*SHAPES, *OTHER_NAMES), help="sizes of a known data set instead")
     add("--workers", type=_workers, default=_workers(WORKERS), metavar="W,W,...",
         help=f"numbers of workers ({WORKERS})")  # fmt: skip
-    add("--chains", type=options.whole(1), default=4, metavar="C",
+    add("--chains", type=_chains, default=4, metavar="C",
         help="chains of the default and of hybrid splits (4)")  # fmt: skip
     add("--factors", type=options.whole(1), metavar="D", help="latent features (by the data)")
     add("--samplers", type=_samplers, default=SAMPLERS, metavar="S,S,...",
@@ -67,6 +68,13 @@ def _workers(text: str) -> tuple[int, ...]:
     if not found or found[0] < 1 or found[-1] > MOST_WORKERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return tuple(found)
+
+
+def _chains(text: str) -> int:
+    found = options.whole(1)(text)
+    if found > MOST_CHAINS:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_CHAINS}")
+    return found
 
 
 def _samplers(text: str) -> tuple[str, ...]:

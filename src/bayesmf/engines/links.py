@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from bayesmf.checks import not_negative, whole
-from bayesmf.errors import InputError
+from bayesmf.checks import above_zero, not_negative, whole
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,7 @@ class Network:
         for name in ("latency", "overhead", "calling"):
             not_negative(name, getattr(self, name))
         for name in ("bandwidth", "copying"):
-            value = getattr(self, name)
-            if not value > 0:
-                raise InputError(f"{name} must be bytes a second above 0, not {value!r}")
+            above_zero(name, getattr(self, name), "bytes a second above 0")
         whole("workers_per_node", self.workers_per_node)
 
     def handling(self, size: int) -> float:

@@ -21,8 +21,12 @@ from bayesmf.engines.ledger import Ledger, payload
 from bayesmf.engines.links import SHARED_MEMORY, Cluster, Job, Network, Transfer, in_turn
 from bayesmf.engines.placement import Homes
 from bayesmf.engines.places import Memory, Phase, Placed, own_refs, own_size
+from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, Ref, value_of
+from bayesmf.wording import shown
 from bayesmf.worker.tasks import Held, Result, Shared, Task, run_task, with_refs
+
+MOST_WORKERS = 100_000
 
 __all__ = ["SHARED_MEMORY", "Network", "Simulated"]
 
@@ -82,7 +86,11 @@ class Simulated:
         contention: float = 1.0,
     ) -> None:
         self.n_workers = whole("n_workers", n_workers)
-        self.network = network or Network()
+        if self.n_workers > MOST_WORKERS:
+            raise InputError(f"n_workers must be at most {MOST_WORKERS:,}, not {n_workers!r}")
+        self.network = Network() if network is None else network
+        if not isinstance(self.network, Network):
+            raise InputError(f"network must be a Network, not {shown(network)}")
         self.rate = None if rate is None else positive("rate", rate, "ratings a second above 0")
         self.contention = positive("contention", contention)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -37,7 +38,10 @@ from bayesmf.system.foreign import polars_errors
 log = logging.getLogger("bayesmf")
 
 # What may come up where notes or files are not what was written.
-_DAMAGE = (KeyError, ValueError, TypeError, IndexError, OverflowError, FileNotFoundError)
+_DAMAGE = (
+    KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, FileNotFoundError,
+    re.error,
+)  # fmt: skip
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], Any]

@@ -21,6 +21,8 @@ from bayesmf.reading.files import PARQUET, Unreadable
 from bayesmf.reading.table import Table, make_table
 from bayesmf.system.foreign import reason_of
 
+MISCOUNTED = "it has other rows than it counts"
+
 # Two letters at the least, so that C:/ is a disk.
 # What is fetched otherwise is refused as a file that is not there.
 _URI = re.compile(r"(?!(?:https?|ftp)://)[A-Za-z][A-Za-z0-9+.-]+://")
@@ -66,7 +68,7 @@ class RemoteFile:
     def rows(self) -> int:
         """Number of its ratings."""
         with self._open() as file:
-            return int(file.metadata.num_rows)
+            return self._total(file)
 
     def timed(self) -> bool:
         """Tell whether the file has timestamps."""
@@ -93,17 +95,27 @@ class RemoteFile:
         with self._open() as file:
             names, found = self._columns(file)
             wanted = [names[at] for at in found.values()]
-            total = int(file.metadata.num_rows)
+            total = self._total(file)
             while offset < total:
                 with self._reading():
                     part = pl.from_arrow(_rows(file, wanted, offset, min(rows, total - offset)))
                 assert isinstance(part, pl.DataFrame)
+                if part.height != min(rows, total - offset):
+                    raise Unreadable(self.path, "Parquet data", MISCOUNTED)
                 where = partial(_row, self.path, offset)
                 table = make_table(
                     {role: part[names[at]] for role, at in found.items()}, where=where
                 )
                 offset += part.height
                 yield table, offset, 0, offset / total
+
+    def _total(self, file: Any) -> int:
+        """Rows of the file, which its row groups have to have."""
+        about = file.metadata
+        total = int(about.num_rows)
+        if total < 0 or total != sum(_group_sizes(about)):
+            raise Unreadable(self.path, "Parquet data", MISCOUNTED)
+        return total
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
@@ -131,12 +143,15 @@ class RemoteFile:
             raise Unreadable(self.path, "Parquet data", reason_of(error)) from None
 
 
+def _group_sizes(about: Any) -> list[int]:
+    return [int(about.row_group(k).num_rows) for k in range(about.num_row_groups)]
+
+
 def _rows(file: Any, columns: list[str], offset: int, count: int) -> Any:
     """Some rows of a Parquet file, of which the row groups that hold them are read."""
     groups: list[int] = []
     before = begin = 0
-    for k in range(file.metadata.num_row_groups):
-        n = file.metadata.row_group(k).num_rows
+    for k, n in enumerate(_group_sizes(file.metadata)):
         if before < offset + count and offset < before + n:
             if not groups:
                 begin = before

@@ -278,24 +278,22 @@ def plan(
     """
     if len(counts[0]) < 2 or len(counts[1]) < 2:
         raise InputError("a plan needs ratings of two users and two items at the least")
-    found, known = [], {}
+    found, known, refused = [], {}, None
     for n in workers:
         for split in splits(n, chains, wanted):
             told(f"{split.name} on {n}")
             try:
                 settings = settle(counts, split, n_factors)
-            except InputError:
-                continue  # more blocks than there are rows
+            except InputError as error:
+                refused = error  # such as more blocks than there are rows
+                continue
             kind = _alike(settings.sampler)
             if costs is None and kind not in known:
                 known[kind] = measured_costs(counts, settings)
             own: Any = known[kind] if costs is None else costs
             found.append(follow(counts, split, settings, network, own))
     if not found:
-        raise InputError(
-            f"{len(counts[0])} users and {len(counts[1])} items are too few for any of these "
-            "splits: use fewer workers"
-        )
+        raise refused or InputError("none of these splits makes sense for so many workers")
     return found
 
 
