@@ -147,7 +147,7 @@ def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -
     prior, D, now = settings.prior, settings.n_factors, state.precisions
     users, items = known_moments(state)
     scales = np.ones(len(items.total))
-    if state.item_sums is not None:
+    if state.row_sums is not None:
         assert state.all_sums is not None
         # Weighted by the users' precisions that items' rows were drawn under and by the items'
         # drawn after them; both may have exchanged their sizes since.

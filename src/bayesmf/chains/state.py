@@ -65,8 +65,8 @@ class ChainState:
     round diverges and is run again, `repairs` counts how often. Rules with a clock for each row
     also carry momenta, (users, items), and the mean squares of both sides' columns.
     `errors_by_row` are parts of the weighted squared errors of users and of items, stripe by
-    stripe. `item_sums` are the sums of each item's ratings as its draw left them, `all_sums` those
-    of all; `row_moments` those of the rows as they are, once they are known. `slices` are of laws
+    stripe. `row_sums` are sums over the ratings of each row of the side drawn last, `all_sums` over
+    all; `row_moments` are those of the rows as they are, once known. `slices` are of laws
     of noise that are being drawn, `evidence` the likelihoods at their points.
     """
 
@@ -76,7 +76,7 @@ class ChainState:
     precisions: Precisions
     sse: float = 0.0
     count: int = 0
-    item_sums: Pieces | None = None
+    row_sums: Pieces | None = None
     all_sums: Floats | None = None
     row_moments: tuple[Moments | None, Moments | None] | None = None
     slices: dict[int, LawSlice] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class ChainState:
         """All that lies with workers and that the rest of the chain depends on."""
         found: dict[int, Ref] = {}
         for value in (
-            self.params, self.momenta, self.safe, self.weighed, self.precisions, self.item_sums,
+            self.params, self.momenta, self.safe, self.weighed, self.precisions, self.row_sums,
             self.means, self.propagated,
         ):  # fmt: skip
             found.update((id(ref), ref) for ref in leaves(value, Ref))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORKERS = "4,16,64,256"
 MOST_WORKERS = 4096
-MOST_CHAINS = 256
+MOST_ASKED = 256
 CALLING = 0.25e-3  # seconds of the driver for a call of a worker: Ray's, as measured
 SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
 OTHER_NAMES = {"yahoo-music": "yahoo"}
@@ -72,8 +72,8 @@ def _workers(text: str) -> tuple[int, ...]:
 
 def _chains(text: str) -> int:
     found = options.whole(1)(text)
-    if found > MOST_CHAINS:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_CHAINS}")
+    if found > MOST_ASKED:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_ASKED}")
     return found
 
 

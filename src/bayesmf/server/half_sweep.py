@@ -63,8 +63,8 @@ def half_sweep(
 
 def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
     """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
-    assert state.item_sums is not None
-    told, layout = [(part,) for part in state.item_sums.parts], state.side(side).layout
+    assert state.row_sums is not None
+    told, layout = [(part,) for part in state.row_sums.parts], state.side(side).layout
     on_threads(draw_row_noise(state, t, side, range(len(stripes)), told, layout), stripes, pool)
 
 

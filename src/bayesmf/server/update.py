@@ -352,7 +352,7 @@ class _Update:
                 done(1)
             if k + 1 < settling + len(slots):
                 half_noise(state, k, side, stripes[side], pool)
-                state.item_sums = state.item_sums if side == 1 else None
+                state.row_sums = state.row_sums if side == 1 else None
                 draw_precisions(state, self.settings, k, burning=False)
 
     def _noise(self, before: Draws, start: int) -> Noise | None:

@@ -90,7 +90,7 @@ def draw_exactly(
     before = state.means or state.params
     users, items = (before.users, means) if side else (means, before.items)
     state.means = Params(users, items, state.params.n_factors)
-    state.item_sums = Pieces(tuple(result.told for result in results), layout)
+    state.row_sums = Pieces(tuple(result.told for result in results), layout)
     state.all_sums, state.count = sums, sum(result.count for result in results)
     if state.slices.get(side) is not None:
         state.evidence[side] = total(result.evidence for result in results)

@@ -61,8 +61,8 @@ class GibbsRounds:
         yield from self._draw_noise(state, t, 1)
 
     def _draw_noise(self, state: ChainState, t: int, side: int) -> Phases:
-        assert state.item_sums is not None
-        told = [(part,) for part in state.item_sums.parts]
+        assert state.row_sums is not None
+        told = [(part,) for part in state.row_sums.parts]
         layout = self.layouts[side]
         yield from draw_row_noise(state, t, side, self._partitions[side], told, layout)
 
