@@ -173,7 +173,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
                     checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
         assert facts(again, two) == facts(first, one)
         assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
-        assert again.seconds >= first.seconds * 0.9
+        assert again.seconds >= first.seconds * 0.5  # its end was not timed
 
 
 def test_listeners_remember(tmp_path):

@@ -134,6 +134,7 @@ def small_demo_without_a_picture() -> None:
     demo._draw = lambda *args: []
 
 
+@pytest.mark.long
 def test_answers_from_an_empty_cache(place: Place) -> None:
     """Of the kernels for answers; those for fitting are there. One program does them all."""
     code = (
@@ -146,7 +147,14 @@ def test_answers_from_an_empty_cache(place: Place) -> None:
     assert found.status == 0, found.text
 
 
-@pytest.mark.parametrize("name", {**ANSWERS, **OTHERS})
+SLOW = ("bench", "paper")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
+     for name in {**ANSWERS, **OTHERS}],
+)  # fmt: skip
 def test_every_command_at_every_width(place: Place, name: str) -> None:
     command, texts = {**ANSWERS, **OTHERS}[name], []
     # Answers have been seen at 80 above; of what takes seconds the narrow and the wide one will do.

@@ -199,8 +199,14 @@ def test_what_a_task_raises_is_raised_here(address):
 LOST = {"DSGLD 2x3": CASES["DSGLD 2x3"][0], "Gibbs": Gibbs(epochs=12)}
 
 
-@pytest.mark.parametrize("case", LOST)
-@pytest.mark.parametrize("copied", [False, True])
+MADE_ANEW = [("DSGLD 2x3", True), ("Gibbs", False)]
+NOT_SHORT = [("DSGLD 2x3", False), ("Gibbs", True)]
+
+
+@pytest.mark.parametrize(
+    ("case", "copied"),
+    [*MADE_ANEW, *(pytest.param(*case, marks=pytest.mark.long) for case in NOT_SHORT)],
+)
 def test_what_a_worker_had_is_made_anew(case, copied, nodes, address, monkeypatch):
     """From copies that another has, or all the way from the start."""
     from bayesmf.engines.ray import snapshots
@@ -407,6 +413,7 @@ def trial_of(nodes, folder, kind, epochs=0):
     return trial
 
 
+@pytest.mark.long
 def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
     trial = trial_of(nodes, tmp_path, "hang")
     run = trial.start()

@@ -9,6 +9,8 @@ its user, would have none.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,13 +21,17 @@ from typing import Any
 NAMES = ("SIGINT", "SIGTERM", "SIGBREAK")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 AGAIN = 0.01  # seconds in which a handler may be missing
+ACTION = 1024  # bytes for what the system knows of a handler, 152 on Linux
 
 Handlers = dict[signal.Signals, Any]
 
 
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Context in which nobody can set a handler; those that were there are set anew at its end."""
+    """Context in which nobody can set a handler; those that were there are set anew at its end.
+
+    What Ray sets below Python, which would print a stack and abort, stands for milliseconds.
+    """
     ours, real = _now(), signal.signal
     if not ours:
         yield
@@ -34,12 +40,13 @@ def unchanged() -> Iterator[None]:
     def others_only(signum: Any, handler: Any) -> Any:
         return ours[signum] if signum in ours else real(signum, handler)
 
-    signal.signal = others_only  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        signal.signal = real
-        _set(ours)
+    with _set_below(signal.SIGTERM):
+        signal.signal = others_only  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            signal.signal = real
+            _set(ours)
 
 
 def unchanged_during(call: Callable[[], object]) -> None:
@@ -66,6 +73,32 @@ def unchanged_during(call: Callable[[], object]) -> None:
     for signum in come:
         signal.raise_signal(signum)
     called.result()
+
+
+@contextlib.contextmanager
+def _set_below(signum: signal.Signals) -> Iterator[None]:
+    """Context in which what the system calls at a signal is what it called before, again and again.
+
+    Python's own way to set it is for the main thread, which is busy.
+    """
+    if os.name != "posix":
+        yield
+        return
+    system, action = ctypes.CDLL(None), ctypes.create_string_buffer(ACTION)
+    system.sigaction(int(signum), None, action)
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(AGAIN):
+            system.sigaction(int(signum), action, None)
+
+    thread = threading.Thread(target=keep, name="bayesmf-handlers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _now() -> Handlers:

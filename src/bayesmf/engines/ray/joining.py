@@ -29,12 +29,10 @@ def connect(cluster: Cluster, store: int | None = None) -> bool:
         return False
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     try:
-        with unchanged():
-            if address in (None, "local"):
-                _start(cluster, store)
-            else:
-                assert address is not None
-                _join(address)
+        if address is None or address == "local":
+            _start(cluster, store)
+        else:
+            _join(address)
     except BaseException:
         disconnect()  # from what there is by then
         raise
@@ -56,7 +54,8 @@ def disconnect() -> None:
 def _join(address: str) -> None:
     try:
         check_listening(address, ray.util.get_node_ip_address())
-        ray.init(address=address, **QUIET)
+        with unchanged():
+            ray.init(address=address, **QUIET)
     except (OSError, ValueError, RuntimeError, RayError) as error:
         if wants_token(error):
             raise InputError(
@@ -75,7 +74,7 @@ def _start(cluster: Cluster, store: int | None) -> None:
     try:
         folder, address = servers.begin(cluster, store)
         # Found by Ray itself, which then takes the token along, where there is one.
-        with _environment(RAY_TMPDIR=folder, RAY_ADDRESS=None):
+        with _environment(RAY_TMPDIR=folder, RAY_ADDRESS=None), unchanged():
             ray.init(**QUIET)
         if (joined := ray.get_runtime_context().gcs_address) != address:
             raise RuntimeError(f"Ray joined {joined}, not {address}")
