@@ -34,7 +34,7 @@ def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
         "sampler": f"{rule}: {', '.join(told)}",
         "seed": str(report["seed"]),
         "time": f"{report['seconds']:.1f} s, {speed}",
-        "draws": f"{report['draws']} from {chains} of {report['epochs']:g} epochs",
+        "draws": f"{report['draws']} from {chains} of {round(report['epochs'], 1):g} epochs",
     }
     if found := report.get("convergence"):
         judged = "state" in found  # not so in models of earlier versions

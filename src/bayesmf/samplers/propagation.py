@@ -95,6 +95,7 @@ class Propagation(Sampler):
     default_prior = "wishart-bias"
     stores_means = True
     row_noise = True
+    n_stages = STAGES
     growing = False
     n_chains = 1
     thin = 1.0

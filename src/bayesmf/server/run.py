@@ -138,8 +138,10 @@ def make_chains(run: RunContext) -> list[Chain]:
 def make_plan(run: RunContext) -> RunPlan:
     """What callbacks may know before the first round."""
     epochs = max(1, round(run.length.epochs))
-    settings, validated = run.settings, run.monitor.validation is not None
-    return RunPlan(settings.sampler.n_chains, epochs, settings.max_seconds, validated)
+    sampler, validated = run.settings.sampler, run.monitor.validation is not None
+    return RunPlan(
+        sampler.n_chains, epochs, run.settings.max_seconds, validated, sampler.n_stages
+    )
 
 
 def sample_for(
