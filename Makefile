@@ -10,9 +10,10 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pyt
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
 
-# Tests start some hundred processes, which would each compile our modules from their source.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-test: $(VENV)/.test ## the test suite, without a dozen tests that are long
+# Three at a time, since many wait. They start some hundred processes, which would each compile our
+# modules from their source.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.test ## the test suite, without what tests/long.txt names
 	$(PYTEST) -m 'not long'
 
 test-all: $(VENV)/.test ## the whole of it

@@ -120,7 +120,6 @@ def test_recommendations_are_the_best_unseen_items(fitted, data):
     assert len(everything) == allowed.sum()
 
 
-@pytest.mark.long
 def test_sgld_and_gibbs_agree_on_the_precisions(data):
     """tau and lambda_a, lambda_b of SGLD against Gibbs, means over 4 chains each: within 5%.
 

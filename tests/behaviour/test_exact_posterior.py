@@ -124,12 +124,7 @@ def _by_class(values):
 
 @pytest.mark.parametrize(
     ("minibatch", "grid"),
-    [
-        ("replacement", (1, 1)),
-        pytest.param("shuffled", (1, 1), marks=pytest.mark.long),
-        ("shuffled", (2, 2)),
-        pytest.param("replacement", (3, 1), marks=pytest.mark.long),
-    ],
+    [("replacement", (1, 1)), ("shuffled", (1, 1)), ("shuffled", (2, 2)), ("replacement", (3, 1))],
 )
 def test_matched_noise_has_the_exact_mean_and_variance(minibatch, grid):
     data, items = _data()
@@ -148,13 +143,9 @@ def test_matched_noise_has_the_exact_mean_and_variance(minibatch, grid):
 
 @pytest.mark.parametrize(
     ("by", "minibatch", "grid"),
-    [
-        pytest.param("user", "shuffled", (1, 1), marks=pytest.mark.long),
-        pytest.param("item", "shuffled", (2, 2), marks=pytest.mark.long),
-        ("both", "replacement", (1, 1)),
-        ("both", "shuffled", (3, 1)),
-    ],
-)
+    [("user", "shuffled", (1, 1)), ("item", "shuffled", (2, 2)), ("both", "replacement", (1, 1)),
+     ("both", "shuffled", (3, 1))],
+)  # fmt: skip
 def test_ratings_of_unequal_precision(by, minibatch, grid):
     """Users and items have precisions of their own, which are given: mean and variance as above."""
     data, items = _data()

@@ -8,8 +8,6 @@ import pytest
 from bayesmf import SGHMC, SGNHT, Gibbs, RowClock
 from clock_problems import Joint, Known, batches, by_class
 
-LONG = [pytest.param(rule, marks=pytest.mark.long) for rule in (SGHMC, SGNHT)]
-
 
 @pytest.fixture(scope="module")
 def known():
@@ -17,9 +15,7 @@ def known():
 
 
 @pytest.mark.parametrize("rule", [SGHMC, SGNHT])
-@pytest.mark.parametrize(
-    "share", [*(pytest.param(x, marks=pytest.mark.long) for x in (0.01, 0.1)), 1.0]
-)
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
 def test_variance_of_every_class_of_rows(known, rule, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
@@ -34,7 +30,7 @@ def test_variance_of_every_class_of_rows(known, rule, share):
     assert np.all(shift < 0.15**2)
 
 
-@pytest.mark.parametrize("rule", [RowClock, *LONG])
+@pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
 def test_ratings_of_unequal_precision(rule):
     """Users and items have precisions of their own, which are given. Tolerances are those above."""
     known = Known(4, noise=True, classes=(3, 30, 100, 300))
@@ -46,7 +42,7 @@ def test_ratings_of_unequal_precision(rule):
     assert np.all(shift < 0.15**2)
 
 
-@pytest.mark.parametrize("rule", [RowClock, *LONG])
+@pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
 def test_variance_of_rows_of_thousands_of_ratings(rule):
     """As above; the Monte Carlo error is 1%."""
     known = Known(5, classes=(3000,))
@@ -91,7 +87,6 @@ def reference(joint):
     return joint.draws(Gibbs(epochs=700, burn_in=100, n_chains=2, n_stripes=1), seed=1)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rule", [RowClock, SGHMC, SGNHT])
 def test_unseen_pairs_as_gibbs_has_them(joint, reference, rule):
     """Mean and deviation of 1,000 unseen pairs, U, V, precisions and tau all unknown.

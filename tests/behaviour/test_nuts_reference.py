@@ -30,11 +30,7 @@ def _z_scores(noise, how, keep, data, sweeps=160):
 
 @pytest.mark.parametrize(
     ("noise", "how", "keep"),
-    [
-        pytest.param("none", "rows", "items", marks=pytest.mark.long),
-        pytest.param("user", "columns", "users", marks=pytest.mark.long),
-        ("both", "rows", "items"),
-    ],
+    [("none", "rows", "items"), ("user", "columns", "users"), ("both", "rows", "items")],
 )
 def test_the_posterior_is_that_of_nuts(noise, how, keep):
     for name, z in _z_scores(noise, how, keep, planted(0)).items():

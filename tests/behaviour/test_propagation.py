@@ -120,7 +120,7 @@ def test_what_a_block_leaves_is_the_posterior_where_that_is_known():
 # -- a fit ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("grid", [pytest.param("1x1", marks=pytest.mark.long), "2x2", "3x4"])
+@pytest.mark.parametrize("grid", ["1x1", "2x2", "3x4"])
 def test_accuracy_and_coverage(data, grid):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of convergence in particular

@@ -131,10 +131,7 @@ def test_limits_come_down_within_burn_in():
 # --- the exact posterior
 
 
-@pytest.mark.parametrize(
-    ("d", "share"),
-    [*(pytest.param(5, x, marks=pytest.mark.long) for x in (0.01, 0.1)), (5, 1.0), (7, 0.1)],
-)
+@pytest.mark.parametrize(("d", "share"), [(5, 0.01), (5, 0.1), (5, 1.0), (7, 0.1)])
 def test_variance_of_every_class_of_rows(d, share):
     """At default settings every class's variance is right to 5%, its mean to 0.15 deviations.
 
@@ -172,7 +169,6 @@ def test_visits_are_counted_over_all_blocks(grid):
         assert np.allclose(facts.per_visit, n / count, rtol=1e-3)
 
 
-@pytest.mark.long
 def test_variance_on_a_grid():
     """Four blocks in two groups, whose order is drawn anew each cycle.
 
@@ -228,7 +224,6 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
     assert state.sse / state.count < 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rule", [RowClock, SGHMC])
 def test_steps_that_are_too_long_recover(rule, caplog, monkeypatch):
     """Steps that are stable for independent columns alone; a chain finds its way back by itself."""

@@ -139,7 +139,6 @@ def test_the_truth_is_like_a_draw(name):
     assert _p_values(name, 120).min() > LEVEL
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", PRIORS)
 def test_the_true_noise_of_rows_is_like_a_draw(name):
     """Shapes, rate and precisions of users and items besides; every tenth state is kept."""

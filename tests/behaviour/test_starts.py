@@ -30,7 +30,7 @@ def _sparse(n_users=500, n_items=80, each=8):
 
 @pytest.mark.filterwarnings("ignore::bayesmf.ConvergenceWarning")
 @pytest.mark.parametrize("noise_by", [None, "both"])
-@pytest.mark.parametrize("n_chains", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_chains", [1, 3])
 def test_a_start_without_effects_is_overcome(noise_by, n_chains):
     train, held = _sparse()
     mean = np.sqrt(np.mean((held.rating - train.rating.mean()) ** 2))

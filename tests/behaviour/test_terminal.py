@@ -7,6 +7,7 @@ from one that has imported everything, and finds its code compiled.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -32,7 +33,13 @@ AT_ONCE = {"BAYESMF_PROGRESS_AFTER": "0"}
 
 
 class Place(NamedTuple):
-    """A folder with files, an empty cache of compiled code, and the fit that filled it."""
+    """A folder with files of ratings and a model."""
+
+    folder: Path
+
+
+class ColdPlace(NamedTuple):
+    """The same, an empty cache of compiled code, and the fit that filled it."""
 
     folder: Path
     cold: dict[str, str]
@@ -50,20 +57,30 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     train.write(folder / "train.csv")
     test.write(folder / "test.csv")
     Synthetic(3000, 2000, 200_000, random_state=2).ratings().write(folder / "many.csv")
+    found = forked(*fit("model", "--validation", "test.csv"), columns=80, env={}, cwd=folder)
+    assert found.status == 0, found.text
+    return Place(folder)
+
+
+@pytest.fixture(scope="module")
+def cold_place(place: Place, tmp_path_factory: pytest.TempPathFactory) -> ColdPlace:
+    folder = tmp_path_factory.mktemp("cold")
+    for name in ("train.csv", "test.csv"):
+        shutil.copy(place.folder / name, folder)
     cold = {"NUMBA_CACHE_DIR": str(folder / "cache")}
     first = bayesmf(*fit("model", "--validation", "test.csv"), columns=80, env=cold, cwd=folder)
-    return Place(folder, cold, first)
+    return ColdPlace(folder, cold, first)
 
 
 def bars(found: Session) -> list[str]:
     return [line for line in found.lines if "|" in line and "pass " in line]
 
 
-def test_the_first_fit_of_all(place: Place) -> None:
+def test_the_first_fit_of_all(cold_place: ColdPlace) -> None:
     """From an empty cache, with the bar's own patience."""
-    found = place.first
+    found = cold_place.first
     assert found.status == 0
-    assert (place.folder / "model" / "manifest.json").exists()
+    assert (cold_place.folder / "model" / "manifest.json").exists()
     assert any(re.fullmatch(r"compiling \.\.\. \d+ s", line) for line in found.lines)
     assert re.search(r"^compiling +\d+ s; later runs load what was compiled$", found.text, re.M)
     assert re.search(r"^converged +(Converged|Not converged): ", found.text, re.M)
@@ -134,8 +151,7 @@ def small_demo_without_a_picture() -> None:
     demo._draw = lambda *args: []
 
 
-@pytest.mark.long
-def test_answers_from_an_empty_cache(place: Place) -> None:
+def test_answers_from_an_empty_cache(cold_place: ColdPlace) -> None:
     """Of the kernels for answers; those for fitting are there. One program does them all."""
     code = (
         "import sys, bayesmf.cli as cli\n"
@@ -143,18 +159,11 @@ def test_answers_from_an_empty_cache(place: Place) -> None:
         "sys.exit(any(told.values()) and f'failed: {told}')"
     )
     args = [sys.executable, "-c", code, *ANSWERS.values()]
-    found = session(args, 80, env=place.cold, cwd=place.folder).check()
+    found = session(args, 80, env=cold_place.cold, cwd=cold_place.folder).check()
     assert found.status == 0, found.text
 
 
-SLOW = ("bench", "paper")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
-     for name in {**ANSWERS, **OTHERS}],
-)  # fmt: skip
+@pytest.mark.parametrize("name", {**ANSWERS, **OTHERS})
 def test_every_command_at_every_width(place: Place, name: str) -> None:
     command, texts = {**ANSWERS, **OTHERS}[name], []
     # Answers have been seen at 80 above; of what takes seconds the narrow and the wide one will do.

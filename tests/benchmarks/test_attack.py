@@ -37,7 +37,6 @@ def attack(*options, timeout=240):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
 
 
-@pytest.mark.long
 def test_some_attacks_find_nothing(tmp_path):
     """Of kinds that need neither a process of their own nor other kernels than most tests do."""
     options = ("--n", N, "--seed", 4242, "--quick", "--jobs", 1, "--json")

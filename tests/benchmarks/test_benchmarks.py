@@ -101,7 +101,6 @@ def test_bad_input_of_datasets_is_one_sentence(options, said, capsys, at_root, t
     assert said in printed and printed.count("\n") == 1
 
 
-@pytest.mark.long
 def test_factors_are_compared_in_a_table(tmp_path, capsys, at_root):
     from benchmarks.factors import main
 
@@ -247,7 +246,6 @@ def small(monkeypatch, at_root):
     monkeypatch.setattr(scale_speed, "LINEAR_RATINGS", (1e6, 1e7, 1e8))
 
 
-@pytest.mark.long
 def test_sections_beside_peers(small, fake_peers, tmp_path, capsys):
     from benchmarks.scale import main
 
@@ -315,7 +313,6 @@ def test_a_peer_that_hangs_is_begun_again(fake_peers, tmp_path, monkeypatch, at_
         peer.close()
 
 
-@pytest.mark.long
 def test_growth_is_fitted_and_drawn(small, tmp_path, capsys):
     from benchmarks.scale import main
 
@@ -340,7 +337,6 @@ def test_an_exponent_is_a_slope_of_logarithms(at_root):
 FILES = ("train.parquet", "test.parquet", "truth.npz")
 
 
-@pytest.mark.long
 def test_files_of_a_large_set_are_made_once(at_root, tmp_path):
     from benchmarks import scale_large
     from benchmarks.scale import main

@@ -160,7 +160,6 @@ def test_cables_carry_are_slow_and_are_cut(latency):
     assert name not in ip("netns", "list")
 
 
-@pytest.mark.long
 @namespaces
 def test_a_run_outlasts_a_cut_link(tmp_path):
     """Shorter than those of the benchmark: two workers, two seconds."""

@@ -99,7 +99,6 @@ def test_counters_are_those_of_each_card():
     assert after.own > before.own and after.all >= after.busy
 
 
-@pytest.mark.long
 @rooted
 @pytest.mark.skipif(NO_RAY, reason="the extra 'ray' is not installed")
 def test_a_small_cluster_is_measured_and_predicted(capsys):

@@ -144,7 +144,6 @@ def test_the_same_bits_as_serial_and_threads(case, address):
     assert told["fetched_bytes"] > 0
 
 
-@pytest.mark.long
 def test_experiments_of_the_paper(address, tmp_path):
     """On a cluster the clock is a real one, and the errors are those of the simulated one."""
     source = Source("synthetic", "ml-100k", 0.05)
@@ -199,14 +198,8 @@ def test_what_a_task_raises_is_raised_here(address):
 LOST = {"DSGLD 2x3": CASES["DSGLD 2x3"][0], "Gibbs": Gibbs(epochs=12)}
 
 
-MADE_ANEW = [("DSGLD 2x3", True), ("Gibbs", False)]
-NOT_SHORT = [("DSGLD 2x3", False), ("Gibbs", True)]
-
-
-@pytest.mark.parametrize(
-    ("case", "copied"),
-    [*MADE_ANEW, *(pytest.param(*case, marks=pytest.mark.long) for case in NOT_SHORT)],
-)
+@pytest.mark.parametrize("case", LOST)
+@pytest.mark.parametrize("copied", [False, True])
 def test_what_a_worker_had_is_made_anew(case, copied, nodes, address, monkeypatch):
     """From copies that another has, or all the way from the start."""
     from bayesmf.engines.ray import snapshots
@@ -413,7 +406,6 @@ def trial_of(nodes, folder, kind, epochs=0):
     return trial
 
 
-@pytest.mark.long
 def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
     trial = trial_of(nodes, tmp_path, "hang")
     run = trial.start()
@@ -433,7 +425,6 @@ def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
     assert not any("GetTimeoutError" in line for line in run.told)
 
 
-@pytest.mark.long
 def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
     trial = trial_of(nodes, tmp_path, "disk")
     trial.rng = random.Random(2)  # of the disk: only full
@@ -450,7 +441,6 @@ def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
     assert found["sha256"] == known["sha256"]
 
 
-@pytest.mark.long
 def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
     """The time for it is waited out: little at first, more where no worker came in that."""
     for seconds in (4.0, 12.0, 40.0):

@@ -187,7 +187,6 @@ def newest(folder):
     return max(rounds, default=0)
 
 
-@pytest.mark.long
 @linux
 def test_a_driver_is_stopped_twice_and_resumed(ray_folder, tmp_path, monkeypatch):
     """By SIGTERM to all of a job, as `ray job stop` does, and by Ctrl-C in a terminal."""
@@ -231,7 +230,6 @@ def test_a_driver_is_stopped_twice_and_resumed(ray_folder, tmp_path, monkeypatch
     assert draws(out) == draws(whole)
 
 
-@pytest.mark.long
 @linux
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's pipes
 @pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.*:FutureWarning")

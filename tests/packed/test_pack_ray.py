@@ -81,7 +81,6 @@ def test_files(nodes, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["out", "parts", "want"]
 
 
-@pytest.mark.long
 def test_a_dataset(nodes, tmp_path, monkeypatch):
     """Blocks of Arrow and of pandas, in their order; columns that nobody asks for."""
     monkeypatch.setenv("RAY_DATA_USAGE_DISABLED", "1")  # else a thread of Ray's goes on logging
@@ -134,7 +133,6 @@ def test_a_worker_and_a_node_are_lost(nodes, many, tmp_path):
     nodes.restore()
 
 
-@pytest.mark.long
 def test_the_driver_is_killed(nodes, many, tmp_path):
     parts, want = many
     out = tmp_path / "out"
@@ -152,7 +150,6 @@ def test_the_driver_is_killed(nodes, many, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.long
 def test_workers_that_die_again_and_again(nodes, many, tmp_path, monkeypatch, caplog):
     """What was done before stays; the same call goes on from there."""
     from bayesmf.packed import tasks

@@ -57,7 +57,6 @@ def test_the_engine_does_not_matter(sampler):
         assert fit(engine) == reference
 
 
-@pytest.mark.long
 def test_targets_ask_for_more():
     done = {}
     for target in TARGETS:
