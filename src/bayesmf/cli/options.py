@@ -46,7 +46,8 @@ def _in_usage(action: argparse.Action) -> str:
     if action.option_strings:
         return f"{action.option_strings[-1]} {name}"
     nargs = getattr(action, "save_nargs", action.nargs)  # put aside while arguments are parsed
-    return {"*": f"[{name} ...]", "+": f"{name} ..."}.get(str(nargs), name)
+    forms = {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}
+    return forms.get(str(nargs), name)
 
 
 class Parser(argparse.ArgumentParser):
