@@ -139,9 +139,7 @@ def make_plan(run: RunContext) -> RunPlan:
     """What callbacks may know before the first round."""
     epochs = max(1, round(run.length.epochs))
     sampler, validated = run.settings.sampler, run.monitor.validation is not None
-    return RunPlan(
-        sampler.n_chains, epochs, run.settings.max_seconds, validated, sampler.n_stages
-    )
+    return RunPlan(sampler.n_chains, epochs, run.settings.max_seconds, validated, sampler.n_stages)
 
 
 def sample_for(
