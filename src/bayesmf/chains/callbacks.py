@@ -17,7 +17,7 @@ from bayesmf.system.progress import Line, clock_text
 class RunPlan(NamedTuple):
     """What is known of a run before it begins; `epochs` are the most that a chain may take.
 
-    The first `stages` of them are as long as all others together: posterior propagation has such.
+    The first `stages` of them are no passes over the ratings: posterior propagation has such.
     """
 
     n_chains: int

@@ -30,7 +30,8 @@ Handlers = dict[signal.Signals, Any]
 def unchanged() -> Iterator[None]:
     """Context in which nobody can set a handler; those that were there are set anew at its end.
 
-    What Ray sets below Python, which would print a stack and abort, stands for milliseconds.
+    What Ray sets below Python, which prints a stack and aborts, is replaced as soon as Ray lets
+    another thread run: on a busy machine that may be a second or two.
     """
     ours, real = _now(), signal.signal
     if not ours:
