@@ -31,7 +31,8 @@ import numpy as np
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.posterior import POLICIES, Posterior
+from bayesmf.posterior.policies import POLICIES
+from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
 from benchmarks import latency
 

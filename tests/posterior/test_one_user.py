@@ -12,7 +12,7 @@ from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.posterior import one_user, ranking
 from bayesmf.posterior.catalogue import BONUS_DRAWS, Catalogue, own_rows
 from bayesmf.posterior.one_user import UserScores, thompson_pick
-from bayesmf.posterior.posterior import POLICIES
+from bayesmf.posterior.policies import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.system.threads import Pool, parts
 from naive import Exact
@@ -28,7 +28,8 @@ def scores_of(posterior, policy, pool, user, items=None):
     catalogue = Catalogue.of(ranked)
     scores = UserScores(catalogue, policy, True, pool)
     own = own_rows(catalogue.users(np.array([user])), 0)
-    pick = thompson_pick(0, user + 1, len(posterior.draws), catalogue.rows.shape[2])
+    sizes = len(posterior.draws), catalogue.rows.shape[2]
+    pick = thompson_pick(0, user + 1, *sizes, policy != "thompson-items")
     items = np.arange(posterior.n_items) if items is None else items
     return scores.for_user(user, own, pick, items), ranked
 
@@ -63,6 +64,18 @@ def test_thompson_takes_a_draw_of_the_row_given_the_items_of_one_draw(keep, full
             row = row + np.linalg.solve(factor.T, pick.noise)
         items = [exact.row("item", item, pick.draw)[0] for item in range(12)]
         # Without the user's bias, which lifts all items alike.
+        expected = [naive.predict(row, item, 5) - row[5] for item in items]
+        assert np.allclose(found, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_thompson_of_items_takes_the_row_that_is_expected_given_one_draw(keep):
+    posterior = random_posterior(10, 12, 5, keep=keep, n_seen=50)
+    for user in (0, 7, -1):
+        found, ranked = scores_of(posterior, "thompson-items", Pool(1), user)
+        exact, draw = Exact(ranked), thompson_pick(0, user + 1, 5, 6).draw
+        row, _ = exact.row("user", user, draw)
+        items = [exact.row("item", item, draw)[0] for item in range(12)]
         expected = [naive.predict(row, item, 5) - row[5] for item in items]
         assert np.allclose(found, expected, atol=5e-5)
 
@@ -166,10 +179,21 @@ def test_one_user_with_strings():
     assert isinstance(model.recommend("c")[0].item, str)
 
 
-@pytest.mark.parametrize("level", [None, "0.9", 90, 1, 0, float("nan"), [0.9], 0.9 + 0j])
+NO_LEVELS = [None, "0.9", 90, 10**400, 1, 0, float("nan"), [0.9], 0.9 + 0j, 1 - 2**-53]
+
+
+@pytest.mark.parametrize("level", [*NO_LEVELS, np.float32(1 - 2**-24)])
 def test_a_level_that_is_none_is_refused(model, level):
     with pytest.raises(InputError, match="level must be between 0 and 1"):
         model.recommend(model.user_ids_[0], level=level)
+    with pytest.raises(InputError, match="level must be between 0 and 1"):
+        model.predict_interval(model.user_ids_[0], model.item_ids_[0], level=level)
+
+
+@pytest.mark.parametrize("level", [5e-324, 1 - 2**-52, np.float32(1 - 2**-23)])
+def test_levels_at_the_ends_have_an_interval(model, level):
+    best = model.recommend(model.user_ids_[0], level=level)[0]
+    assert -np.inf < best.low <= best.high < np.inf
 
 
 # -- threads --------------------------------------------------------------------------------------

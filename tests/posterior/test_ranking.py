@@ -9,7 +9,7 @@ import pytest
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.kernels.best_items import select_top
 from bayesmf.posterior import ranking, rows
-from bayesmf.posterior.posterior import POLICIES
+from bayesmf.posterior.policies import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.system.threads import Pool, parts
 from naive import Exact

@@ -1,8 +1,8 @@
 """Thompson sampling: an item is chosen with the posterior probability that it is the best.
 
 The truth is enumerated over draws; given one, the user's row is drawn 100,000 times from brute
-force's mean and covariance. Counts of choices are compared by chi-square at a rate of 1e-4 a test;
-seeds are fixed.
+force's mean and covariance, or taken as expected for "thompson-items". Counts of choices are
+compared by chi-square, at a rate of false alarms of 1e-4 a comparison; seeds are fixed.
 """
 
 import numpy as np
@@ -58,6 +58,21 @@ def best_probabilities(posterior, user, n=100_000, seed=1):
     return share / N_DRAWS
 
 
+def scores_by_expected_rows(posterior, user):
+    """Scores of all items under each draw, by the row that is expected given the draw's items."""
+    exact, scores = Exact(posterior.with_items), np.empty((N_DRAWS, N_ITEMS))
+    for t in range(N_DRAWS):
+        V = np.array([exact.row("item", item, t)[0] for item in range(N_ITEMS)])
+        scores[t] = V[:, :D] @ exact.row("user", user, t)[0][:D] + V[:, D]
+    return scores
+
+
+def first_by_expected_rows(posterior, user):
+    """Share of the draws under which each item is the best for the expected row."""
+    best = scores_by_expected_rows(posterior, user).argmax(1)
+    return np.bincount(best, minlength=N_ITEMS) / N_DRAWS
+
+
 def p_value(chosen, probability):
     """Of the counts of choices; items of fewer than five expected choices count as one."""
     counts, expected = np.bincount(chosen, minlength=N_ITEMS), len(chosen) * probability
@@ -82,12 +97,32 @@ def test_items_are_chosen_as_often_as_they_are_the_best(keep, kind):
     assert p_value(chosen[:, 0], truth) > 1e-4
     if keep != "both" or first < 0:
         # The test would notice if rows were not drawn: it is not all in the draws of items.
-        exact = Exact(posterior.with_items)
-        by_means = np.zeros(N_ITEMS)
-        for t in range(N_DRAWS):
-            V = np.array([exact.row("item", item, t)[0] for item in range(N_ITEMS)])
-            by_means[np.argmax(V[:, :D] @ exact.row("user", first, t)[0][:D] + V[:, D])] += 0.25
+        by_means = first_by_expected_rows(posterior, first)
         assert stats.chisquare(ALIKE * by_means, ALIKE * truth).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("kind", ["three ratings", "one", "none"])
+def test_items_alone_are_drawn_by_thompson_items(keep, kind):
+    """Each draw of the items is taken as often as any other, with the row expected given it."""
+    posterior = alike(keep)
+    first = {"three ratings": 0, "one": ALIKE, "none": -1}[kind]
+    users = np.full(ALIKE, -1) if first < 0 else first + np.arange(ALIKE)
+    lists, _ = rank_users(
+        posterior, users, Question(N_ITEMS, "thompson-items", False, None, seed=7)
+    )
+    # Whole lists: those of the draws, and none besides.
+    orders = np.argsort(-scores_by_expected_rows(posterior, first), axis=1, kind="stable")
+    taken = (lists[:, None] == orders).all(2)
+    assert len(np.unique(orders, axis=0)) == N_DRAWS and (taken.sum(1) == 1).all()
+    assert stats.chisquare(taken.sum(0)).pvalue > 1e-4
+    # So items come first by that law, which is not the one of "thompson".
+    share = first_by_expected_rows(posterior, first)
+    assert (share > 0).sum() > 1 and p_value(lists[:, 0], share) > 1e-4
+    if keep != "both" or first < 0:
+        drawn, _ = rank_users(posterior, users, Question(1, "thompson", False, None, seed=7))
+        counts = np.bincount(drawn[:, 0], minlength=N_ITEMS)
+        assert counts[share == 0].sum() > 0 or p_value(drawn[:, 0], share) < 1e-9
 
 
 def test_one_user_asked_with_many_seeds():

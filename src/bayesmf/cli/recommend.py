@@ -18,6 +18,7 @@ from bayesmf.cli.output import (
     write_frame,
 )
 from bayesmf.errors import InputError
+from bayesmf.posterior.policies import DRAWN, POLICIES
 from bayesmf.reading.columns import recognise
 from bayesmf.reading.files import open_regular, reading
 from bayesmf.wording import printable
@@ -70,10 +71,10 @@ def parser() -> options.Parser:
     )
     out.add_argument(
         "--policy",
-        choices=("mean", "ucb", "lcb", "thompson"),
+        choices=POLICIES,
         default="mean",
         help="rank by expected rating (mean), plus what is not known (ucb) or less it (lcb), "
-        "or by a random draw",
+        "by a random draw (thompson), or one of the items alone (thompson-items)",
     )
     out.add_argument(
         "--items", metavar="FILE", type=Path, help="file of items to choose from, one id a line"
@@ -84,7 +85,10 @@ def parser() -> options.Parser:
     out.add_argument("--include-seen", action="store_true", help="also items the user has rated")
     options.add_level(out)
     out.add_argument(
-        "--seed", type=options.whole(0), metavar="S", help="seed of thompson (new each time)"
+        "--seed",
+        type=options.whole(0),
+        metavar="S",
+        help="seed of thompson (new each time)",
     )
     out.add_argument(
         "--out", metavar="FILE", type=Path, help=".csv, .parquet or .jsonl file (stdout)"
@@ -102,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.columns is not None and args.ratings is None:
         raise InputError("--columns does nothing without --ratings, whose columns it names")
-    if args.seed is not None and args.policy != "thompson":
+    if args.seed is not None and args.policy not in DRAWN:
         raise InputError(f"--seed does nothing with --policy {args.policy}: it is for thompson")
     if args.out is not None:
         inputs = [args.users, args.ratings, args.items, args.exclude]

@@ -14,7 +14,8 @@ from bayesmf.data.rated import RatedItems
 from bayesmf.diagnostics.ranking import ListScorer, RankingScores, why_left_out
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
-from bayesmf.estimator.recommend import PolicyName, Recommending
+from bayesmf.estimator.recommend import Recommending
+from bayesmf.posterior.policies import PolicyName
 from bayesmf.reading.memory import Columns
 from bayesmf.system.threads import parts
 
@@ -56,10 +57,10 @@ class RankScoring(Recommending):
             How many items a list has.
         relevant : float
             The least rating that counts as liked.
-        policy : {"mean", "ucb", "lcb", "thompson"}
+        policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
             What to rank by, as for `recommend`.
         random_state : int, optional
-            Seed of "thompson"; new draws each time by default.
+            Seed of policies that draw; new draws each time by default.
         columns : mapping, optional
             Which column is which, where names do not tell.
         progress : callable, optional

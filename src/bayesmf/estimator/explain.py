@@ -289,8 +289,9 @@ class Explaining(Fitted):
 
         The inner product of a user's vector and an item's is the rating that this draw predicts.
         Take all vectors from one draw: each draw has axes of its own, so vectors of several draws
-        must not be averaged or mixed; average what they predict instead. One draw's best items are
-        a little worse than `recommend`'s, which averages over all draws.
+        must not be averaged or mixed; average what they predict instead. One draw's best ten are
+        mostly not those of `recommend`, which averages over all draws: take a hundred candidates
+        and let `recommend` choose, or use `bayesmf.integrations.vectors`, which takes more draws.
 
         Parameters
         ----------

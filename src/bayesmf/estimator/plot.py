@@ -170,8 +170,8 @@ def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     """Epoch with which the longest burn-in of a chain ended; None where there was none."""
     if not any(event["draws"] for event in history):
         return None  # SGD keeps its last state
-    if report.get("sampler", {}).get("epochs") is None:
-        # The length was not given: a share of what it became is left out.
+    if report.get("sampler", {}).get("burn_in") is None:
+        # No burn-in was asked for: a share of what the run became is left out.
         return BURN_SHARE * max(event["epoch"] for event in history) or None
     return max((event["epoch"] for event in history if event["burning"]), default=None)
 

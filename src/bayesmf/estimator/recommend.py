@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,9 @@ from bayesmf.estimator.fitted import Fitted, Found
 from bayesmf.estimator.fold_in import asked_of, sent_table, with_senders
 from bayesmf.estimator.questions import candidates, is_single, warn_of_unknown_users
 from bayesmf.estimator.results import Recommendation, RecommendationList, Recommendations
+from bayesmf.posterior.policies import PolicyName
 from bayesmf.posterior.posterior import check_level
 from bayesmf.posterior.ranking import Question, rank_users
-
-PolicyName = Literal["mean", "ucb", "lcb", "thompson"]
 
 
 class Recommending(Fitted):
@@ -55,10 +54,12 @@ class Recommending(Fitted):
             Ids of the items to choose from; all by default.
         exclude : array-like, optional
             Ids of items that are not to be recommended.
-        policy : {"mean", "ucb", "lcb", "thompson"}
+        policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
             What to rank by: the expected rating; the expected rating plus its standard deviation,
-            a bonus for what is not known yet; minus it, for what is surely good; or one joint draw
-            of the user's row and the items, so that an item comes first as often as it is the best.
+            a bonus for what is not known yet; minus it, for what is surely good; one joint draw of
+            the user's row and the items, so that an item comes first as often as it is the best; or
+            a draw of the items and the row that is expected given them, which explores items alone
+            and is for strangers: what is learnt of a person who never comes back is lost.
             The bonus is `std` without `model.posterior_.noise_of`: ratings' noise is no reason to
             try an item. Means are compared before they are cut to the range of ratings.
         exclude_seen : bool
@@ -66,7 +67,7 @@ class Recommending(Fitted):
         level : float
             Probability that a new rating falls in the interval of its item.
         random_state : int, optional
-            Seed of "thompson"; a new draw each time by default.
+            Seed of policies that draw; a new draw each time by default.
 
         Returns
         -------
@@ -146,15 +147,15 @@ class Recommending(Fitted):
             Ids of the items to choose from; all by default.
         exclude : array-like, optional
             Ids of items that are not to be recommended.
-        policy : {"mean", "ucb", "lcb", "thompson"}
-            What to rank by, as for `recommend`. With "thompson" each user has a random draw of its
+        policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
+            What to rank by, as for `recommend`. Where it draws, each user has a random draw of its
             own, which depends on `random_state` and the user, not on who else is asked for.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float, optional
             Probability that a new rating falls in its interval; without it there are no intervals.
         random_state : int, optional
-            Seed of "thompson"; new draws each time by default.
+            Seed of policies that draw; new draws each time by default.
         progress : callable, optional
             Called with the number of users done since the last call.
 

@@ -25,7 +25,7 @@ from bayesmf.wording import count
 
 
 class PackedRatings:
-    """Ratings in a folder that :func:`bayesmf.pack` made; made by :meth:`open`.
+    """Ratings in a folder that :func:`bayesmf.pack` made; made by `PackedRatings.open`.
 
     Arrays are memory maps: what is read comes from the disk when it is used, so ratings may be
     larger than memory.  They may be written to, which changes memory alone, never the files.

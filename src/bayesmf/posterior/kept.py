@@ -120,24 +120,29 @@ class KeptDraws:
         assert isinstance(source, ExactRows)
         return all_rows(source)[0]
 
-    @once
+    # Not remembered where it is the posterior itself: that would keep it from being freed.
+    @property
     def with_items(self) -> Self:
         """This posterior with draws of items: where users are kept, items drawn given each draw."""
+        return self._with_drawn_items if self.users_kept else self
+
+    @once
+    def _with_drawn_items(self) -> Self:
         source = self.sides.source
-        if not self.users_kept:
-            return self
         assert isinstance(source, ExactRows)
         means, drawn = all_rows(source, draw=True)
         made = replace(self.draws, users=None, user_means=None, items=drawn, item_means=means)
         return replace(self, draws=made)
 
-    @once
+    @property
     def with_users(self) -> Self:
         """This posterior with users integrated out, whatever was kept."""
-        base: Self = self.with_items
-        if base.draws.users is None:
-            return base
-        return replace(base, draws=replace(base.draws, users=None, user_means=None))
+        base = self.with_items
+        return base if base.draws.users is None else base._without_stored_users
+
+    @once
+    def _without_stored_users(self) -> Self:
+        return replace(self, draws=replace(self.draws, users=None, user_means=None))
 
     @once
     def few_draws(self) -> Self:

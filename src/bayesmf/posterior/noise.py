@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +92,22 @@ def unknown_noise(prior: Floats | None, n_draws: int, width: int) -> UnknownNois
     """What kernels draw unknown precisions from; nothing where rows have none of their own."""
     if prior is None:
         return all_known(n_draws)
+    return UnknownNoise(prior[:, 0].copy(), prior[:, 1].copy(), *_fold_numbers(n_draws, width))
+
+
+@lru_cache(maxsize=4)
+def _fold_numbers(n_draws: int, width: int) -> tuple[NDArray[np.float32], Floats]:
+    """Normals and uniforms by which unknown precisions are drawn: the same for every question.
+
+    What they have by chance is therefore the same for all people. So of the normals that Gamma
+    variates are made of one comes from each of as many equal parts of their distribution as there
+    are draws, in a random order: a person's noise, averaged over draws, hardly depends on them.
+    """
     rng = generator(make_key(0), 1, STREAM_FOLD)
     normals = rng.standard_normal((n_draws, STEPS, width + GAMMA_TRIES), dtype=np.float32)
     uniforms = rng.random((n_draws, STEPS, GAMMA_TRIES + 1))
-    return UnknownNoise(prior[:, 0].copy(), prior[:, 1].copy(), normals, uniforms)
+    normal, parts = NormalDist(), np.arange(n_draws)
+    for step in range(STEPS):
+        quantiles = np.maximum(rng.permutation(parts) + rng.random(n_draws), 1e-9) / n_draws
+        normals[:, step, width] = [normal.inv_cdf(quantile) for quantile in quantiles.tolist()]
+    return normals, uniforms

@@ -19,6 +19,7 @@ from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.simd import LANES
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import Catalogue, OwnRows
+from bayesmf.posterior.policies import DRAWN
 from bayesmf.posterior.posterior import Floats, Index
 from bayesmf.system.threads import Pool, parts
 
@@ -34,10 +35,15 @@ class Pick(NamedTuple):
     noise: Floats
 
 
-def thompson_pick(seed: int, user: int, n_draws: int, width: int) -> Pick:
-    """Draw for a user, by the seed and the user's number alone."""
+def thompson_pick(seed: int, user: int, n_draws: int, width: int, person: bool = True) -> Pick:
+    """Draw for a user, by the seed and the user's number alone.
+
+    Where the `person` is not drawn there is no noise: the row is the one that is expected given the
+    picked draw of the items.
+    """
     rng = generator(make_key(seed), user, STREAM_THOMPSON)
-    return Pick(int(rng.integers(n_draws)), rng.standard_normal(width))
+    draw = int(rng.integers(n_draws))
+    return Pick(draw, rng.standard_normal(width) if person else np.zeros(width))
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class UserScores:
 
     def for_user(self, user: int, own: OwnRows, pick: Pick | None, items: Index) -> Floats:
         """Scores of items by position for a user by row number, -1 for one without ratings."""
-        if self.policy == "thompson":
+        if self.policy in DRAWN:
             assert pick is not None
             return self._sums(
                 thompson_row(own, pick)[None], self.catalogue.rows[pick.draw][None], items

@@ -22,7 +22,6 @@ from bayesmf.system.threads import Pool, parts
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-POLICIES = ("mean", "ucb", "lcb", "thompson")
 # Components of one chunk of pairs, over all draws: 8 bytes each, so some 32 MB.
 COMPONENTS = 4_000_000
 # Training ratings whose noise is averaged.
@@ -423,6 +422,6 @@ class Posterior(KeptDraws):
 
 
 def check_level(level: object) -> None:
-    """Refuse a level of intervals that is no probability."""
-    if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1:
+    """Refuse a level that is no probability, or so near to 1 that (1 + level) / 2 rounds to 1."""
+    if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1 > (1 + level) / 2:
         raise InputError(f"level must be between 0 and 1, such as 0.9, not {level!r}")

@@ -27,7 +27,8 @@ from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
 from bayesmf.posterior.noise import weights_of
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
 from bayesmf.posterior.pairs import Block, Components, Tables
-from bayesmf.posterior.posterior import POLICIES, Floats, Index, Posterior, check_level
+from bayesmf.posterior.policies import DRAWN, POLICIES
+from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved
 from bayesmf.system.threads import Pool, parts
 
@@ -161,11 +162,12 @@ class Ranker:
 
     def _users(self, number: Index, first: int, bulk: bool) -> Users:
         picks = []
-        if self.question.policy == "thompson":
-            width = self.catalogue.rows.shape[2]
+        if self.question.policy in DRAWN:
+            width, person = self.catalogue.rows.shape[2], self.question.policy == "thompson"
             # Users without ratings have no number of their own: theirs is where they stand.
             own = np.where(number >= 0, number, (1 << 40) + first + np.arange(len(number)))
-            picks = [thompson_pick(self.question.seed, int(u), self.n_draws, width) for u in own]
+            sizes, seed = (self.n_draws, width), self.question.seed
+            picks = [thompson_pick(seed, int(user), *sizes, person) for user in own]
         return Users(number, self.catalogue.users(number, bulk), picks)
 
     def _tell(self, users: Users, chosen: Index, items: Index, numbers: list[Floats]) -> None:
@@ -249,7 +251,7 @@ class Ranker:
         return out
 
     def _scores(self, users: Users, scratch: ScoreScratch) -> Scores:
-        if self.question.policy == "thompson":
+        if self.question.policy in DRAWN:
             return self._picked(users, scratch)
         scores = self._expected(users, scratch)
         if self.question.policy != "mean":

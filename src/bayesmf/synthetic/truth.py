@@ -20,7 +20,7 @@ ARRAYS = ("U", "V", "a", "b")
 
 
 class Truth(NamedTuple):
-    """What was planted: rating = mean + a[user] + b[item] + U[user] . V[item] + noise.
+    """What was planted: rating = mean + a[user] + b[item] + U[user] @ V[item] + noise.
 
     Attributes
     ----------
