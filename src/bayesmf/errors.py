@@ -1,8 +1,11 @@
 """The ways in which bayesmf says no: one sentence each, saying what, where and what to do."""
 
+import contextlib
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 from bayesmf.wording import cut_middle
 
@@ -159,8 +162,26 @@ class CallbackWarning(UserWarning):
     """
 
 
+# Where sentences go that would be warnings: Python's own filters are those of all threads.
+_HEARD: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[list[str]]:
+    """Collect what is warned of, in this thread or task alone, instead of warning."""
+    told: list[str] = []
+    token = _HEARD.set(told)
+    try:
+        yield told
+    finally:
+        _HEARD.reset(token)
+
+
 def warn(sentence: str, category: type[Warning]) -> None:
     """Warn whoever called into the package, however deep inside of it this is."""
+    if (told := _HEARD.get()) is not None:
+        told.append(cut_middle(sentence))
+        return
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
         level, frame = level + 1, frame.f_back

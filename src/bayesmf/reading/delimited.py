@@ -56,7 +56,7 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
     if frame is not None:
         rows, numbers = frame.height, range(frame.height)
     else:
-        frame = _read_fields(path, layout)
+        frame = read_fields(path, layout)
         rows = frame.height
         frame, numbers = drop_blank(frame)
     if not frame.height:
@@ -139,7 +139,7 @@ def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataF
     return frame if complete and frame.width == layout.width else None
 
 
-def _read_fields(path: Path, layout: Layout) -> pl.DataFrame:
+def read_fields(path: Path, layout: Layout) -> pl.DataFrame:
     """Read all lines of data as columns of text, a row of nulls for a blank line."""
     if layout.delimiter in ("::", " "):
         return _split_lines(path, layout)

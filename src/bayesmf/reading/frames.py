@@ -198,9 +198,21 @@ def _of_arrow(data: Any) -> Frame | None:
             check_polars("collecting a lazy frame")
             data = data.collect()
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, pl.DataFrame):
-            data = pl.DataFrame(data)
+            data = _streamed(data)
     except polars_errors(TypeError, ValueError) as error:
         raise InputError(f"The {type(data).__name__} cannot be read: {reason_of(error)}") from None
     if not isinstance(data, pl.DataFrame):
         return None
     return Frame(data.columns, data.width, data.to_series, [])
+
+
+def _streamed(data: Any) -> Any:
+    """Read a table of another library, whose query may run only now: any error of it counts."""
+    import polars as pl
+
+    try:
+        return pl.DataFrame(data)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(reason_of(error)) from None

@@ -61,7 +61,7 @@ def locate(
     if not filled:
         raise InputError(f"{path} has no ratings in it, only blank lines")
     sample = [lines[k] for k in filled]
-    delimiter, width = _find_delimiter(path, sample, len(need))
+    delimiter, width = find_delimiter(path, sample, len(need))
     rows = [split_line(line, delimiter) for line in sample]
     if _is_header(rows, columns, need):
         layout = _with_header(path, delimiter, width, rows, lines[: filled[1 % len(filled)]])
@@ -86,7 +86,7 @@ def _with_header(
     return Layout(delimiter, width, rows[0], head)
 
 
-def _find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]:
+def find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]:
     found = []
     for order, delimiter in enumerate(DELIMITERS):
         rows = [split_line(line, delimiter) for line in sample]
