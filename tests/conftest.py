@@ -70,6 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path.name, len(LONG)))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say loudly what was not looked at, such as the page where there is no browser."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
+    for reason in sorted(reasons):
+        if "not looked at" in reason:
+            terminalreporter.write_line(f"WARNING, {reason.removeprefix('Skipped: ')}", red=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
     """Do not flush to the disk: no test pulls the plug. Processes that tests start do flush."""

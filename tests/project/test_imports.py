@@ -15,7 +15,7 @@ ROOMS = (
     "wording", "errors", "checks", "kernels", "system", "machine", "storage", "ids", "reading",
     "data", "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines",
     "diagnostics", "chains", "checkpoints", "server", "posterior", "plots", "estimator", "bench",
-    "demo", "paper", "cli",
+    "demo", "paper", "integrations", "web", "cli",
 )  # fmt: skip
 # The public names and the entry point stand above all rooms.
 ABOVE = {"__init__", "__main__"}

@@ -30,6 +30,7 @@ COMMANDS = {
     "predict": "predict ratings of pairs of user and item, with intervals",
     "evaluate": "score a model on ratings that were held out",
     "recommend": "recommend the best items to users",
+    "serve": "answer over HTTP, with a page that shows how sure it is",
     "diagnose": "say whether chains have converged and intervals hold",
     "pack": "make a folder of ratings that need not fit in memory",
     "plan": "say what a fit would take on a cluster",

@@ -195,6 +195,11 @@ def whole(least: int) -> Callable[[str], int]:
     return convert
 
 
+def port(text: str) -> int:
+    """A port, 0 for any that is free."""
+    return int(_typed(text, int, lambda value: 0 <= value < 2**16, "a port from 0 to 65535"))
+
+
 def positive(text: str) -> float:
     """A finite number above 0; an int where it is whole."""
     return number(text, lambda value: value > 0, "a positive number")

@@ -1,0 +1,186 @@
+"""`bayesmf serve`: answer questions about a model over HTTP, and show a page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bayesmf.cli import options
+from bayesmf.cli.output import note, print_text
+from bayesmf.errors import InputError
+
+TOKEN = "BAYESMF_TOKEN"
+HOST, PORT = "127.0.0.1", 8000
+
+
+def parser() -> options.Parser:
+    """The options of `serve`."""
+    out = options.command(
+        "serve",
+        "Answer questions about a model over HTTP: recommend, predict, explain, similar items, "
+        "search. / is a page that shows what intervals mean, /openapi.json describes the rest. A "
+        "model that is saved to the same folder again, or SIGHUP, is taken up without a request "
+        f"being lost. With a token in the environment variable {TOKEN} requests must bring it.",
+        "model",
+        "model --item-info movies.csv --test held-out.csv",
+        "model --host 0.0.0.0 --port 80 --workers 4",
+    )
+    options.add_model(out)
+    add_serving(out)
+    out.add_argument(
+        "--item-info",
+        type=Path,
+        metavar="FILE",
+        help="table of items with a column of ids, a title, and others, such as movies.csv",
+    )
+    out.add_argument(
+        "--test", type=Path, metavar="FILE", help="held-out ratings: the page shows calibration"
+    )
+    out.add_argument(
+        "--workers", type=options.whole(1), default=1, metavar="N", help="processes (1)"
+    )
+    out.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another name under which it may be asked for; repeat it for several. Without any, a "
+        "service of this machine alone answers to localhost, others to any name",
+    )
+    out.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a site whose pages may ask it, such as https://shop.example; none by default",
+    )
+    out.add_argument(
+        "--max-body", type=options.whole(1), metavar="BYTES", help="largest request (1000000)"
+    )
+    out.add_argument(
+        "--timeout", type=options.positive, metavar="S", help="longest answer, in seconds (10)"
+    )
+    out.add_argument(
+        "--access-log",
+        action="store_true",
+        help="a line on stderr for each request: method, route, status and time, never its ratings",
+    )
+    return out
+
+
+def add_serving(out: options.Parser) -> None:
+    """Where to listen."""
+    out.add_argument(
+        "--host", default=HOST, metavar="H", help=f"address ({HOST}: this machine alone)"
+    )
+    out.add_argument(
+        "--port",
+        type=options.port,
+        default=PORT,
+        metavar="P",
+        help=f"port, 0 for any free ({PORT})",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check everything, then serve."""
+    from bayesmf.web import hangup
+    from bayesmf.web.worker import one_blas_thread
+
+    hangup.hold()
+    one_blas_thread()
+    needs_web()
+    limits: dict[str, Any] = {}
+    if args.max_body is not None:
+        limits["body"] = args.max_body
+    if args.timeout is not None:
+        limits["seconds"] = float(args.timeout)
+    for origin in args.cors_origin:
+        if origin != "*" and not origin.startswith(("http://", "https://")):
+            raise InputError(f"--cors-origin {origin} is no origin such as https://shop.example")
+    _check(args)
+    serve(
+        args.model,
+        args.host,
+        args.port,
+        args.workers,
+        item_info=args.item_info,
+        test=args.test,
+        names=args.allow_host,
+        origins=args.cors_origin,
+        limits=limits,
+        access_log=args.access_log,
+    )
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what cannot be used here, once, and not in each process."""
+    from bayesmf.data.ratings import Ratings
+    from bayesmf.estimator.bayesian_mf import BayesianMF
+    from bayesmf.web.served import serve_model
+
+    model = BayesianMF.load(args.model)
+    served = serve_model(model, args.item_info, args.model.name, "checked")
+    for sentence in served.notes:
+        note(f"warning: {sentence}")
+    if args.test is not None:
+        Ratings.read(args.test)
+
+
+def needs_web() -> None:
+    """Say in a sentence which package is missing."""
+    from bayesmf import web
+
+    _ = web.create_app
+
+
+def serve(
+    model: Path,
+    host: str,
+    port: int,
+    workers: int,
+    *,
+    item_info: Path | None = None,
+    test: Path | None = None,
+    names: list[str] | None = None,
+    origins: list[str] | None = None,
+    limits: dict[str, Any] | None = None,
+    access_log: bool = False,
+    at_start: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Serve a model's folder until a signal ends it; `at_start` is told the address."""
+    from bayesmf.web.guard import check_token
+    from bayesmf.web.run import Address, listen
+    from bayesmf.web.run import serve as run_service
+    from bayesmf.web.worker import Settings
+
+    token = os.environ.get(TOKEN) or None
+    if token is not None:
+        check_token(token)
+    sock = listen(host, port)
+    at = Address(host, sock.getsockname()[1])
+    if not at.is_loopback and token is None:
+        note(
+            f"warning: anybody who reaches {host} can ask this service; set {TOKEN} to have "
+            "requests bring a token"
+        )
+    settings = Settings(
+        os.path.abspath(model),
+        None if item_info is None else os.path.abspath(item_info),
+        None if test is None else os.path.abspath(test),
+        token,
+        [*at.names(), *(names or [])] if at.is_loopback or names else [],
+        origins or [],
+        limits or {},
+        access_log=access_log,
+    )
+
+    def ready() -> None:
+        print_text(f"{model} is served at {at.url} (Ctrl-C ends it)")
+        at_start(at.url)
+
+    with sock:
+        run_service(settings, sock, workers, ready)

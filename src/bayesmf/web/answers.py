@@ -1,0 +1,273 @@
+"""Questions of version 1 and their answers: what the library says, as plain dicts.
+
+Numbers are those of the library, bit for bit; the service adds titles and notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import bayesmf.web.schemas as schemas
+from bayesmf.errors import InputError, heard
+from bayesmf.estimator.fold_in import asked_of
+from bayesmf.posterior.kept import known_ratings
+from bayesmf.web.problems import ProblemError
+from bayesmf.web.served import Served
+
+NUMBERS = ("mean", "std", "low", "high")
+# Ratings of a user whose noise is averaged.
+_SOME = 200
+
+
+def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]:
+    """The best items for a known user, or for somebody who sends ratings."""
+    ratings = _sent(served, asked.ratings)
+    if asked.user is None and ratings is None:
+        raise ProblemError(
+            422, "say for whom: give `user`, or the `ratings` of somebody new (an empty list will "
+            "do: then what people in general rate highest is recommended)"
+        )  # fmt: skip
+    row = _user_row(served, asked.user, ratings)
+    if asked.items and not (served.model.item_ids_.lookup(asked.items) >= 0).any():
+        raise ProblemError(422, "none of `items` was learnt from: give ids of the model's items")
+    with heard() as notes:
+        found = served.model.recommend(
+            asked.user,
+            asked.n,
+            ratings=ratings,
+            items=asked.items,
+            exclude=asked.exclude,
+            policy=asked.policy,
+            exclude_seen=asked.exclude_seen,
+            level=asked.level,
+            random_state=asked.seed,
+        )
+    items = [_named(served, one.item, asked.info) | one._asdict() for one in found]
+    if asked.parts and items:
+        _add_parts(served, asked.user, ratings, items)
+    return {
+        "model": served.version,
+        "notes": notes,
+        "user": served.model.user_ids_[row] if row >= 0 else asked.user,
+        "known": row >= 0 or bool(ratings),
+        "policy": asked.policy,
+        "level": asked.level,
+        "items": items,
+    }
+
+
+def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
+    """Mean, standard deviation, interval and star probabilities of pairs."""
+    ratings = _sent(served, asked.ratings)
+    if (asked.pairs is None) == (asked.items is None):
+        raise ProblemError(422, "give either `pairs`, or `items` for one person")
+    if asked.pairs is not None:
+        if asked.user is not None or ratings is not None:
+            raise ProblemError(422, "`user` and `ratings` go with `items`, not with `pairs`")
+        users: Any = [pair.user for pair in asked.pairs]
+        items: list[Any] = [pair.item for pair in asked.pairs]
+    else:
+        assert asked.items is not None
+        if asked.user is None and ratings is None:
+            raise ProblemError(422, "say for whom: give `user` or `ratings` with `items`")
+        _user_row(served, asked.user, ratings)
+        users, items = asked.user, asked.items
+    model, levels = served.model, served.levels
+    with heard() as notes:
+        found = model.predict_table(users, items, asked.level, ratings=ratings)
+        proba = None
+        if asked.probabilities and levels is not None:
+            with heard():  # of unknown ids, which are told of below
+                proba = model.predict_proba(users, items, ratings=ratings).tolist()
+    if not found.known.any() and not (asked.ratings is not None and not ratings):
+        raise ProblemError(404, "no pair has both a user and an item that were learnt from")
+    if unknown := int((~found.known).sum()):
+        have = "has" if unknown == 1 else "have"
+        notes.append(
+            f"{unknown:,} of {len(items):,} predictions {have} an id that was not learnt from, and "
+            "the prior's mean"
+        )
+    told = []
+    columns = [getattr(found, name).tolist() for name in (*NUMBERS, "known")]
+    for k, numbers in enumerate(zip(*columns, strict=True)):
+        user = users[k] if isinstance(users, list) else users
+        told.append(
+            {"user": user}
+            | _named(served, items[k])
+            | dict(zip((*NUMBERS, "known"), numbers, strict=True))
+            | {"probabilities": None if proba is None else proba[k]}
+        )
+    if asked.parts:
+        _add_parts(served, users, ratings, told)
+    return {
+        "model": served.version,
+        "notes": notes,
+        "level": asked.level,
+        "levels": levels if asked.probabilities else None,
+        "predictions": told,
+    }
+
+
+def explain(served: Served, asked: schemas.ExplainRequest) -> dict[str, Any]:
+    """A prediction as a sum of shares of the person's ratings."""
+    ratings = _sent(served, asked.ratings)
+    if asked.user is None and ratings is None:
+        raise ProblemError(422, "say for whom: give `user` or `ratings`")
+    _user_row(served, asked.user, ratings)
+    _item_row(served, asked.item)
+    with heard() as notes:
+        found = served.model.explain(asked.user, asked.item, ratings=ratings)
+    names = ("ratings", "shares", "share_std", "effects")
+    columns = [found.items[: asked.n], *(getattr(found, name)[: asked.n] for name in names)]
+    shares = [
+        _named(served, item)
+        | {"rating": rating, "share": share, "share_std": std, "effect": effect}
+        for item, rating, share, std, effect in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+    return {
+        "model": served.version,
+        "notes": notes,
+        **_named(served, asked.item),
+        "prediction": found.prediction,
+        "rest": found.rest,
+        "others": float(found.shares[asked.n :].sum()),
+        "n_ratings": len(found),
+        "shares": shares,
+    }
+
+
+def similar(served: Served, item: Any, n: int) -> dict[str, Any]:
+    """The items that the same people like."""
+    _item_row(served, item)
+    found = served.model.similar_items(item, n)
+    columns = (found.ids.tolist(), found.similarity.tolist(), found.std.tolist())
+    return {
+        "model": served.version,
+        "notes": [],
+        **_named(served, item),
+        "items": [
+            _named(served, other) | {"similarity": similarity, "std": std}
+            for other, similarity, std in zip(*columns, strict=True)
+        ],
+    }
+
+
+def search(served: Served, query: str, n: int) -> dict[str, Any]:
+    """Items by name."""
+    rows = served.items.search(query, n).tolist()
+    ids = served.model.item_ids_
+    found = [
+        _named(served, ids[row], True) | {"n_ratings": int(served.items.counts[row])}
+        for row in rows
+    ]
+    return {"model": served.version, "notes": [], "query": query, "items": found}
+
+
+def item_facts(served: Served, item: Any, level: float) -> dict[str, Any]:
+    """What is known of an item, and what somebody nobody knows would rate it."""
+    row, asked = _item_row(served, item), schemas.PredictRequest(items=[item], ratings=[])
+    found = predict(served, asked.model_copy(update={"level": level, "parts": True}))
+    told = found["predictions"][0]
+    del told["user"], told["known"]
+    return {
+        **told,
+        **_named(served, item, True),
+        "model": served.version,
+        "notes": [],
+        "n_ratings": int(served.items.counts[row]),
+        "level": level,
+        "levels": found["levels"],
+    }
+
+
+def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
+    """What is known of a user: their ratings, and how noisy they are."""
+    row, posterior = _user_row(served, user, None), served.model.posterior_
+    own = known_ratings(posterior, np.array([row]), "a user's ratings")
+    rated = own.other.astype(np.int64)
+    value = posterior.center + posterior.scale * posterior.ratings.decode(own.value)
+    # Without the rounding errors of scaling, as `explain` tells them.
+    value = np.array([float(f"{x:.6g}") for x in value.astype(np.float64)])
+    some = rated[np.linspace(0, len(rated) - 1, min(len(rated), _SOME)).astype(int)]
+    noise = posterior.noise_of(np.full(len(some), row), some)
+    best = np.lexsort((-served.items.counts[rated], -value))[:n]
+    ids = served.model.item_ids_
+    return {
+        "model": served.version,
+        "notes": [],
+        "user": served.model.user_ids_[row],
+        "n_ratings": len(rated),
+        "mean_rating": float(value.mean()) if len(value) else None,
+        "noise": float(np.sqrt(noise.mean())),
+        "ratings": [_named(served, ids[int(rated[k])]) | {"rating": float(value[k])} for k in best],
+    }
+
+
+# -- what answers share ---------------------------------------------------------------------------
+
+
+def _sent(
+    served: Served, ratings: Sequence[schemas.SentRating] | None
+) -> list[tuple[Any, float]] | None:
+    """Ratings as the library takes them; refuses those of which none is of a known item."""
+    if ratings is None:
+        return None
+    given = [(one.item, one.rating) for one in ratings]
+    if given and not (served.model.item_ids_.lookup([item for item, _ in given]) >= 0).any():
+        raise ProblemError(
+            422,
+            f"none of the {len(given):,} items rated was learnt from: send ratings of the model's "
+            "items, as /v1/items finds them",
+            "body.ratings",
+        )
+    return given
+
+
+def _user_row(served: Served, user: Any, ratings: Any) -> int:
+    """Row number of a user, -1 for one who is known by ratings that are sent alone."""
+    row = -1 if user is None else served.model.user_ids_.index(user)
+    if row < 0 and ratings is None:
+        why = "was not learnt from"
+        if not len(served.model.user_ids_):
+            why = "is not known, as the model was saved without its users"
+        raise ProblemError(404, f"user {user!r} {why}: send `ratings` instead", "user")
+    return row
+
+
+def _item_row(served: Served, item: Any) -> int:
+    row = served.model.item_ids_.index(item)
+    if row < 0:
+        raise ProblemError(404, f"item {item!r} was not learnt from: /v1/items finds those", "item")
+    return row
+
+
+def _named(served: Served, item: Any, info: bool = False) -> dict[str, Any]:
+    """An item with its title, and its other columns where they are asked for."""
+    ids = served.model.item_ids_
+    row = ids.index(item)
+    title = served.items.title(row) if row >= 0 else None
+    told: dict[str, Any] = {"item": ids[row] if row >= 0 else item, "title": title}
+    if info:
+        told["info"] = served.items.info(row) if row >= 0 else {}
+    return told
+
+
+def _add_parts(served: Served, users: Any, ratings: Any, told: list[dict[str, Any]]) -> None:
+    """Split each standard deviation into what is not known and what is noise."""
+    with heard():
+        found = asked_of(served.model._fitted(), users, ratings)
+    ids = [0 if users is None else users] if not isinstance(users, list) else users
+    user = np.resize(found.user_ids.lookup(ids), len(told))
+    item = found.item_ids.lookup([one["item"] for one in told])
+    noise = found.posterior.noise_of(user, item)
+    for one, variance in zip(told, noise.tolist(), strict=True):
+        one["noise"] = variance**0.5
+        one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5
+
+
+def as_problem(error: InputError) -> ProblemError:
+    """What the library refuses, as the service does."""
+    return ProblemError(422, str(error))

@@ -1,0 +1,216 @@
+"""The ASGI application: a model, its questions, and what guards them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.staticfiles import StaticFiles
+
+import bayesmf.web.hangup as hangup
+import bayesmf.web.schemas as schemas
+from bayesmf import __version__
+from bayesmf.data.ratings import Ratings
+from bayesmf.estimator.bayesian_mf import BayesianMF
+from bayesmf.system.threads import cores
+from bayesmf.web.card import look_closer
+from bayesmf.web.guard import Guard, Limits, check_token, where
+from bayesmf.web.metrics import Metrics
+from bayesmf.web.problems import ProblemError, of_validation
+from bayesmf.web.routes import STATIC, Desk, around, v1
+from bayesmf.web.served import LOG, ModelHolder, check_source, try_out
+
+# Seconds between two looks at the model's folder.
+LOOK_EVERY = 1.0
+
+
+def create_app(
+    model: BayesianMF | str | os.PathLike[str],
+    *,
+    item_info: str | os.PathLike[str] | None = None,
+    test: Any = None,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    limits: Limits | None = None,
+    threads: int | None = None,
+) -> FastAPI:
+    """Make the ASGI application that answers questions about a model over HTTP.
+
+    Any ASGI server runs it; `bayesmf serve` does so with uvicorn. `/` is a page for people,
+    `/openapi.json` describes the rest. A model that comes from a folder is taken up anew when the
+    folder is replaced, as `save` does, or on SIGHUP.
+
+    Parameters
+    ----------
+    model : BayesianMF or path-like
+        A fitted model, or the folder that one was saved to.
+    item_info : path-like, optional
+        Table of items, whose titles and other columns go with answers.
+    test : Ratings or path-like, optional
+        Held-out ratings, by which the model card says whether intervals hold what they promise.
+    token : str, optional
+        Bearer token that requests must bring, but for the page's files and health checks.
+    hosts : sequence of str
+        Names under which it may be asked for, as in the header `Host`; any by default.
+    origins : sequence of str
+        Other sites whose pages may ask it (CORS); none by default.
+    limits : Limits, optional
+        Most bytes, seconds and requests at once.
+    threads : int, optional
+        Threads that answer; one for each core by default.
+
+    Returns
+    -------
+    FastAPI
+        The application.
+
+    Raises
+    ------
+    InputError
+        If the model, the table or the ratings cannot be used.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> from bayesmf.web import create_app
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> app = create_app(model)
+    >>> "/v1/recommend" in app.openapi()["paths"]
+    True
+    """
+    check_source(model)
+    if token is not None:
+        check_token(token)
+    limits = limits or Limits()
+    holder, metrics = ModelHolder(model, item_info), Metrics()
+    held_out = test if test is None or isinstance(test, Ratings) else Ratings.read(test)
+    desk = Desk(holder, threads or cores(), limits.seconds)
+    app = FastAPI(
+        title="bayesmf",
+        version=__version__,
+        summary="Recommendations that say how sure they are.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(holder, metrics, desk, held_out),
+    )
+    app.include_router(v1(desk, held_out is not None))
+    app.include_router(around(holder, metrics))
+    app.mount("/static", StaticFiles(directory=STATIC), "static")
+    app.state.holder, app.state.metrics = holder, metrics
+    _one_error_shape(app)
+    app.openapi = lambda: _described(app, token is not None)  # type: ignore[method-assign]
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+        )
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
+    return app
+
+
+def _one_error_shape(app: FastAPI) -> None:
+    """Have all that refuses a request say so in the same shape."""
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return of_validation(error.errors()).response()
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        known = {404: "there is nothing at this address: see /openapi.json",
+                 405: "this address does not take that method: see /openapi.json"}  # fmt: skip
+        detail = known.get(error.status_code, str(error.detail))
+        return ProblemError(error.status_code, detail, headers=error.headers).response()
+
+    async def problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return error.response()
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(ProblemError, problem)
+
+
+def _described(app: FastAPI, with_token: bool) -> dict[str, Any]:
+    """The OpenAPI description, with one shape of errors and the token where there is one."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        parts = made.setdefault("components", {})
+        models = parts.setdefault("schemas", {})
+        models["Problem"] = schemas.Problem.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):
+            models.pop(unused, None)
+        if with_token:
+            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            made["security"] = [{"token": []}]
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _lifespan(holder: ModelHolder, metrics: Metrics, desk: Desk, test: Ratings | None) -> Any:
+    """What happens beside requests: a first try, and looks at the model's folder."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loop, wanted = asyncio.get_running_loop(), asyncio.Event()
+        heeded = hangup.heed(loop, wanted)
+        watching = asyncio.create_task(_watch(holder, metrics, test, wanted))
+        try:
+            yield
+        finally:
+            holder.ready = False
+            if heeded:
+                loop.remove_signal_handler(signal.SIGHUP)
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+            desk.pool.shutdown(wait=False, cancel_futures=True)
+
+    return lifespan
+
+
+async def _watch(
+    holder: ModelHolder, metrics: Metrics, test: Ratings | None, wanted: asyncio.Event
+) -> None:
+    """Try the model out, look closer at it, and do so with each that comes after it."""
+    await _apart(try_out, holder.current)
+    holder.ready = True
+    metrics.loaded()
+    await _apart(look_closer, holder.current, test)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wanted.wait(), LOOK_EVERY)
+        asked = wanted.is_set()
+        wanted.clear()
+        if not (asked or holder.changed()):
+            continue
+        before = holder.failures
+        if await _apart(holder.refresh, asked):
+            metrics.loaded()
+            await _apart(look_closer, holder.current, test)
+        elif holder.failures > before:
+            metrics.failed()
+
+
+async def _apart(function: Any, *args: Any) -> Any:
+    """Call a function on a thread of its own; what it raises is logged, and ends nothing."""
+    try:
+        return await asyncio.to_thread(function, *args)
+    except Exception as error:
+        LOG.warning("%s failed: %s in %s", function.__name__, type(error).__name__, where(error))
+        return None

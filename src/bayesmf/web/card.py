@@ -1,0 +1,128 @@
+"""The model card: data, settings, convergence and calibration, from the numbers of `diagnose`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from bayesmf import __version__
+from bayesmf.data.ratings import Ratings
+from bayesmf.diagnostics.convergence import advice
+from bayesmf.errors import DataWarning, InputError
+from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
+from bayesmf.estimator.plot import burn_in_end
+from bayesmf.web.served import Served
+
+N_PAIRS = 200
+# Points of a curve: more than a screen has pixels are no use.
+_MOST_EPOCHS = 400
+KINDS = {
+    "prediction": f"{N_PAIRS} predictions at random",
+    "tau": "noise precision",
+    "lambda_U": "precisions of user factors",
+    "lambda_V": "precisions of item factors",
+    "lambda_a": "precision of user biases",
+    "lambda_b": "precision of item biases",
+}
+
+
+def look_closer(served: Served, test: Ratings | None) -> None:
+    """Find out what takes seconds: R-hat of each kind, and calibration on held-out ratings."""
+    served.found["worst"] = [
+        {"name": KINDS.get(name, name), "rhat": _number(x["rhat"]), "ess": _number(x["ess_min"])}
+        for name, x in served.model.diagnose(N_PAIRS).items()
+    ]
+    if test is None:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        try:
+            found = served.model.calibration(test)
+        except InputError as error:  # ratings of another model
+            served.found["uncalibrated"] = f"intervals could not be checked: {error}"
+            return
+    groups = [("", "", found.overall.n, found.observed)]
+    groups += [(group.label, group.span, group.n, group.observed) for group in found.groups]
+    served.found["calibration"] = {
+        "calibrated": found.calibrated,
+        "verdict": found.verdict,
+        "n": found.overall.n,
+        "rmse": found.overall.rmse,
+        "levels": list(found.levels),
+        "curves": [
+            {"group": name, "range": span, "n": n, "observed": [float(x) for x in observed]}
+            for name, span, n, observed in groups
+        ],
+        "pit": [int(x) for x in found.pit],
+    }
+
+
+def card(served: Served, tested: bool) -> dict[str, Any]:
+    """All of it; `tested` says whether held-out ratings were given."""
+    model, found = served.model, served.found
+    posterior, report = model.posterior_, model.report_
+    judged = report.get("convergence") or {}
+    known = "state" in judged  # not so in models of earlier versions
+    notes = [*served.notes]
+    if tested and "calibration" not in found:
+        notes.append(found.get("uncalibrated", "calibration is being worked out: look again soon"))
+    if "noise" not in found:
+        found["noise"] = math.sqrt(posterior.noise())
+    return {
+        "model": served.version,
+        "notes": notes,
+        "name": served.name,
+        "title": "title" if served.items.has_titles else None,
+        "columns": served.items.columns,
+        "loaded_at": served.loaded_at,
+        "bayesmf": __version__,
+        "data": {
+            "ratings": report["ratings"],
+            "users": report["users"],
+            "items": report["items"],
+            "low": posterior.low,
+            "high": posterior.high,
+            "mean": posterior.center,
+            "levels": served.levels,
+            "holds_users": bool(len(model.user_ids_)),
+        },
+        "settings": [list(fact) for fact in fit_facts(report, shell=False)],
+        "draws": len(posterior.draws),
+        "factors": posterior.n_factors,
+        "noise": found["noise"],
+        "convergence": {
+            "converged": judged.get("converged"),
+            "verdict": judged.get("verdict", NOT_JUDGED),
+            "advice": advice(judged, shell=False) if known else "",
+            **{name: _number(judged.get(name)) for name in ("rhat", "rhat_noise", "limit")},
+            "chains": _curves(model.history_, burn_in_end(model.report_, model.history_)),
+            "worst": found.get("worst", []),
+        },
+        "calibration": found.get("calibration"),
+    }
+
+
+def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str, Any]]:
+    """Each chain's epochs as columns, thinned where there are many."""
+    out = []
+    for chain in sorted({event["chain"] for event in history}):
+        own = [event for event in history if event["chain"] == chain]
+        own = own[:: -(-len(own) // _MOST_EPOCHS)]
+        out.append(
+            {
+                "chain": int(chain),
+                "epoch": [float(event["epoch"]) for event in own],
+                "seconds": [float(event["seconds"]) for event in own],
+                "train_rmse": [_number(event["train_rmse"]) for event in own],
+                "validation_rmse": [_number(event["rmse"]) for event in own],
+                "tau": [_number(event["tau"]) for event in own],
+                "burning": [event["epoch"] <= (burnt or 0) for event in own],
+            }
+        )
+    return out
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, None for any other."""
+    return float(value) if value is not None and math.isfinite(value) else None

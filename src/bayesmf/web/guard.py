@@ -1,0 +1,248 @@
+"""What every request passes before it is answered: host, token, size, time, and how many at once.
+
+Everything here is plain ASGI: it stands before FastAPI, so that a hostile request costs little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bayesmf.checks import positive, whole
+from bayesmf.errors import InputError
+from bayesmf.web.metrics import Metrics
+from bayesmf.web.problems import ProblemError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOG = logging.getLogger("bayesmf.web")
+
+# Answered without a token: is the service there, and the page that asks for one.
+OPEN = ("/healthz", "/readyz", "/", "/favicon.ico")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may take.
+
+    Parameters
+    ----------
+    body : int
+        Most bytes of a request's body.
+    seconds : float
+        Most seconds until a body has come, and again until it is answered.
+    waiting : int
+        Most requests that are answered or wait at once, in one process; others are told to come
+        again.
+
+    Examples
+    --------
+    >>> from bayesmf.web import Limits
+    >>> Limits(seconds=2.0)
+    Limits(body=1000000, seconds=2.0, waiting=256)
+    """
+
+    body: int = 1_000_000
+    seconds: float = 10.0
+    waiting: int = 256
+
+    def __post_init__(self) -> None:
+        whole("body", self.body)
+        positive("seconds", self.seconds)
+        whole("waiting", self.waiting)
+
+
+class Guard:
+    """ASGI middleware: refuses what must not be answered, and counts what is.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What answers.
+    limits : Limits
+        What requests may take.
+    metrics : Metrics
+        Where they are counted.
+    hosts : sequence of str
+        Names under which the service may be asked for; any where there are none.
+    token : str, optional
+        What requests must bring as a bearer token.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits,
+        metrics: Metrics,
+        hosts: Sequence[str] = (),
+        token: str | None = None,
+    ) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.hosts = frozenset(host.lower().encode() for host in hosts)
+        self.token = None if token is None else b"bearer " + check_token(token)
+        self.waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, told = time.perf_counter(), _Told(send)
+        self.waiting += 1
+        try:
+            await self._answer(scope, receive, told)
+        except ProblemError as problem:
+            await self._refuse(problem, scope, receive, told)
+        except Exception as error:  # what nobody foresaw: told without a word of the request
+            LOG.error("An answer failed: %s in %s", type(error).__name__, where(error))
+            failed = ProblemError(500, "the service failed at this request; its log says where")
+            await self._refuse(failed, scope, receive, told)
+        finally:
+            self.waiting -= 1
+            seconds = time.perf_counter() - began
+            path = getattr(scope.get("route"), "path", None) or "other"
+            self.metrics.count(scope["method"], path, told.status, seconds)
+            LOG.info("%s %s %d %.1f ms", scope["method"], path, told.status, 1e3 * seconds)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._check_host(headers)
+        self._check_token(scope["path"], headers)
+        if self.waiting > self.limits.waiting:
+            raise ProblemError(
+                503, "too many requests are under way: come again in a second",
+                headers={"retry-after": "1"},
+            )  # fmt: skip
+        body = await self._body(headers, receive)
+        await self.app(scope, _replay(body, receive), send)
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse other names: a page of somebody else's could have its name lead here."""
+        if not self.hosts:
+            return
+        host = headers.get(b"host", b"").lower()
+        name = host.rpartition(b":")[0] if host.rpartition(b":")[2].isdigit() else host
+        if name not in self.hosts:
+            raise ProblemError(
+                421, "this service is not known under that name: use 127.0.0.1 or localhost, or "
+                "start it with --allow-host NAME"
+            )  # fmt: skip
+
+    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self.token is None or path in OPEN or path.startswith("/static/"):
+            return
+        given = headers.get(b"authorization", b"")
+        kind, space, rest = given.partition(b" ")
+        if not hmac.compare_digest(kind.lower() + space + rest, self.token):
+            raise ProblemError(
+                401, "this service wants a token: send it as `Authorization: Bearer TOKEN`",
+                headers={"www-authenticate": "Bearer"},
+            )  # fmt: skip
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The whole body, which must neither be too large nor take too long to come."""
+        given = headers.get(b"content-length", b"0")
+        if given.isdigit() and int(given[:20]) > self.limits.body:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await self._read(receive)
+        except TimeoutError:
+            raise ProblemError(
+                408, f"the body did not come within {self.limits.seconds:g} seconds",
+                headers={"connection": "close"},
+            ) from None  # fmt: skip
+
+    async def _read(self, receive: Receive) -> bytes:
+        pieces, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ProblemError(400, "the connection was closed before the body had come")
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self.limits.body:
+                raise self._too_large()
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    def _too_large(self) -> ProblemError:
+        return ProblemError(
+            413, f"the body is larger than {self.limits.body:,} bytes: send less at a time",
+            headers={"connection": "close"},
+        )  # fmt: skip
+
+    async def _refuse(
+        self, problem: ProblemError, scope: Scope, receive: Receive, send: _Told
+    ) -> None:
+        if not send.began:
+            await problem.response()(scope, receive, send)
+
+
+class _Told:
+    """Sends answers with the headers that all have, and notes their status."""
+
+    def __init__(self, send: Send) -> None:
+        self.send, self.status, self.began = send, 500, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.began = message["status"], True
+            message = {**message, "headers": [*message["headers"], *HEADERS]}
+        await self.send(message)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Give the body that was read, then whatever comes."""
+    first = True
+
+    async def again() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return again
+
+
+def check_token(token: str) -> bytes:
+    """A token as it is sent; refuses what no header can hold, and what is quickly guessed."""
+    if not token.isascii() or not token.isprintable() or " " in token or len(token) < 8:
+        raise InputError("a token is 8 or more printable ASCII characters without spaces")
+    return token.encode()
+
+
+def where(error: BaseException) -> str:
+    """The place in the code, and nothing of what the error says: it may quote the request."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "an unknown place"
+    frame = trace.tb_frame
+    # Frames of compiled functions have no module, but a file.
+    name = frame.f_globals.get("__name__") or os.path.basename(frame.f_code.co_filename)
+    return f"{name}, line {trace.tb_lineno}"

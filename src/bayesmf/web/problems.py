@@ -1,0 +1,87 @@
+"""One shape for all errors: a sentence that says what is wrong, as RFC 9457 has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from bayesmf.wording import cut, printable
+
+MEDIA_TYPE = "application/problem+json"
+# Longest sentence and name of a field: what is sent may be repeated in them.
+_LONGEST, _FIELD = 600, 120
+# What pydantic calls the two kinds of ids.
+_BRANCHES = ("constrained-int", "constrained-str", "int", "str")
+
+
+class ProblemError(Exception):
+    """Ends a request with a status and a sentence.
+
+    Parameters
+    ----------
+    status : int
+        The HTTP status.
+    detail : str
+        What is wrong, where, and what to do.
+    field : str, optional
+        Which part of the request it is about.
+    headers : mapping, optional
+        Headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.field, self.headers = status, detail, field, headers
+
+    def response(self) -> Response:
+        """The answer that tells of it."""
+        told = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": cut(printable(self.detail), _LONGEST),
+        }
+        if self.field:
+            told["field"] = cut(printable(self.field), _FIELD)
+        body = to_json(told)
+        return Response(body, self.status, dict(self.headers or {}), MEDIA_TYPE)
+
+
+def of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
+    """The first of pydantic's errors, as a sentence without the value that was sent."""
+    if not errors:
+        return ProblemError(422, "the request cannot be used: see /openapi.json")
+    where, field = _field(errors[0])
+    sentence = _sentence(errors[0], field)
+    others = {_field(error) for error in errors} - {(where, field)}
+    if others:
+        sentence += f" (and {len(others)} more)"
+    return ProblemError(422, sentence, f"{where}.{field}" if field else where)
+
+
+def _field(error: Mapping[str, Any]) -> tuple[str, str]:
+    """Where the value was, and its name, without the branches of a union that did not fit."""
+    where, *path = (str(part) for part in error["loc"])
+    return where, ".".join(part for part in path if part not in _BRANCHES and "[" not in part)
+
+
+def _sentence(error: Mapping[str, Any], field: str) -> str:
+    kind, name = str(error["type"]), field or "the body"
+    if kind == "extra_forbidden":
+        return f"{name} is not a name that this request has: see /openapi.json"
+    if kind == "missing":
+        return f"{name} is missing: see /openapi.json for what the request needs"
+    if kind in ("int_type", "string_type") and error["loc"][-1] in _BRANCHES:
+        return f"{name} must be a whole number or text, as ids are"
+    message = str(error["msg"])
+    return f"{name}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,196 @@
+"""A model that is served, and how a newer one takes its place without a request being lost."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bayesmf.errors import BayesMFError, InputError, heard
+from bayesmf.estimator.bayesian_mf import BayesianMF
+from bayesmf.storage.folders import Folder
+from bayesmf.storage.manifest import DIGEST, MANIFEST
+from bayesmf.web.items import ItemTable
+
+LOG = logging.getLogger("bayesmf.web")
+
+# Ratings by which a model is tried before anybody asks it.
+_TRIED = 3
+_LONGEST_DIGEST = 4096
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model with its items' names: a request takes one, and keeps it to its end.
+
+    Attributes
+    ----------
+    model : BayesianMF
+        The model, which answers on the thread that asks.
+    items : ItemTable
+        Titles and other columns of its items.
+    version : str
+        The beginning of the digest of its folder, or `unsaved`.
+    name : str
+        The name of its folder.
+    levels : list of float or None
+        Values that ratings take, where these are few.
+    loaded_at : str
+        When it was loaded.
+    found : dict
+        What was found out about it since: diagnostics and calibration.
+    """
+
+    model: BayesianMF
+    items: ItemTable
+    version: str
+    name: str
+    levels: list[float] | None
+    loaded_at: str
+    notes: list[str]
+    found: dict[str, Any] = field(default_factory=dict)
+
+
+def serve_model(
+    model: BayesianMF, item_info: str | os.PathLike[str] | None, name: str, version: str
+) -> Served:
+    """A model as it is served: a copy that computes on one thread and draws no progress line."""
+    model._fitted()
+    own = copy.copy(model)
+    own.n_workers, own.progress = 1, False
+    counts = own.posterior_.ratings.item_counts()
+    with heard() as notes:
+        items = ItemTable.read(own.item_ids_, counts, item_info)
+    levels = own.rating_levels_.tolist() if hasattr(own, "rating_levels_") else None
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Served(own, items, version, name, levels, now, notes)
+
+
+def load(path: Path, item_info: str | os.PathLike[str] | None) -> Served:
+    """A model from its folder, every byte of it verified."""
+    for _ in range(3):
+        before = version_of(path)
+        model = BayesianMF.load(path)
+        if version_of(path) == before:  # else it was replaced meanwhile
+            break
+    return serve_model(model, item_info, path.name, before)
+
+
+def version_of(path: Path) -> str:
+    """The beginning of the digest that a model's folder notes of its manifest."""
+    try:
+        with Folder(path) as folder:  # where a pipe would not make it wait
+            text = folder.read(DIGEST, _LONGEST_DIGEST).decode("ascii", "replace")[:64]
+    except (OSError, InputError):
+        return "unknown"
+    return text[:12] if text.isalnum() else "unknown"
+
+
+def try_out(served: Served) -> None:
+    """Ask each kind of question once, so that nobody waits for the first.
+
+    Items' rows are laid out for it once and for all: as many bytes again as the draws have, and a
+    fifth of the time of an answer.
+    """
+    model = served.model
+    model.posterior_.with_items.sides.source.given()
+    some = [(item, model.posterior_.high) for item in model.item_ids_.ids[:_TRIED].tolist()]
+    with heard():
+        for policy in ("mean", "ucb", "thompson"):
+            model.recommend(ratings=some, n=2, policy=policy, random_state=0)
+        if len(model.user_ids_):
+            model.recommend(model.user_ids_[0], 2)
+        model.predict_table(None, [some[0][0]], ratings=some)
+        if served.levels is not None:
+            model.predict_proba(None, [some[0][0]], ratings=some)
+        model.explain(None, some[0][0], ratings=some)
+
+
+class ModelHolder:
+    """The model that is served now, and the folder that it comes from.
+
+    Parameters
+    ----------
+    source : BayesianMF or path-like
+        A fitted model, or the folder of one, which is looked at again by `refresh`.
+    item_info : path-like, optional
+        Table of items.
+
+    Raises
+    ------
+    InputError
+        If the model or the table cannot be used.
+    """
+
+    def __init__(
+        self,
+        source: BayesianMF | str | os.PathLike[str],
+        item_info: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.item_info = item_info
+        self.path = None if isinstance(source, BayesianMF) else Path(source)
+        self._lock = threading.Lock()
+        self._stamp = self._stamps()
+        self.reloads, self.failures = 0, 0
+        self.ready = False
+        if isinstance(source, BayesianMF):
+            self.current = serve_model(source, item_info, "model", "unsaved")
+        else:
+            self.current = load(Path(source), item_info)
+
+    def _stamps(self) -> tuple[Any, ...]:
+        """What changes when the folder or the table is replaced."""
+        files = [] if self.path is None else [self.path / MANIFEST, self.path / DIGEST]
+        if self.item_info is not None:
+            files.append(Path(self.item_info))
+        return tuple(_stamp(file) for file in files)
+
+    def changed(self) -> bool:
+        """Whether the folder or the table is another than the one that was loaded."""
+        return self._stamps() != self._stamp
+
+    def refresh(self, wanted: bool = False) -> bool:
+        """Take up a new model if there is one, or whatever is there if that is wanted.
+
+        The one before answers until the new one is verified and tried out, and stays where that
+        fails. Returns whether another is served now.
+        """
+        with self._lock:
+            stamp = self._stamps()
+            if self.path is None or not (wanted or stamp != self._stamp):
+                return False
+            self._stamp = stamp
+            try:
+                new = load(self.path, self.item_info)
+                try_out(new)
+            except (BayesMFError, OSError) as error:
+                self.failures += 1
+                LOG.warning(
+                    "The model before goes on answering, as the new one cannot be used: %s", error
+                )
+                return False
+            if new.version == self.current.version and not wanted and self.item_info is None:
+                return False
+            self.current = new
+            self.reloads += 1
+            LOG.info("Model %s is served now", new.version)
+            return True
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def check_source(source: Any) -> None:
+    """Refuse what is neither a model nor a path."""
+    if not isinstance(source, BayesianMF | str | os.PathLike):
+        raise InputError(f"give a fitted model or the folder of one, not {type(source).__name__}")

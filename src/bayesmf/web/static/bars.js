@@ -1,0 +1,125 @@
+// Small pictures inside rows: intervals on the rating scale, sums, shares. Places are in percent of
+// the width, so that they fit wherever they stand.
+
+import { ticksOf } from "./charts.js";
+import { asGiven, clamp, fixed, h, percent, s } from "./dom.js";
+
+export const UNKNOWN_90 = 1.64; // standard deviations to each side that hold 90% of a normal law
+
+// The rating scale with a little room at both ends.
+export function scaleOf(data) {
+  const room = 0.04 * (data.high - data.low);
+  const low = data.low - room;
+  const width = data.high + room - low;
+  const ticks = data.levels && data.levels.length <= 7 ? data.levels : ticksOf(data.low, data.high).ticks;
+  return {
+    data,
+    ticks,
+    at: (value) => (100 * (clamp(value, low, low + width) - low)) / width,
+    cut: (value) => clamp(value, data.low, data.high),
+  };
+}
+
+export function axis(scale) {
+  return s(
+    "svg.axis",
+    { "aria-hidden": "true", width: "100%", height: "16" },
+    scale.ticks.map((tick) =>
+      s("text", { x: `${scale.at(tick)}%`, y: "12", "text-anchor": "middle" }, asGiven(tick)),
+    ),
+  );
+}
+
+export function intervalBar(one, scale, level = 0.9) {
+  const { at, cut, ticks } = scale;
+  const band = (low, high, kind, y, height) => {
+    const [left, right] = [at(cut(low)), at(cut(high))];
+    return s(`rect.${kind}`, {
+      x: `${left}%`,
+      width: `${Math.max(right - left, 0.5)}%`,
+      y,
+      height,
+      rx: height / 2,
+    });
+  };
+  const known = one.unknown !== null && one.unknown !== undefined;
+  return s(
+    "svg.interval",
+    { role: "img", "aria-label": inWords(one, scale, level), width: "100%", height: "24" },
+    ticks.map((tick) => s("line.tick", { x1: `${at(tick)}%`, x2: `${at(tick)}%`, y1: 0, y2: 24 })),
+    band(one.low, one.high, "new", 6, 12),
+    known && band(one.mean - UNKNOWN_90 * one.unknown, one.mean + UNKNOWN_90 * one.unknown, "unknown", 8, 8),
+    s("circle.mean", { cx: `${at(cut(one.mean))}%`, cy: 12, r: 5 }),
+  );
+}
+
+export function rangeText(one, scale, word = "to") {
+  return `${fixed(scale.cut(one.low), 1)} ${word} ${fixed(scale.cut(one.high), 1)}`;
+}
+
+export function inWords(one, scale, level) {
+  const words = [
+    `Expected ${fixed(scale.cut(one.mean))}.`,
+    `A new rating lies between ${rangeText(one, scale, "and")} with a probability of ${percent(level)}.`,
+  ];
+  if (one.unknown !== null && one.unknown !== undefined) {
+    words.push(`What is not known yet: plus or minus ${fixed(UNKNOWN_90 * one.unknown)}.`);
+  }
+  return words.join(" ");
+}
+
+// What the bands and the dot mean, once for a list.
+export function legend(level) {
+  const sample = (...children) =>
+    s("svg", { "aria-hidden": "true", width: 34, height: 16 }, ...children);
+  return h(
+    "ul.legend",
+    {},
+    h("li", {}, sample(s("circle.mean", { cx: 17, cy: 8, r: 5 })), "expected rating"),
+    h(
+      "li",
+      {},
+      sample(s("rect.unknown", { x: 5, y: 4, width: 24, height: 8, rx: 4 })),
+      "not known yet: more ratings shrink it",
+    ),
+    h(
+      "li",
+      {},
+      sample(s("rect.new", { x: 1, y: 2, width: 32, height: 12, rx: 6 })),
+      `${percent(level)} of new ratings fall here`,
+    ),
+  );
+}
+
+// A step of a sum: a bar from one value to the next. Where the sum starts and ends there is a dot.
+export function stepBar(from, to, low, high, kind) {
+  const at = (value) => (100 * (value - low)) / (high - low || 1);
+  const [left, right] = [Math.min(from, to), Math.max(from, to)].map(at);
+  const bar = { x: `${left}%`, width: `${Math.max(right - left, 0.6)}%`, y: 5, height: 10, rx: 2 };
+  return s(
+    "svg.step",
+    { "aria-hidden": "true", width: "100%", height: "20" },
+    s("line.grid", { x1: 0, x2: "100%", y1: 10, y2: 10 }),
+    from === to
+      ? s(`circle.${kind}`, { cx: `${at(to)}%`, cy: 10, r: 5 })
+      : s(`rect.${kind}`, bar),
+  );
+}
+
+// A bar that is a share of the whole width, with whiskers where the share has a spread.
+export function shareBar(share, spread = 0, kind = "unknown") {
+  const at = (value) => 100 * clamp(value, 0, 1);
+  return s(
+    "svg.share",
+    { "aria-hidden": "true", width: "100%", height: "18" },
+    s("rect.ground", { x: 0, y: 4, width: "100%", height: 10, rx: 3 }),
+    s(`rect.${kind}`, { x: 0, y: 4, width: `${at(share)}%`, height: 10, rx: 3 }),
+    spread > 0 &&
+      s("line.whisker", {
+        x1: `${at(share - spread)}%`,
+        x2: `${at(share + spread)}%`,
+        y1: 9,
+        y2: 9,
+      }),
+  );
+}

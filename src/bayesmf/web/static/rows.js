@@ -1,0 +1,150 @@
+// Lists of recommendations with their intervals, and the sum behind each of them.
+
+import { api } from "./api.js";
+import { axis, intervalBar, legend, rangeText, stepBar } from "./bars.js";
+import {
+  asGiven, fill, fixed, h, nameOf, notesOf, plural, problem, roundedParts, signed, unique,
+} from "./dom.js";
+
+const LISTED = 8; // shares that are named; the rest is one line
+
+// `who` is {user} or {ratings}, as requests have it; `moved` tells by item what changed.
+export function recommended(answer, { scale, who, yours = true, moved = null }) {
+  if (!answer.items.length) return h("p.empty", {}, "Nothing is left to recommend.");
+  return h(
+    "div.list",
+    {},
+    legend(answer.level),
+    h("div.row.head", { "aria-hidden": "true" }, h("div.bar", {}, axis(scale))),
+    h(
+      "ol.rows",
+      {},
+      answer.items.map((one, k) => row(one, k, { scale, who, yours, moved, level: answer.level })),
+    ),
+    answer.known && notesOf(answer),
+  );
+}
+
+function row(one, k, { scale, who, yours, moved, level }) {
+  const id = unique("why");
+  const title = nameOf(one);
+  const panel = h("div.why", { id, hidden: true });
+  const button = h(
+    "button.small",
+    { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Why? ${title}` },
+    "Why?",
+  );
+  let asked = false;
+  const open = async () => {
+    panel.hidden = !panel.hidden;
+    button.setAttribute("aria-expanded", String(!panel.hidden));
+    if (asked || panel.hidden) return;
+    asked = true;
+    panel.setAttribute("aria-busy", "true");
+    fill(panel, h("p.loading", {}, "Adding up …"));
+    try {
+      fill(panel, sum(await api.explain({ ...who, item: one.item, n: LISTED }), { scale, yours, one }));
+    } catch (error) {
+      asked = false;
+      fill(panel, problem(error));
+    }
+    panel.removeAttribute("aria-busy");
+  };
+  button.addEventListener("click", open);
+  const change = moved?.get(String(one.item));
+  return h(
+    "li.row",
+    { "data-item": String(one.item) },
+    h("span.rank", { "aria-hidden": "true" }, String(k + 1)),
+    h(
+      "div.title",
+      {},
+      h("a", { href: `#/item/${encodeURIComponent(String(one.item))}` }, title),
+      change && h("span.change", {}, change),
+    ),
+    h("span.value", {}, fixed(scale.cut(one.mean))),
+    h("div.bar", {}, intervalBar(one, scale, level)),
+    h("span.range", { "aria-hidden": "true" }, rangeText(one, scale)),
+    button,
+    panel,
+  );
+}
+
+// The expected rating as a sum: people in general, each rating, what is left.
+export function sum(told, { scale, yours, one }) {
+  const names = ["People in general"];
+  const parts = [told.rest];
+  const spreads = [null];
+  for (const share of told.shares) {
+    const stars = asGiven(share.rating);
+    names.push(`${yours ? "Your" : "Their"} ${stars} for ${nameOf(share)}`);
+    parts.push(share.share);
+    spreads.push(share.share_std);
+  }
+  const left = told.n_ratings - told.shares.length;
+  if (left > 0) {
+    names.push(plural(left, "other rating"));
+    parts.push(told.others);
+    spreads.push(null);
+  }
+  const shown = roundedParts(parts);
+  const ends = running(parts);
+  const [low, high] = around(ends, 0.1 * (scale.data.high - scale.data.low));
+  const lines = names.map((name, k) => {
+    const from = k ? ends[k - 1] : ends[k];
+    const kind = k === 0 ? "start" : parts[k] < 0 ? "minus" : "plus";
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      h("td.number", {}, k ? signed(shown.parts[k]) : fixed(shown.parts[k])),
+      h("td.spread", {}, spreads[k] === null ? "" : `± ${fixed(spreads[k])}`),
+      h("td.drawn", {}, stepBar(from, ends[k], low, high, kind)),
+    );
+  });
+  return [
+    h(
+      "table.sum",
+      {},
+      h("caption.unseen", {}, `How the expected rating of ${nameOf(told)} adds up`),
+      h("tbody", {}, lines),
+      h(
+        "tfoot",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, "Expected rating"),
+          h("td.number", {}, fixed(shown.total)),
+          h("td.spread", {}),
+          h("td.drawn", {}, stepBar(ends.at(-1), ends.at(-1), low, high, "total")),
+        ),
+      ),
+    ),
+    beyond(told.prediction, one, scale),
+    notesOf(told),
+  ];
+}
+
+function running(parts) {
+  let total = 0;
+  return parts.map((part) => (total += part));
+}
+
+// A range around values that is not narrower than `least`, with a little room.
+function around(values, least) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = Math.max((least - (high - low)) / 2, 0.08 * (high - low));
+  return [low - room, high + room];
+}
+
+function beyond(prediction, one, scale) {
+  const { low, high } = scale.data;
+  if (prediction >= low && prediction <= high) return null;
+  const [side, end] = prediction > high ? ["above", high] : ["below", low];
+  return h(
+    "p.hint",
+    {},
+    `The sum lies ${side} the scale, which ends at ${asGiven(end)}: it counts as ${fixed(scale.cut(one.mean))}.`,
+  );
+}

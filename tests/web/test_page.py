@@ -1,0 +1,226 @@
+"""The first view of the page, in a real browser: by mouse, and by keyboard alone."""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("playwright")
+from playwright.sync_api import Error
+
+from browsing import NOT_LOOKED_AT, chromium, numbers
+
+pytestmark = pytest.mark.skipif(
+    chromium() is None,
+    reason=f"{NOT_LOOKED_AT}: the page, for there is no Chromium (set BAYESMF_CHROMIUM)",
+)
+
+
+def test_before_any_rating(visit, page_model):
+    watched = visit()
+    page = watched.open()
+    assert "people in general" in page.locator(".list-card .say").inner_text()
+    shown = page.locator(".rows .title").all_inner_texts()
+    expected = page_model.recommend(ratings={}, n=10)
+    assert watched.items() == [str(one.item) for one in expected]
+    means = numbers(page.locator(".rows .value").all_inner_texts())
+    assert np.allclose(means, [min(one.mean, 5) for one in expected], atol=0.0051)
+    assert len(shown) == 10
+    assert "memory" in page.locator(".try").inner_text()
+
+
+def test_ratings_change_the_list_and_what_is_known(visit, page_model):
+    watched = visit()
+    page = watched.open()
+    watched.rate("Film 9", 5)
+    watched.rate("Film 8", 1)
+    items = page.locator(".mine li").evaluate_all("all => all.map(li => li.dataset.item)")
+    sent = dict(zip(map(int, items), (1.0, 5.0), strict=True))
+    expected = page_model.recommend(ratings=sent, n=10)
+    row = page.locator(".rows li")
+    assert watched.items() == [str(one.item) for one in expected]
+    first = expected[0]
+    words = row.first.get_by_role("img").get_attribute("aria-label")
+    low, high = max(first.low, 1), min(first.high, 5)
+    assert f"Expected {min(first.mean, 5):.2f}" in words
+    assert f"between {low:.1f} and {high:.1f} with a probability of 90%" in words
+    assert "your 2 ratings" in page.locator(".list-card .say").inner_text()
+
+    said = page.locator(".sure .say").inner_text()
+    assert "With 2 ratings the unknown part has" in said
+    page.locator(".sure summary").click()
+    curve = numbers(page.locator(".sure td").all_inner_texts())
+    assert len(curve) == 3 == page.locator(".sure circle").count()
+    change = round(abs(100 * (1 - curve[-1] / curve[0])))
+    assert re.search(rf"by ({change - 1}|{change}|{change + 1})%", said)
+
+
+def test_the_curve_is_that_of_the_service(visit, page_address):
+    watched = visit()
+    page = watched.open()
+    watched.rate("Film 9", 4)
+    asked = [r for r in watched.requests if r.url.endswith("/v1/predict")]
+    body = json.loads(asked[-1].post_data)
+    assert len(body["items"]) == 20 and body["ratings"][0]["rating"] == 4
+    answer = page.request.post(f"{page_address}/v1/predict", data=body).json()
+    mean = np.mean([one["unknown"] for one in answer["predictions"]])
+    page.locator(".sure summary").click()
+    assert numbers(page.locator(".sure td").all_inner_texts())[-1] == pytest.approx(mean, abs=6e-4)
+
+
+def test_shares_add_up_as_shown(visit):
+    watched = visit()
+    page = watched.open()
+    page.get_by_role("button", name="Rate some for me").click()
+    page.locator(".sure circle").nth(5).wait_for()
+    watched.settle()
+    for k in range(4):
+        row = page.locator(".rows li").nth(k)
+        row.get_by_role("button", name="Why?").click()
+        row.locator("table.sum").wait_for()
+        parts = numbers(row.locator("tbody .number").all_inner_texts())
+        (total,) = numbers(row.locator("tfoot .number").all_inner_texts())
+        assert len(parts) == 6
+        assert sum(parts) == pytest.approx(total, abs=1e-9)
+        (mean,) = numbers([row.locator(".value").inner_text()])
+        assert mean == pytest.approx(min(max(total, 1), 5), abs=0.0101)
+    button = page.get_by_role("button", name="Why?").first
+    assert button.get_attribute("aria-expanded") == "true"
+    button.click()
+    assert button.get_attribute("aria-expanded") == "false"
+    assert page.locator("table.sum").first.is_hidden()
+
+
+def test_some_are_rated_for_me_and_taken_back(visit):
+    watched = visit()
+    page = watched.open()
+    undo, again = (page.get_by_role("button", name=name) for name in ("Undo", "Start over"))
+    assert undo.is_disabled() and again.is_disabled()
+    page.get_by_role("button", name="Rate some for me").click()
+    mine = page.locator(".mine li")
+    mine.nth(4).wait_for()
+    watched.settle()
+    assert page.locator(".mine input:checked").count() == 5
+    page.locator(".sure svg circle").nth(5).wait_for()
+
+    title = mine.first.locator(".title").inner_text()
+    page.get_by_role("button", name=f"Remove {title}").click()
+    assert mine.count() == 4
+    undo.click()
+    assert mine.count() == 5 and mine.first.locator(".title").inner_text() == title
+    again.click()
+    assert mine.count() == 0
+    page.get_by_text("Nothing rated yet").wait_for()
+    undo.click()
+    assert mine.count() == 5
+    page.reload()
+    watched.settle()
+    assert mine.count() == 0  # nothing is stored
+    assert page.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def test_each_policy_is_asked_for_and_explained(visit, page_model):
+    watched = visit()
+    page = watched.open()
+    watched.rate("Film 9", 5)
+    item = int(page.locator(".mine li").first.get_attribute("data-item"))
+    said = set()
+    for name, policy in (("Curious", "ucb"), ("Careful", "lcb"), ("Best guess", "mean")):
+        page.get_by_role("radio", name=name).check()
+        watched.settle()
+        expected = page_model.recommend(ratings={item: 5.0}, n=10, policy=policy)
+        shown = watched.items()
+        assert shown == [str(one.item) for one in expected]
+        said.add(page.locator(".policies .hint").inner_text())
+    assert len(said) == 3
+    assert page.locator(".draws").is_hidden()
+
+
+def test_draws_are_counted(visit):
+    watched = visit()
+    page = watched.open()
+    page.get_by_role("radio", name="Taking turns").check()
+    watched.settle()
+    orders = set()
+    for k in range(2, 6):
+        page.get_by_role("button", name="Draw again").click()
+        page.get_by_text(f"Who came first in {k} draws").wait_for()
+        watched.settle()
+        orders.add(tuple(watched.items()))
+    assert len(orders) > 1
+    assert re.fullmatch(r"(new|up \d+|down \d+)", page.locator(".change").first.inner_text())
+    page.get_by_role("button", name="Draw 20 times").click()
+    page.get_by_text("Who came first in 20 draws").wait_for()
+    assert sum(numbers(page.locator(".tally .n").all_inner_texts())) == 20
+
+
+def test_by_keyboard_alone(visit):
+    watched = visit()
+    page = watched.open()
+    press = page.keyboard.press
+    press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    press("Tab")
+    field = page.get_by_role("combobox")
+    assert field.evaluate("e => e === document.activeElement")
+    page.keyboard.type("Film 1")
+    page.locator("[role=option]").first.wait_for()
+    page.locator("#said", has_text="found").wait_for(state="attached")
+    assert field.get_attribute("aria-expanded") == "true"
+    press("ArrowDown")
+    press("ArrowDown")
+    active = field.get_attribute("aria-activedescendant")
+    option = page.locator(f"#{active}")
+    assert option.get_attribute("aria-selected") == "true"
+    title = option.locator("span").first.inner_text()
+    press("Escape")
+    assert field.get_attribute("aria-expanded") == "false"
+    press("ArrowDown")  # opens it again
+    page.locator("[role=option]").first.wait_for()
+    press("ArrowDown")
+    press("ArrowDown")
+    press("Enter")
+    assert page.locator(".mine .title").all_inner_texts() == [title]
+    assert page.evaluate("document.activeElement.type") == "radio"
+    press("Space")
+    press("ArrowRight")
+    press("ArrowRight")
+    assert page.evaluate("document.activeElement.value") == "3"
+    page.wait_for_timeout(250)
+    watched.settle()
+    assert "your 1 rating" in page.locator(".list-card .say").inner_text()
+    for _ in range(20):
+        press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Why?":
+            break
+    width = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert float(width.removesuffix("px")) >= 2  # the focus can be seen
+    press("Enter")
+    page.locator("table.sum").wait_for()
+
+
+def test_stale_answers_are_dropped(visit, page_address):
+    watched = visit()
+    page = watched.open()
+    before = page.locator(".rows").inner_text()
+    held = []
+    asked = page.request.post(f"{page_address}/v1/recommend", data={"n": 3, "policy": "ucb"}).json()
+    page.route(
+        "**/v1/recommend",
+        lambda route: held.append(route) if "ucb" in route.request.post_data else route.continue_(),
+    )
+    page.get_by_role("radio", name="Curious").check()
+    page.wait_for_timeout(100)
+    assert page.locator("[aria-busy=true]").count() == 1
+    page.get_by_role("radio", name="Best guess").check()
+    watched.settle()
+    with contextlib.suppress(Error):  # where the page has given it up already
+        held[0].fulfill(json=asked)
+    page.wait_for_timeout(100)
+    assert len(held) == 1
+    assert page.locator(".rows").inner_text() == before
