@@ -18,17 +18,15 @@ from numba.core.dispatcher import Dispatcher
 import bayesmf
 from bayesmf.kernels.jit import CLOCK, EXACT, CacheFile, CacheWarning, KernelCache, njit
 
-SKIPPED = (
-    "bayesmf.__main__",
-    "bayesmf.engines.ray.engine",
-)  # the one runs, the other needs an extra
+# The first runs when it is imported, the others need extras or other people's packages.
+SKIPPED = ("bayesmf.__main__", "bayesmf.engines.ray.engine", "bayesmf.integrations.")
 
 
 def load_kernels() -> list[Dispatcher]:
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(bayesmf.__path__, "bayesmf.")
-        if module.name not in SKIPPED
+        if not module.name.startswith(SKIPPED)
     ]
     named = {id(one): one for module in modules for one in vars(module).values()}
     return [one for one in named.values() if isinstance(one, Dispatcher)]

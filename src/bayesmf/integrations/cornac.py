@@ -1,0 +1,119 @@
+"""Cornac: `BayesianMFRecommender`, a model for its experiments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cornac.models import Recommender
+from numpy.typing import NDArray
+
+from bayesmf.errors import InputError
+from bayesmf.estimator.bayesian_mf import BayesianMF
+
+__all__ = ["BayesianMFRecommender"]
+
+
+class BayesianMFRecommender(Recommender):
+    """`BayesianMF` as a recommender of Cornac; scores are expected ratings.
+
+    Unknown users and items are answered by the prior, as `BayesianMF.predict` does.
+
+    Parameters
+    ----------
+    model : BayesianMF, optional
+        The settings; a copy of it is fitted. Give it a `random_state`.
+    name : str
+        Name in Cornac's tables.
+    trainable : bool
+        False leaves what has been learnt as it is, as Cornac has it.
+    verbose : bool
+        Whether to show progress.
+
+    Attributes
+    ----------
+    fitted_ : BayesianMF
+        The fitted model, whose ids are Cornac's numbers of users and items (`uid_map`, `iid_map`).
+    """
+
+    def __init__(
+        self,
+        model: BayesianMF | None = None,
+        name: str = "BayesianMF",
+        trainable: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, verbose=verbose)
+        if model is not None and not isinstance(model, BayesianMF):
+            raise InputError(f"model must be a BayesianMF, not a {type(model).__name__}")
+        self.model = BayesianMF() if model is None else model
+        self._answers: dict[tuple[int, int], float] = {}
+
+    def fit(self, train_set: Any, val_set: Any = None) -> BayesianMFRecommender:
+        """Fit to a data set of Cornac.
+
+        Parameters
+        ----------
+        train_set : cornac.data.Dataset
+            Ratings to learn from.
+        val_set : cornac.data.Dataset, optional
+            Ratings whose RMSE is followed; nothing is learnt from them.
+
+        Returns
+        -------
+        BayesianMFRecommender
+            The recommender itself.
+
+        Raises
+        ------
+        InputError
+            For ratings that cannot be used.
+        """
+        super().fit(train_set, val_set)
+        self._answers = {}
+        if not self.trainable:
+            if not hasattr(self, "fitted_"):
+                raise InputError("trainable=False, and it has not been fitted: leave that out")
+            return self
+        copy = BayesianMF(**self.model.get_params(deep=False))
+        held_out = None if val_set is None or not val_set.num_ratings else val_set.uir_tuple
+        self.fitted_ = copy.fit(train_set.uir_tuple, validation=held_out, progress=self.verbose)
+        return self
+
+    def transform(self, test_set: Any) -> None:
+        """Predict all pairs of a test set at once, which Cornac then asks for one by one.
+
+        Parameters
+        ----------
+        test_set : cornac.data.Dataset
+            The pairs.
+        """
+        users, items, _ = test_set.uir_tuple
+        means = self._predict(users, items)
+        pairs = zip(users.tolist(), items.tolist(), strict=True)
+        self._answers = dict(zip(pairs, means.tolist(), strict=True))
+
+    def score(self, user_idx: int, item_idx: int | None = None) -> Any:
+        """Predict the rating of an item, or of all items.
+
+        Parameters
+        ----------
+        user_idx : int
+            Cornac's number of the user.
+        item_idx : int, optional
+            Cornac's number of the item; all known items by default.
+
+        Returns
+        -------
+        float or ndarray
+            Expected rating or ratings.
+        """
+        if item_idx is None:
+            return self._predict(int(user_idx), np.arange(self.num_items))
+        asked = int(user_idx), int(item_idx)
+        if asked in self._answers:
+            return self._answers[asked]
+        return float(self._predict(asked[0], np.array([asked[1]]))[0])
+
+    def _predict(self, users: Any, items: Any) -> NDArray[np.float64]:
+        return np.asarray(self.fitted_.predict(users, items, return_known=True)[0])
