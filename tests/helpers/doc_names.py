@@ -17,8 +17,9 @@ import bayesmf
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "bayesmf"
+MADE = {"_build", "generated"}  # by Sphinx
 PAGES = [
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(p for p in ROOT.glob("docs/**/*.md") if not MADE & {*p.relative_to(ROOT).parts}),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
 ]
 
@@ -26,32 +27,60 @@ PAGES = [
 ALLOWED = {
     "AdaptiveNoise", "SampledNoise",  # SMURFF
     "RayJob", "KillMode", "CFLAGS", "NUMBA_CACHE_DIR",  # KubeRay, systemd, compilers
-    "BAYESMF_RATINGS",  # what the tutorial is told by
+    "BAYESMF_RATINGS",  # what a notebook is told by
+    "implicitPrefs", "regParam", "n_iter", "n_jobs",  # Spark, myFM, scikit-learn
+    "BiasedMFScorer", "exclude_unknowns",  # LensKit, Cornac
+    "ann",  # somebody who rates
     "users", "items", "ratings", "path",  # what stands for an argument
     "ClippedSGLD", "clipped",  # the sampler that CONTRIBUTING.md adds
-    "S", "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "__pycache__",
+    "S", "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "docs", "dist", "__pycache__",
+    "folder", "vector",  # a path, and the type of pgvector
 }  # fmt: skip
 # Objects that pages call by a plain name, and what they are.
-OBJECTS = {"model": "BayesianMF", "ratings": "Ratings", "train": "Ratings", "test": "Ratings"}
+OBJECTS = {
+    "model": "BayesianMF", "ratings": "Ratings", "train": "Ratings", "test": "Ratings",
+    "scores": "Scores", "lists": "Recommendations", "best": "RecommendationList",
+    "ours": "BayesianMFRecommender",
+}  # fmt: skip
+OTHER_PACKAGES = {"duckdb", "faiss", "lenskit", "cornac", "mlflow", "optuna"}
 OTHERS = ("ray ", "pip ", "uv ", "ray.", "ray_", "git ")
-FILES = r"\.(?:py|md|ipynb|png|yaml|toml|txt)"
+FILES = r"\.(?:py|md|ipynb|png|yaml|toml|txt|cff)"
 
 
-def unresolved(text):
-    """Names in a page that do not resolve, each as it stands there."""
-    yield from _paths(text)
+def unresolved(text, folder=ROOT / "docs"):
+    """Names in a page of a folder that do not resolve, each as it stands there."""
+    yield from _paths(text, folder)
     yield from _tests(text)
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
-        block = block if block[0] != " " else f"{{{block}}}"  # an entry of a table
-        yield from _in_code(ast.parse(block), strict=False)
-    for line in re.findall(r"^    \$? ?(.*)$", text, re.M):
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    # An entry of a table is no program.
+    trees = [ast.parse(block if block[0] != " " else f"{{{block}}}") for block in blocks]
+    theirs = _of_other_tools(trees)
+    for tree in trees:
+        yield from _in_code(tree, strict=False, calls=not theirs)
+    fenced = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)).splitlines()
+    for line in [*re.findall(r"^    \$? ?(.*)$", text, re.M), *fenced]:
         yield from _command(line)
     prose = re.sub(r"^```.*?^```$|^    [^\n]*$", "", text, flags=re.M | re.S)
     for span in re.findall(r"`([^`]+)`", prose):
-        yield from _span(" ".join(span.split()))
+        yield from _span(" ".join(span.split()), theirs)
 
 
-def _span(span):
+def _of_other_tools(trees):
+    """Names in the code of a page that uses another tool: that they are right, running it shows."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = [
+        name
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (getattr(node, "module", None), *(alias.name for alias in node.names))
+    ]
+    if not any(name and name.split(".")[0] in OTHER_PACKAGES for name in imported):
+        return set()
+    fields = [value for node in nodes for _, value in ast.iter_fields(node)]
+    return {value for value in fields if isinstance(value, str)}
+
+
+def _span(span, theirs=frozenset()):
     """Names in one piece of text in backticks."""
     if span.lower().startswith(OTHERS) or re.search(rf"^[./]|[/*]|^\w+: |{FILES}$", span):
         return  # other programs; commit messages; files, which are looked up elsewhere
@@ -59,7 +88,7 @@ def _span(span):
         yield from _command(span)
         return
     setting = re.fullmatch(r"(\w+)=(.*)", span)
-    if setting and setting[1] not in ALLOWED and not span.isupper():
+    if setting and setting[1] not in ALLOWED | theirs and not span.isupper():
         if setting[1] not in public_arguments() and not setting[1].startswith("RAY_"):
             yield span
         span = setting[2]
@@ -67,13 +96,13 @@ def _span(span):
         tree = ast.parse(span.strip(), mode="eval")
     except SyntaxError:
         return
-    if any(True for _ in _in_code(tree, strict=True)):
+    if any(found not in theirs for found in _in_code(tree, strict=True)):
         yield setting[0] if setting else span
 
 
-def _paths(text):
+def _paths(text, folder):
     for path in re.findall(rf"(?<![\w/:.<-])((?:[\w.-]+/)+[\w.-]+{FILES})\b", text):
-        homes = (ROOT, SOURCE, ROOT / "docs", ROOT / "examples")
+        homes = (folder, ROOT, SOURCE, ROOT / "docs", ROOT / "examples")
         if not any((home / path).exists() for home in homes):
             yield path
     for file in re.findall(r"`(\w+\.(?:toml|txt|md))`", text):
@@ -82,7 +111,7 @@ def _paths(text):
 
 
 def _tests(text):
-    for name in re.findall(r"(?<![/\w])(test_\w+)(?!\.|\w)", text):
+    for name in re.findall(r"(?<![/\w])(test_\w+)(?!\.|\w|=)", text):
         if name not in test_names():
             yield name
 
@@ -116,14 +145,16 @@ def _command(line):
             yield option
 
 
-def _in_code(tree, strict):
-    """Names in parsed code; `strict` where a reader sees a name and not a whole program."""
+def _in_code(tree, strict, calls=True):
+    """Names in parsed code; `strict` where a reader sees a name and not a whole program.
+
+    `calls` is whether functions are ours, so that their arguments can be looked up.
+    """
     inner = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bayesmf"):
-            module = importlib.import_module(node.module)
-            yield from (a.name for a in node.names if not hasattr(module, a.name))
-        if isinstance(node, ast.Call):
+            yield from _imported(node)
+        if isinstance(node, ast.Call) and calls:
             yield from _call(node, strict)
         if not strict:
             continue
@@ -143,9 +174,25 @@ def _in_code(tree, strict):
                 yield word
 
 
+def _imported(node):
+    """What is imported is there; in the source, where the tool it is for is not installed."""
+    try:
+        module = importlib.import_module(node.module)
+        yield from (alias.name for alias in node.names if not hasattr(module, alias.name))
+    except (ModuleNotFoundError, bayesmf.InputError) as error:
+        if str(getattr(error, "name", "")).startswith("bayesmf"):
+            yield node.module
+            return
+        source = SOURCE.joinpath(*node.module.split(".")[1:]).with_suffix(".py").read_text("utf-8")
+        defined = {getattr(made, "name", None) for made in ast.parse(source).body}
+        yield from (alias.name for alias in node.names if alias.name not in defined)
+
+
 def _call(node, strict):
     """The function is one of ours, and has the arguments that are given by name."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    if name in ALLOWED or ast.unparse(node.func).split(".")[0] in OTHER_PACKAGES:
+        return
     given = [word.arg for word in node.keywords if word.arg]
     found = getattr(bayesmf, name, None) if name in bayesmf.__all__ else None
     if inspect.isclass(found):
@@ -163,6 +210,8 @@ def _dotted(name):
     parts = re.sub(r"\[.*?\]|\(.*?\)", "", name).split(".")
     if parts[0] == "bayesmf":
         parts = parts[1:]
+    if parts[0] in OTHER_PACKAGES:
+        return True
     if parts[0] == "benchmarks":
         return (ROOT / "benchmarks" / parts[1]).with_suffix(".py").exists() or (
             ROOT / "benchmarks" / parts[1]

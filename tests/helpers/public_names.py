@@ -6,6 +6,7 @@ pyproject.toml, [tool.numpydoc_validation].
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -17,6 +18,8 @@ from numpydoc.validate import Validator, validate
 
 import bayesmf
 
+# Parts of the package with public names of their own.
+PARTS = ("web", "integrations.mlflow", "integrations.vectors")
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -25,12 +28,24 @@ def public_names():
 
     Methods that a class inherits are listed with it; those of other libraries are left out.
     """
-    for name in bayesmf.__all__:
-        found = getattr(bayesmf, name)
+    for name, found in _names():
         yield name, found
         for member in dir(found) if isinstance(found, type) else ():
             if not member.startswith("_") and _is_ours(inspect.getattr_static(found, member)):
                 yield f"{name}.{member}", getattr(found, member)
+
+
+def _names():
+    """Names of the package, then those of parts that need an extra, such as "web.create_app"."""
+    for name in bayesmf.__all__:
+        yield name, getattr(bayesmf, name)
+    for part in PARTS:
+        try:
+            module = importlib.import_module(f"bayesmf.{part}")
+            found = {name: getattr(module, name) for name in module.__all__}
+        except (ImportError, bayesmf.InputError):  # the extra is not installed
+            continue
+        yield from ((f"{part}.{name}", value) for name, value in found.items())
 
 
 def _is_ours(member):

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = [
     ROOT / "README.md",
-    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/**/*.md"),
     *ROOT.glob("examples/**/*.yaml"),
     *ROOT.glob("examples/*.ipynb"),

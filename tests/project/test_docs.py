@@ -17,7 +17,7 @@ def name(path):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_name_resolves(page):
-    assert not list(unresolved(page.read_text("utf-8")))
+    assert not list(unresolved(page.read_text("utf-8"), page.parent))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_every_name_resolves(page):
         "`bayesmf fitt`",
         "`predict --outt`",
         "    bayesmf fit ratings.csv --outt model",
+        "```sh\nbayesmf fit ratings.csv --outt model\n```",
         "`make tests`",
         "`python -m benchmarks.nowhere`",
         "| likelihood | test_nowhere |",
