@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 # One file pins everything, what builds the package included.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo page test test-all test-wheel docs lint format bench build clean
 
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
+
+page: $(VENV)/.run ## the same in the browser: rate invented films, and watch intervals shrink
+	$(BIN)/bayesmf demo --serve --out demo
 
 # Three at a time, since many wait. They start some hundred processes, which would each compile our
 # modules from their source.
@@ -18,6 +21,15 @@ test: $(VENV)/.test ## the test suite, without what tests/long.txt names
 
 test-all: $(VENV)/.test ## the whole of it
 	$(PYTEST)
+
+# What users install: every file is there, and it works where there is no source tree.
+test-wheel: build ## install the wheel into an environment of its own and run quick tests there
+	$(BIN)/python tests/helpers/wheel.py dist/*.whl
+
+docs: $(VENV)/.docs ## run the code of every page, then build docs/_build/html; a warning is an error
+	$(PYTEST) --dist load -rs tests/project/test_pages.py
+	$(BIN)/python -m sphinx -b html -j auto -W --keep-going -n -q docs docs/_build/html
+	$(BIN)/python docs/_ext/offline.py docs/_build/html
 
 lint: $(VENV)/.test ## style, types, and docstrings of public names
 	$(BIN)/ruff check .
@@ -32,16 +44,29 @@ format: $(VENV)/.test ## apply the style
 bench: $(VENV)/.run ## speed of samplers, threads and answers on this machine, in a minute or three
 	$(BIN)/bayesmf bench
 
+build: $(VENV)/.dist ## make sdist and wheel in dist/, and check what an index would show
+	rm -rf dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
 clean: ## remove the environment and what the commands made
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo dist docs/_build docs/reference/generated
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[plots]'
+	$(PIP) -e '.[plots,web]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[test]'
 	touch $@ $(VENV)/.run
+
+$(VENV)/.docs: $(VENV)/.test
+	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.dist: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[dist]'
+	touch $@

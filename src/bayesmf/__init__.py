@@ -2,7 +2,7 @@
 
 import re
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names are imported when first used: `bayesmf --help` need not wait for the compiler. Which
 # there are, and where they live, is written down once, in the stub that type checkers read.
