@@ -59,7 +59,8 @@ def left_out(ratings: Ratings, people: int, seed: int) -> tuple[Ratings, list[li
         raise InputError(f"{len(enough):,} people have more than {FIRST} ratings: leave out fewer")
     chosen = rng.permutation(enough)[:people]
     away = np.isin(ratings.user_rows, chosen)
-    others = ratings.take(np.flatnonzero(~away))
+    rest = ratings.take(np.flatnonzero(~away))
+    others = Ratings.from_data((rest.users, rest.items, rest.rating))  # which knows no other ids
     known = np.isin(ratings.items, others.items)
     owned = []
     for row in chosen.tolist():

@@ -27,7 +27,9 @@ PEOPLE = 80
 
 @pytest.fixture(scope="module")
 def ratings():
-    return Synthetic(330, 60, 12_000, n_factors=3, random_state=1).ratings()
+    """People who differ a lot: what is not known of a new one matters beside the noise."""
+    law = {"noise": 0.6, "bias_user": 0.6, "factor_strength": 0.6}
+    return Synthetic(330, 80, 12_000, n_factors=3, **law, random_state=1).ratings()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_intervals_hold_whatever_was_sent(asked, n):
     found = asked[n]
     inside = (found.low <= found.rating) & (found.rating <= found.high)
     held, error = new_people.clustered(inside.astype(float), found.person)
-    assert abs(held - 0.9) < 0.03 + 4 * error < 0.08
+    assert abs(held - 0.9) < 0.03 + 4 * error < 0.09
     # The test would notice if what is not known did not count.
     noise = np.sqrt(found.std**2 - found.unknown**2)
     alone = np.abs(found.rating - found.mean) < 1.645 * noise
@@ -76,7 +78,7 @@ def test_noise_of_new_people_depends_little_on_chance():
 
 
 def test_the_table(tmp_path, capsys):
-    Synthetic(70, 50, 2500, random_state=1).write(tmp_path / "ratings.csv")
+    Synthetic(70, 80, 3000, random_state=1).write(tmp_path / "ratings.csv")
     assert new_people.main([str(tmp_path / "ratings.csv"), "--people", "12"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "12 people left out" in lines[0]
