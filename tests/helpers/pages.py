@@ -25,8 +25,8 @@ BEGINS = re.compile(r"^print\(.*\)\s+# (?!-> )(.*) \.\.\.$", re.M)
 PIECE = re.compile(r"^```(\S*)\n(.*?)^```$|^    (bayesmf [^\n]*(?:(?<=\\)\n[^\n]*)*)$", re.M | re.S)
 # It waits for requests until it is stopped; its own tests start it.
 ENDLESS = ("serve",)
-# What these warn of is between them and their own parts.
-OTHERS = r"(mlflow|opentelemetry|lenskit|cornac|optuna)(\.|$)"
+# What these warn of is between them and their own parts; ArviZ does so once a day.
+OTHERS = r"(arviz|mlflow|opentelemetry|lenskit|cornac|optuna)(\.|$)"
 
 
 class Piece(NamedTuple):
