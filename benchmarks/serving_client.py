@@ -22,7 +22,7 @@ from typing import Any
 TIMEOUT = 30.0
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
-_MODEL = re.compile(rb'"model":"([^"]*)"')
+_MODEL = re.compile(rb'"model_version":"([^"]*)"')
 
 
 class Wire:

@@ -121,8 +121,8 @@ class Asker:
         nobody = {"user": "nobody at all", "n": 3}
         return [
             Question("similar", f"/v1/similar?item={item}&n=5"),
-            Question("item", f"/v1/item?id={item}"),
-            Question("user", f"/v1/user?id={user}"),
+            Question("item", f"/v1/item?item={item}"),
+            Question("user", f"/v1/user?user={user}"),
             Question("search", f"/v1/items?q={str(item)[:2]}"),
             Question("model", "/v1/model"),
             Question("thompson", "/v1/recommend", {"user": user, "policy": "thompson"}),

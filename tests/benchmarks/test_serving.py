@@ -65,8 +65,8 @@ def ask(fake, **plan):
 
 
 def test_the_client_sees_statuses_errors_and_answers_that_differ():
-    right, other = answer(200, '{"model":"a","x":1}'), answer(200, '{"model":"a","x":2}')
-    fake = Fake(right, right, answer(503, "{}"), None, other, answer(200, '{"model":"b"}'))
+    right, other = (answer(200, f'{{"model_version":"a","x":{x}}}') for x in (1, 2))
+    fake = Fake(right, right, answer(503, "{}"), None, other, answer(200, '{"model_version":"b"}'))
     found = ask(fake, requests=6, compare=True)
     assert found["answers"] == 5 and found["wrong"] == 1 and found["errors"] == 1
     assert found["different"] == 1 and found["models"] == {"a": 3, "b": 1}

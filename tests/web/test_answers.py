@@ -204,7 +204,7 @@ def test_an_empty_search_finds_what_was_rated_most(client, model):
 
 
 def test_facts_of_an_item(client, model):
-    answer = client.get("/v1/item", params={"id": 7, "level": 0.5})
+    answer = client.get("/v1/item", params={"item": 7, "level": 0.5})
     found = checked(client, answer, "/v1/item", "get")
     own = model.predict_table(None, [7], 0.5, ratings={})
     assert numbers([found])[0] == tuple(getattr(own, name)[0] for name in NUMBERS)
@@ -214,7 +214,7 @@ def test_facts_of_an_item(client, model):
 
 def test_facts_of_a_user(client):
     train, _ = small_ratings()
-    answer = client.get("/v1/user", params={"id": "3", "n": 1000})
+    answer = client.get("/v1/user", params={"user": "3", "n": 1000})
     found = checked(client, answer, "/v1/user", "get")
     own = train.users == 3
     given = dict(zip(train.items[own].tolist(), train.rating[own].tolist(), strict=True))
@@ -233,9 +233,9 @@ def test_the_card_has_the_numbers_of_diagnose(client, model, folder):
     assert found["calibration"]["pit"] == list(calibration.pit)
     assert [chain["chain"] for chain in found["convergence"]["chains"]] == [0, 1]
     worst = model.diagnose(200)["tau"]["rhat"]
-    assert [q["rhat"] for q in found["convergence"]["worst"] if "noise" in q["name"]] == [worst]
+    assert [q["rhat"] for q in found["convergence"]["diagnostics"] if "noise" in q["name"]] == [worst]
     digest = (folder / "manifest.sha256").read_text()
-    assert digest.startswith(found["model"]) and len(found["model"]) == 12
+    assert digest.startswith(found["model_version"]) and len(found["model_version"]) == 12
 
 
 @pytest.mark.parametrize("epochs", [None, 20])
@@ -249,8 +249,8 @@ def test_the_card_shades_the_epochs_that_were_thrown_away(epochs):
     kept = model.report_["draws"] / len(chains)
     for chain in chains:
         # Where no burn-in is asked for, draws of the first quarter go.
-        assert abs(chain["burning"].count(False) - kept) <= 1
-        assert chain["burning"] == sorted(chain["burning"], reverse=True)
+        assert abs(chain["burn_in"].count(False) - kept) <= 1
+        assert chain["burn_in"] == sorted(chain["burning"], reverse=True)
 
 
 def test_string_ids_and_a_model_without_levels():
@@ -259,7 +259,7 @@ def test_string_ids_and_a_model_without_levels():
     model = BayesianMF(2, random_state=0, max_seconds=1).fit([*cups, *more])
     with TestClient(create_app(model)) as client:
         found = ask(client, "recommend", user="bob", n=2)
-        assert found["model"] == "unsaved" and found["user"] == "bob"
+        assert found["model_version"] == "unsaved" and found["user"] == "bob"
         assert found["items"][0]["item"] == model.recommend("bob", 1)[0].item
         predicted = ask(client, "predict", pairs=[{"user": "bob", "item": "milk"}])
         assert predicted["levels"] is None
@@ -277,7 +277,7 @@ def test_a_model_saved_without_users_answers_by_ratings(tmp_path, model):
         assert refused.status_code == 404
         assert "saved without its users" in refused.json()["detail"]
         assert client.get("/v1/model").json()["data"]["holds_users"] is False
-        assert client.get("/v1/user", params={"id": "3"}).status_code == 404
+        assert client.get("/v1/user", params={"user": "3"}).status_code == 404
 
 
 def test_what_is_described_has_examples_that_work(client):

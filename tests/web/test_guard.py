@@ -7,6 +7,7 @@ import time
 import pytest
 
 from small_service import small_model
+from waiting import until
 
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
@@ -33,8 +34,7 @@ def client(model):
 
 
 def wait_until_ready(client):
-    while client.get("/readyz").status_code != 200:
-        time.sleep(0.01)
+    until(lambda: client.get("/readyz").status_code == 200)
 
 
 def refused(answer, status, *words):
@@ -139,10 +139,12 @@ def test_other_questions_refuse_too(client, question, body, status):
         ("/v1/similar?item=777", 404),
         ("/v1/similar", 422),
         ("/v1/similar?item=", 422),
-        ("/v1/item?id=777", 404),
-        ("/v1/item?id=3&level=2", 422),
-        ("/v1/item?id=3&level=nan", 422),
-        ("/v1/user?id=nobody", 404),
+        ("/v1/similar?item=3&m=5", 422),
+        ("/v1/recommend?user=3&polcy=ucb", 422),
+        ("/v1/item?item=777", 404),
+        ("/v1/item?item=3&level=2", 422),
+        ("/v1/item?item=3&level=nan", 422),
+        ("/v1/user?user=nobody", 404),
         ("/v1/items?n=0", 422),
         ("/v1/items?q=" + 300 * "a", 422),
         ("/v1/recommend?user=nobody", 404),
@@ -186,12 +188,11 @@ def test_a_token(model):
         for given in ({}, {"authorization": "Bearer wrong-token"}, {"authorization": SECRET}):
             refused(client.get("/v1/model", headers=given), 401, "token")
         refused(client.get("/metrics"), 401)
-        refused(client.get("/openapi.json"), 401)
         right = {"authorization": f"bearer {SECRET}"}
         assert client.get("/v1/model", headers=right).status_code == 200
         assert client.get("/healthz").status_code == 200
         assert client.get("/").status_code == 200
-        described = client.get("/openapi.json", headers=right).json()
+        described = client.get("/openapi.json").json()
         assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     for bad in ("short", "with space here", "smörgåsbord-token", ""):
         with pytest.raises(InputError):
@@ -218,6 +219,38 @@ def test_other_sites_are_not_allowed_unless_asked_for(model, client):
         assert "access-control-allow-origin" not in other.headers
 
 
+def test_another_site_with_a_token(model):
+    """Browsers ask beforehand without a token, and show refusals only with the header."""
+    site = {"origin": "https://shop.example"}
+    ask = {**site, "access-control-request-method": "POST",
+           "access-control-request-headers": "authorization"}  # fmt: skip
+    app = create_app(model, token=SECRET, origins=["https://shop.example"])
+    with TestClient(app) as client:
+        assert client.options("/v1/recommend", headers=ask).status_code == 200
+        answer = client.get("/v1/items", headers=site)
+        refused(answer, 401)
+        assert answer.headers["access-control-allow-origin"] == site["origin"]
+
+
+def test_inside_another_application(model):
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    inner = create_app(model, token=SECRET)
+    outer = Starlette(routes=[Mount("/films", inner)], lifespan=inner.router.lifespan_context)
+    with TestClient(outer) as client:
+        for path in ("/", "/static/main.js", "/healthz"):
+            assert client.get("/films" + path).status_code == 200
+        until(lambda: client.get("/films/readyz").status_code == 200)
+        refused(client.get("/films/v1/items"), 401)
+
+
+def test_heads_are_answered_for_those_who_look_after_a_service(client):
+    for path in ("/healthz", "/readyz", "/"):
+        answer = client.head(path)
+        assert answer.status_code == 200 and not answer.content
+
+
 def test_every_answer_has_the_headers_that_guard_a_page(client):
     for path in ("/", "/healthz", "/v1/nothing", "/v1/model", "/openapi.json"):
         headers = client.get(path).headers
@@ -241,11 +274,13 @@ def test_too_many_at_once(model):
         while type(guard).__name__ != "Guard":
             guard = guard.app
         guard.waiting = 1
-        answer = client.get("/healthz")
+        answer = client.get("/v1/items")
         refused(answer, 503, "come again")
         assert answer.headers["retry-after"] == "1"
+        for path in ("/healthz", "/"):  # a busy process is alive
+            assert client.get(path).status_code == 200
         guard.waiting = 0
-        assert client.get("/healthz").status_code == 200
+        assert client.get("/v1/items").status_code == 200
 
 
 def test_what_nobody_foresaw_is_a_problem_too(model, monkeypatch, caplog):
@@ -273,7 +308,7 @@ def test_no_line_of_the_log_has_ratings_or_people_in_it(client, caplog):
     with caplog.at_level(logging.DEBUG):
         client.post("/v1/recommend", json={"ratings": [{"item": 23, "rating": 4.25}], "n": 3})
         client.get("/v1/recommend", params={"user": "41"})
-        client.get("/v1/user", params={"id": "nobody-knows-me"})
+        client.get("/v1/user", params={"user": "nobody-knows-me"})
     ours = [record for record in caplog.records if record.name.startswith("bayesmf")]
     assert len(ours) == 3
     told = " ".join(record.getMessage() for record in ours)

@@ -194,7 +194,7 @@ def test_a_new_model_is_taken_up(visit):
 
     def newer(route):
         answer = route.fetch()
-        route.fulfill(response=answer, json={**answer.json(), "model": "newer"})
+        route.fulfill(response=answer, json={**answer.json(), "model_version": "newer"})
 
     page.route("**/v1/**", newer)
     page.get_by_role("radio", name="Curious").check()

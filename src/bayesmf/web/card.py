@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.convergence import advice
-from bayesmf.errors import DataWarning, InputError
+from bayesmf.errors import InputError, heard
 from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
 from bayesmf.estimator.plot import burn_in_end
 from bayesmf.web.served import Served
@@ -29,19 +28,18 @@ KINDS = {
 
 def look_closer(served: Served, test: Ratings | None) -> None:
     """Find out what takes seconds: R-hat of each kind, and calibration on held-out ratings."""
-    served.found["worst"] = [
+    served.found["diagnostics"] = [
         {"name": KINDS.get(name, name), "rhat": _number(x["rhat"]), "ess": _number(x["ess_min"])}
         for name, x in served.model.diagnose(N_PAIRS).items()
     ]
     if test is None:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        try:
+    try:
+        with heard():
             found = served.model.calibration(test)
-        except InputError as error:  # ratings of another model
-            served.found["uncalibrated"] = f"intervals could not be checked: {error}"
-            return
+    except InputError as error:  # ratings of another model
+        served.found["uncalibrated"] = f"intervals could not be checked: {error}"
+        return
     groups = [("", "", found.overall.n, found.observed)]
     groups += [(group.label, group.span, group.n, group.observed) for group in found.groups]
     served.found["calibration"] = {
@@ -65,15 +63,18 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
     judged = report.get("convergence") or {}
     known = "state" in judged  # not so in models of earlier versions
     notes = [*served.notes]
-    if tested and "calibration" not in found:
-        notes.append(found.get("uncalibrated", "calibration is being worked out: look again soon"))
+    state = _calibration_state(tested, found)
+    if state == "pending":
+        notes.append("calibration is being worked out: look again soon")
+    elif state == "failed":
+        notes.append(found["uncalibrated"])
     if "noise" not in found:
         found["noise"] = math.sqrt(posterior.noise())
     return {
-        "model": served.version,
+        "model_version": served.version,
         "notes": notes,
         "name": served.name,
-        "title": "title" if served.items.has_titles else None,
+        "has_titles": served.items.has_titles,
         "columns": served.items.columns,
         "loaded_at": served.loaded_at,
         "bayesmf": __version__,
@@ -86,6 +87,7 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
             "mean": posterior.center,
             "levels": served.levels,
             "holds_users": bool(len(model.user_ids_)),
+            "some_users": [model.user_ids_[row] for row in range(min(3, len(model.user_ids_)))],
         },
         "settings": [list(fact) for fact in fit_facts(report, shell=False)],
         "draws": len(posterior.draws),
@@ -97,10 +99,20 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
             "advice": advice(judged, shell=False) if known else "",
             **{name: _number(judged.get(name)) for name in ("rhat", "rhat_noise", "limit")},
             "chains": _curves(model.history_, burn_in_end(model.report_, model.history_)),
-            "worst": found.get("worst", []),
+            "diagnostics": found.get("diagnostics", []),
         },
         "calibration": found.get("calibration"),
+        "calibration_state": state,
     }
+
+
+def _calibration_state(tested: bool, found: dict[str, Any]) -> str:
+    """What has become of the held-out ratings, in a word."""
+    if not tested:
+        return "none"
+    if "calibration" in found:
+        return "done"
+    return "failed" if "uncalibrated" in found else "pending"
 
 
 def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str, Any]]:
@@ -117,7 +129,7 @@ def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str
                 "train_rmse": [_number(event["train_rmse"]) for event in own],
                 "validation_rmse": [_number(event["rmse"]) for event in own],
                 "tau": [_number(event["tau"]) for event in own],
-                "burning": [event["epoch"] <= (burnt or 0) for event in own],
+                "burn_in": [event["epoch"] <= (burnt or 0) for event in own],
             }
         )
     return out

@@ -27,8 +27,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOG = logging.getLogger("bayesmf.web")
 
-# Answered without a token: is the service there, and the page that asks for one.
-OPEN = ("/healthz", "/readyz", "/", "/favicon.ico")
+# Answered at once and without a token: is the service there, what can it be asked, and the page
+# that asks for a token.
+OPEN = ("/healthz", "/readyz", "/openapi.json", "/", "/favicon.ico")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -100,6 +101,7 @@ class Guard:
     ) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
         self.hosts = frozenset(host.lower().encode() for host in hosts)
+        self._known_names = " or ".join(dict.fromkeys(hosts))
         self.token = None if token is None else b"bearer " + check_token(token)
         self.waiting = 0
 
@@ -128,8 +130,12 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         self._check_host(headers)
-        self._check_token(scope["path"], headers)
-        if self.waiting > self.limits.waiting:
+        # Inside another application the path begins with where it is mounted.
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_open = path in OPEN or path.startswith("/static/")
+        if not is_open:
+            self._check_token(headers)
+        if self.waiting > self.limits.waiting and not is_open:
             raise ProblemError(
                 503, "too many requests are under way: come again in a second",
                 headers={"retry-after": "1"},
@@ -145,12 +151,12 @@ class Guard:
         name = host.rpartition(b":")[0] if host.rpartition(b":")[2].isdigit() else host
         if name not in self.hosts:
             raise ProblemError(
-                421, "this service is not known under that name: use 127.0.0.1 or localhost, or "
-                "start it with --allow-host NAME"
+                421, "this service is not known under that name: ask for it as "
+                f"{self._known_names}, or start it with --allow-host NAME"
             )  # fmt: skip
 
-    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self.token is None or path in OPEN or path.startswith("/static/"):
+    def _check_token(self, headers: dict[bytes, bytes]) -> None:
+        if self.token is None:
             return
         given = headers.get(b"authorization", b"")
         kind, space, rest = given.partition(b" ")

@@ -47,8 +47,8 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self._reloads = Counter(
-            "bayesmf_model_reloads",
+        self._loads = Counter(
+            "bayesmf_model_loads",
             "Models that were taken up, and that could not be.",
             ("result",),
             registry=self.registry,
@@ -61,19 +61,19 @@ class Metrics:
         )
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one request; what a client can invent is no name of its own."""
+        """Count one request; unknown methods count as `other`."""
         method = method if method in METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def loaded(self) -> None:
         """Note that a model was taken up."""
-        self._reloads.labels("ok").inc()
+        self._loads.labels("ok").inc()
         self._loaded.set_to_current_time()
 
     def failed(self) -> None:
         """Note that a model could not be taken up."""
-        self._reloads.labels("failed").inc()
+        self._loads.labels("failed").inc()
 
     def text(self) -> bytes:
         """All of it, of all processes of the service."""

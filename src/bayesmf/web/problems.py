@@ -66,7 +66,7 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
     others = {_field(error) for error in errors} - {(where, field)}
     if others:
         sentence += f" (and {len(others)} more)"
-    return ProblemError(422, sentence, f"{where}.{field}" if field else where)
+    return ProblemError(422, sentence, field or where)
 
 
 def _field(error: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,9 +14,9 @@ from pydantic_core import from_json, to_json
 from starlette.responses import FileResponse
 
 import bayesmf.web.answers as answers
+import bayesmf.web.responses as responses
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.posterior.policies import PolicyName
 from bayesmf.web.card import card
 from bayesmf.web.metrics import CONTENT_TYPE
 from bayesmf.web.problems import MEDIA_TYPE, ProblemError
@@ -31,18 +31,17 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The body is no JSON.", **_PROBLEM},
     401: {"description": "A token is missing or wrong.", **_PROBLEM},
     404: {"description": "A user or an item is not known.", **_PROBLEM},
+    408: {"description": "The request did not come in time.", **_PROBLEM},
     413: {"description": "The body is too large.", **_PROBLEM},
+    421: {"description": "The service is not known under this name.", **_PROBLEM},
     422: {"description": "The request cannot be used.", **_PROBLEM},
+    431: {"description": "The headers are too large.", **_PROBLEM},
     503: {"description": "Too many requests, or no answer in time.", **_PROBLEM},
 }
 
-QueryId = Annotated[str, Query(min_length=1, max_length=schemas.MOST_ID, examples=["50"])]
-QueryN = Annotated[int, Query(ge=1, le=schemas.MOST_N)]
-QueryLevel = Annotated[float, Query(gt=0, lt=1, allow_inf_nan=False, description=schemas.LEVEL)]
-
 
 class StrictRequest(Request):
-    """A request whose body is JSON as it is written down: no NaN, not too deep, no double names."""
+    """A request whose body is strict JSON: no NaN, no infinity, not too deep."""
 
     async def json(self) -> Any:
         """The body, or a sentence."""
@@ -118,60 +117,47 @@ def v1(desk: Desk, tested: bool) -> APIRouter:
     """The questions of version 1."""
     made = APIRouter(prefix="/v1", route_class=StrictRoute, responses=PROBLEMS)
 
-    @made.post("/recommend", response_model=schemas.Recommended, tags=["recommend"])
+    @made.post("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
     async def recommend(asked: schemas.RecommendRequest) -> Response:
         """Recommend the best items to a user, or to somebody who sends ratings."""
         return await desk.ask(answers.recommend, asked)
 
-    @made.get("/recommend", response_model=schemas.Recommended, tags=["recommend"])
-    async def recommend_known(
-        user: Annotated[str, Query(min_length=1, max_length=schemas.MOST_ID, examples=["17"])],
-        n: QueryN = 10,
-        policy: Annotated[PolicyName, Query(description=schemas.POLICIES)] = "mean",
-        level: QueryLevel = 0.9,
-    ) -> Response:
+    @made.get("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
+    async def recommend_known(asked: Annotated[schemas.RecommendQuery, Query()]) -> Response:
         """Recommend the best items to a user that was learnt from."""
-        asked = schemas.RecommendRequest(user=user, n=n, policy=policy, level=level)
-        return await desk.ask(answers.recommend, asked)
+        return await desk.ask(answers.recommend, schemas.RecommendRequest(**asked.model_dump()))
 
-    @made.post("/predict", response_model=schemas.PredictionList, tags=["predict"])
+    @made.post("/predict", response_model=responses.PredictResponse, tags=["predict"])
     async def predict(asked: schemas.PredictRequest) -> Response:
         """Predict ratings: mean, standard deviation, interval and star probabilities."""
         return await desk.ask(answers.predict, asked)
 
-    @made.post("/explain", response_model=schemas.Explained, tags=["explain"])
+    @made.post("/explain", response_model=responses.Explanation, tags=["explain"])
     async def explain(asked: schemas.ExplainRequest) -> Response:
         """Tell what each rating of a person adds to a prediction; the shares are exact."""
         return await desk.ask(answers.explain, asked)
 
-    @made.get("/similar", response_model=schemas.Similar, tags=["items"])
-    async def similar(item: QueryId, n: QueryN = 10) -> Response:
+    @made.get("/similar", response_model=responses.SimilarItems, tags=["items"])
+    async def similar(asked: Annotated[schemas.SimilarQuery, Query()]) -> Response:
         """Find the items that the same people like."""
-        return await desk.ask(answers.similar, item, n)
+        return await desk.ask(answers.similar, asked.item, asked.n)
 
-    @made.get("/items", response_model=schemas.ItemList, tags=["items"])
-    async def items(
-        q: Annotated[
-            str,
-            Query(max_length=schemas.MOST_QUERY, description="Words of a title; the most rated "
-                  "items where it is empty."),
-        ] = "",
-        n: QueryN = 10,
-    ) -> Response:  # fmt: skip
+    @made.get("/items", response_model=responses.SearchResponse, tags=["items"])
+    async def items(asked: Annotated[schemas.SearchQuery, Query()]) -> Response:
         """Search items by name."""
-        return await desk.ask(answers.search, q, n)
+        return await desk.ask(answers.search, asked.q, asked.n)
 
-    @made.get("/item", response_model=schemas.ItemFacts, tags=["items"])
-    async def item(id: QueryId, level: QueryLevel = 0.9) -> Response:
+    @made.get("/item", response_model=responses.ItemResponse, tags=["items"])
+    async def item(asked: Annotated[schemas.ItemQuery, Query()]) -> Response:
         """Tell what is known of an item, and what somebody new would rate it."""
-        return await desk.ask(answers.item_facts, id, level)
+        return await desk.ask(answers.item_facts, asked.item, asked.level)
 
-    @made.get("/user", response_model=schemas.UserFacts, tags=["users"])
-    async def user(id: QueryId, n: QueryN = 20) -> Response:
+    @made.get("/user", response_model=responses.UserResponse, tags=["users"])
+    async def user(asked: Annotated[schemas.UserQuery, Query()]) -> Response:
         """Tell what is known of a user that was learnt from."""
-        return await desk.ask(answers.user_facts, id, n)
+        return await desk.ask(answers.user_facts, asked.user, asked.n)
 
-    @made.get("/model", response_model=schemas.ModelCard, tags=["model"])
+    @made.get("/model", response_model=responses.ModelCard, tags=["model"])
     async def model() -> Response:
         """Tell what the model is, and how far it can be trusted."""
         return await desk.ask(card, tested)
@@ -183,29 +169,35 @@ def around(holder: ModelHolder, metrics: Any) -> APIRouter:
     """Health, metrics and the page."""
     made = APIRouter()
 
-    @made.get("/healthz", response_model=schemas.Health, tags=["service"])
+    @made.head("/healthz", include_in_schema=False)
+    @made.get("/healthz", response_model=responses.Health, tags=["service"])
     async def healthz() -> Response:
         """Tell that the process is alive."""
         return Response(
-            to_json({"status": "ok", "model": holder.current.version}), 200, None, _JSON
+            to_json({"status": "ok", "model_version": holder.current.version}), 200, None, _JSON
         )
 
+    @made.head("/readyz", include_in_schema=False)
     @made.get(
         "/readyz",
-        response_model=schemas.Health,
+        response_model=responses.Health,
         tags=["service"],
-        responses={503: {"description": "Not ready yet.", "model": schemas.Health}},
+        responses={503: {"description": "Not ready yet.", "model": responses.Health}},
     )
     async def readyz() -> Response:
         """Tell whether questions are answered without delay."""
-        told = {"status": "ok" if holder.ready else "not ready", "model": holder.current.version}
-        return Response(to_json(told), 200 if holder.ready else 503, None, _JSON)
+        status, word = (200, "ok") if holder.ready else (503, "not ready")
+        told = {"status": word, "model_version": holder.current.version}
+        return Response(to_json(told), status, None, _JSON)
 
-    @made.get("/metrics", tags=["service"], response_class=Response)
-    async def metrics_text() -> Response:
+    text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+    @made.get("/metrics", tags=["service"], response_class=Response, responses={200: text})
+    async def metrics_page() -> Response:
         """Give counts and times in the format of Prometheus."""
         return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
 
+    @made.head("/", include_in_schema=False)
     @made.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})

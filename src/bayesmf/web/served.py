@@ -22,6 +22,7 @@ LOG = logging.getLogger("bayesmf.web")
 # Ratings by which a model is tried before anybody asks it.
 _TRIED = 3
 _LONGEST_DIGEST = 4096
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ def load(path: Path, item_info: str | os.PathLike[str] | None) -> Served:
         before = version_of(path)
         model = BayesianMF.load(path)
         if version_of(path) == before:  # else it was replaced meanwhile
-            break
-    return serve_model(model, item_info, path.name, before)
+            return serve_model(model, item_info, path.name, before)
+    raise InputError(f"{path} is replaced again and again: let one model stay for a second")
 
 
 def version_of(path: Path) -> str:
@@ -87,8 +88,8 @@ def version_of(path: Path) -> str:
         with Folder(path) as folder:  # where a pipe would not make it wait
             text = folder.read(DIGEST, _LONGEST_DIGEST).decode("ascii", "replace")[:64]
     except (OSError, InputError):
-        return "unknown"
-    return text[:12] if text.isalnum() else "unknown"
+        return UNKNOWN
+    return text[:12] if text.isalnum() else UNKNOWN
 
 
 def try_out(served: Served) -> None:
@@ -136,7 +137,7 @@ class ModelHolder:
         self.path = None if isinstance(source, BayesianMF) else Path(source)
         self._lock = threading.Lock()
         self._stamp = self._stamps()
-        self.reloads, self.failures = 0, 0
+        self.failures = 0
         self.ready = False
         if isinstance(source, BayesianMF):
             self.current = serve_model(source, item_info, "model", "unsaved")
@@ -145,7 +146,9 @@ class ModelHolder:
 
     def _stamps(self) -> tuple[Any, ...]:
         """What changes when the folder or the table is replaced."""
-        files = [] if self.path is None else [self.path / MANIFEST, self.path / DIGEST]
+        if self.path is None:
+            return ()  # a model in memory stays as it is, and so does its table
+        files = [self.path / MANIFEST, self.path / DIGEST]
         if self.item_info is not None:
             files.append(Path(self.item_info))
         return tuple(_stamp(file) for file in files)
@@ -164,20 +167,20 @@ class ModelHolder:
             stamp = self._stamps()
             if self.path is None or not (wanted or stamp != self._stamp):
                 return False
-            self._stamp = stamp
+            self._stamp, before = stamp, self.current.version
             try:
                 new = load(self.path, self.item_info)
                 try_out(new)
-            except (BayesMFError, OSError) as error:
+            except Exception as error:  # whatever it is, the model before goes on
                 self.failures += 1
                 LOG.warning(
-                    "The model before goes on answering, as the new one cannot be used: %s", error
+                    "The model before goes on answering, as the new one cannot be used: %s",
+                    error if isinstance(error, BayesMFError | OSError) else type(error).__name__,
                 )
                 return False
-            if new.version == self.current.version and not wanted and self.item_info is None:
+            if new.version == before != UNKNOWN and not wanted and self.item_info is None:
                 return False
             self.current = new
-            self.reloads += 1
             LOG.info("Model %s is served now", new.version)
             return True
 

@@ -46,7 +46,7 @@ async function ask(path, options = {}) {
     }
     if (!response.ok) throw new ServiceError(await detail(response), response.status);
     const answer = parse(await response.text());
-    noticeVersion(answer.model);
+    noticeVersion(answer.model_version);
     return answer;
   }
 }
@@ -97,9 +97,9 @@ function post(path, body, signal) {
 export const api = {
   model: () => get("v1/model", {}),
   items: (q, n, signal) => get("v1/items", { q, n }, signal),
-  item: (id, signal) => get("v1/item", { id, level: 0.9 }, signal),
+  item: (id, signal) => get("v1/item", { item: id, level: 0.9 }, signal),
   similar: (item, n, signal) => get("v1/similar", { item, n }, signal),
-  user: (id, n, signal) => get("v1/user", { id, n }, signal),
+  user: (id, n, signal) => get("v1/user", { user: id, n }, signal),
   recommend: (body, signal) => post("v1/recommend", body, signal),
   predict: (body, signal) => post("v1/predict", body, signal),
   explain: (body, signal) => post("v1/explain", body, signal),

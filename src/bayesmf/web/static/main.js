@@ -48,7 +48,7 @@ async function show(moved) {
 }
 
 function tellAbout() {
-  const named = `Model ${card.name}, version ${card.model}, by bayesmf ${card.bayesmf}.`;
+  const named = `Model ${card.name}, version ${card.model_version}, by bayesmf ${card.bayesmf}.`;
   document.getElementById("about").textContent = named;
 }
 

@@ -24,7 +24,7 @@ export function modelView(card) {
     fill(
       body,
       notesOf(found),
-      h("div.columns.even.verdicts", {}, converged(convergence), calibrated(calibration, found.notes)),
+      h("div.columns.even.verdicts", {}, converged(convergence), calibrated(calibration, found.calibration_state)),
       h("div.columns.even", {}, curves(convergence), taus(convergence)),
       calibration && h("div.columns.even", {}, reliability(calibration), pit(calibration)),
       h("div.columns.even", {}, worst(convergence), about(found)),
@@ -34,7 +34,7 @@ export function modelView(card) {
   // What takes the service seconds comes later: R-hat of all kinds, and calibration.
   async function show() {
     draw(card);
-    const missing = !card.convergence.worst.length || (!card.calibration && card.notes.length > 0);
+    const missing = !card.convergence.diagnostics.length || card.calibration_state === "pending";
     if (!missing || looks >= LOOKS) return;
     looks += 1;
     try {
@@ -46,7 +46,7 @@ export function modelView(card) {
     setTimeout(() => element.isConnected && show(), AGAIN);
   }
 
-  return { element, title: "The model", show: () => void show(), renew: () => {} };
+  return { element, title: "The model", show: () => void show() };
 }
 
 function part(title, ...children) {
@@ -84,9 +84,9 @@ function converged(found) {
   );
 }
 
-function calibrated(found, notes) {
+function calibrated(found, state) {
   const question = "Do intervals hold what they promise?";
-  if (!found && notes.some((text) => /calibration|intervals/.test(text))) {
+  if (state === "pending" || state === "failed") {
     return verdict(question, "Not known", "open", h("p", {}, "See the note above."));
   }
   if (!found) {
@@ -130,7 +130,7 @@ function chainSeries(chains, field) {
 
 function burnIn(chains) {
   const ends = chains.map((chain) => {
-    const last = chain.burning.lastIndexOf(true);
+    const last = chain.burn_in.lastIndexOf(true);
     return last < 0 ? 0 : (chain.epoch[last] + (chain.epoch[last + 1] ?? chain.epoch[last])) / 2;
   });
   const to = Math.max(0, ...ends);
@@ -206,7 +206,7 @@ function taus({ chains }) {
 }
 
 function worst(found) {
-  if (!found.worst.length) return part("R-hat and effective draws", h("p.empty", {}, "There is nothing to show."));
+  if (!found.diagnostics.length) return part("R-hat and effective draws", h("p.empty", {}, "There is nothing to show."));
   return part(
     "R-hat and effective draws, at the worst",
     h("p.hint", {}, `R-hat compares chains: 1 where they agree${found.limit ? `, at most ${asGiven(found.limit)} is asked for` : ""}. ESS is how many independent draws they are worth. The verdict above is that of predictions and of the noise; single precisions may mix more slowly without harm to either.`),
@@ -220,7 +220,7 @@ function worst(found) {
         h(
           "tbody",
           {},
-          found.worst.map((one) =>
+          found.diagnostics.map((one) =>
             h("tr", {}, h("th", { scope: "row" }, one.name), h("td", {}, fixed(one.rhat, 3)), h("td", {}, one.ess === null ? "–" : whole(one.ess))),
           ),
         ),
