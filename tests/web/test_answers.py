@@ -233,7 +233,8 @@ def test_the_card_has_the_numbers_of_diagnose(client, model, folder):
     assert found["calibration"]["pit"] == list(calibration.pit)
     assert [chain["chain"] for chain in found["convergence"]["chains"]] == [0, 1]
     worst = model.diagnose(200)["tau"]["rhat"]
-    assert [q["rhat"] for q in found["convergence"]["diagnostics"] if "noise" in q["name"]] == [worst]
+    told = found["convergence"]["diagnostics"]
+    assert [q["rhat"] for q in told if "noise" in q["name"]] == [worst]
     digest = (folder / "manifest.sha256").read_text()
     assert digest.startswith(found["model_version"]) and len(found["model_version"]) == 12
 
@@ -250,7 +251,7 @@ def test_the_card_shades_the_epochs_that_were_thrown_away(epochs):
     for chain in chains:
         # Where no burn-in is asked for, draws of the first quarter go.
         assert abs(chain["burn_in"].count(False) - kept) <= 1
-        assert chain["burn_in"] == sorted(chain["burning"], reverse=True)
+        assert chain["burn_in"] == sorted(chain["burn_in"], reverse=True)
 
 
 def test_string_ids_and_a_model_without_levels():
