@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bayesmf.cli import options
 from bayesmf.cli.output import print_text
-from bayesmf.cli.serve import HOST, PORT, add_serving, needs_web, serve
+from bayesmf.cli.serve import HOST, PORT, add_serving, listening, needs_web, serve
 from bayesmf.errors import InputError
 
 
@@ -49,17 +49,20 @@ def _serve(args: argparse.Namespace) -> None:
     """Fit invented films, and serve them until Ctrl-C."""
     if args.json:
         raise InputError("--json has nothing to print with --serve: leave one of them out")
+    from bayesmf.web.worker import one_blas_thread
+
+    one_blas_thread()
     needs_web()
     from bayesmf.web.demo_data import write_demo
     from bayesmf.web.run import open_browser
 
+    where = listening(args.host, args.port)
     print_text("Fitting stars of invented films; the first run compiles for half a minute.")
     found = write_demo(args.out, args.seed)
     print_text(f"The model, its films and held-out ratings are in {args.out}")
     serve(
         found.model,
-        args.host,
-        args.port,
+        where,
         1,
         item_info=found.films,
         test=found.test,

@@ -6,14 +6,27 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesmf.cli import options
 from bayesmf.cli.output import note, print_text
 from bayesmf.errors import InputError
 
+if TYPE_CHECKING:
+    import socket
+
+    from bayesmf.web.run import Address
+
 TOKEN = "BAYESMF_TOKEN"
 HOST, PORT = "127.0.0.1", 8000
+
+
+class Listening(NamedTuple):
+    """An open socket, where it is, and the token that requests must bring."""
+
+    sock: socket.socket
+    at: Address
+    token: str | None
 
 
 def parser() -> options.Parser:
@@ -21,9 +34,10 @@ def parser() -> options.Parser:
     out = options.command(
         "serve",
         "Answer questions about a model over HTTP: recommend, predict, explain, similar items, "
-        "search. / is a page that shows what intervals mean, /openapi.json describes the rest. A "
-        "model that is saved to the same folder again, or SIGHUP, is taken up without a request "
-        f"being lost. With a token in the environment variable {TOKEN} requests must bring it.",
+        "search. / is a page that shows what intervals mean, /openapi.json describes the rest. "
+        "Save a new model to the same folder, or send SIGHUP, and the service switches to it "
+        "without dropping a request. With a token in the environment variable "
+        f"{TOKEN} requests must bring it.",
         "model",
         "model --item-info movies.csv --test held-out.csv",
         "model --host 0.0.0.0 --port 80 --workers 4",
@@ -104,8 +118,7 @@ def run(args: argparse.Namespace) -> None:
     _check(args)
     serve(
         args.model,
-        args.host,
-        args.port,
+        listening(args.host, args.port),
         args.workers,
         item_info=args.item_info,
         test=args.test,
@@ -137,10 +150,21 @@ def needs_web() -> None:
     _ = web.create_app
 
 
+def listening(host: str, port: int) -> Listening:
+    """Take the address, and refuse what cannot be used: before anything that takes long."""
+    from bayesmf.web.guard import check_token
+    from bayesmf.web.run import Address, listen
+
+    token = os.environ.get(TOKEN) or None
+    if token is not None:
+        check_token(token)
+    sock = listen(host, port)
+    return Listening(sock, Address(host, sock.getsockname()[1]), token)
+
+
 def serve(
     model: Path,
-    host: str,
-    port: int,
+    where: Listening,
     workers: int,
     *,
     item_info: Path | None = None,
@@ -152,19 +176,13 @@ def serve(
     at_start: Callable[[str], object] = lambda url: None,
 ) -> None:
     """Serve a model's folder until a signal ends it; `at_start` is told the address."""
-    from bayesmf.web.guard import check_token
-    from bayesmf.web.run import Address, listen
     from bayesmf.web.run import serve as run_service
     from bayesmf.web.worker import Settings
 
-    token = os.environ.get(TOKEN) or None
-    if token is not None:
-        check_token(token)
-    sock = listen(host, port)
-    at = Address(host, sock.getsockname()[1])
+    sock, at, token = where
     if not at.is_loopback and token is None:
         note(
-            f"warning: anybody who reaches {host} can ask this service; set {TOKEN} to have "
+            f"warning: anybody who reaches {at.host} can ask this service; set {TOKEN} to have "
             "requests bring a token"
         )
     settings = Settings(
@@ -172,7 +190,7 @@ def serve(
         None if item_info is None else os.path.abspath(item_info),
         None if test is None else os.path.abspath(test),
         token,
-        [*at.names(), *(names or [])] if at.is_loopback or names else [],
+        [*at.names(), *(names or [])] if at.is_loopback or names else [],  # none is any
         origins or [],
         limits or {},
         access_log=access_log,

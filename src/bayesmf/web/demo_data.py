@@ -58,7 +58,7 @@ def write_demo(out: Path, seed: int, sizes: Sizes | None = None) -> DemoData:
     train, test = Ratings.from_data(data).split(0.1, random_state=seed)
     with heard():  # a short run, and a few films that are held out with all of their ratings
         model = BayesianMF(random_state=seed).fit(train, validation=test)
-    found = DemoData(out / "model", out / "films.csv", out / "held-out.csv")
+    found = DemoData(out / "invented-films", out / "films.csv", out / "held-out.csv")
     model.save(found.model)
     ids = [f"film {k}" for k in range(1, sizes.items + 1)]
     _write(pl.DataFrame({"item": ids, "title": film_titles(len(ids), seed)}), found.films)

@@ -13,10 +13,10 @@ from prometheus_client import (
     multiprocess,
 )
 
+from bayesmf.web.worker import METRICS_FOLDER
+
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Where processes of one service put their counts together; prometheus_client looks there too.
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
 
 
@@ -78,7 +78,7 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, of all processes of the service."""
         registry = self.registry
-        if os.environ.get(FOLDER):
+        if os.environ.get(METRICS_FOLDER):
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

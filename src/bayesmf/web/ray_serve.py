@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
 from bayesmf.estimator.bayesian_mf import BayesianMF
+from bayesmf.web.worker import ONE_BLAS_THREAD
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -73,14 +74,14 @@ def deployment(
 
     def build() -> FastAPI:
         from bayesmf.web.app import create_app
-        from bayesmf.web.worker import one_blas_thread
 
-        one_blas_thread()
         return create_app(path, **settings)
 
     @serve.ingress(build)
     class Service:
         """One replica."""
 
-    made: Any = serve.deployment(name=name, num_replicas=replicas, **(options or {}))(Service)
+    # Set before a replica imports NumPy; what is asked for goes before it.
+    given = {"ray_actor_options": {"runtime_env": {"env_vars": ONE_BLAS_THREAD}}, **(options or {})}
+    made: Any = serve.deployment(name=name, num_replicas=replicas, **given)(Service)
     return made.bind()

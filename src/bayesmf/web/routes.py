@@ -21,6 +21,7 @@ from bayesmf.web.card import card
 from bayesmf.web.metrics import CONTENT_TYPE
 from bayesmf.web.problems import MEDIA_TYPE, ProblemError
 from bayesmf.web.served import ModelHolder, Served
+from bayesmf.web.worker import ANSWERING
 
 STATIC = Path(__file__).parent / "static"
 # What an operation may answer beside what it is asked for.
@@ -84,7 +85,7 @@ class Desk:
 
     def __init__(self, holder: ModelHolder, threads: int, seconds: float) -> None:
         self.holder, self.seconds = holder, seconds
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="bayesmf-answer")
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=ANSWERING)
 
     async def ask(self, question: Callable[..., dict[str, Any]], *args: Any) -> Response:
         """The answer of the model that is served now."""

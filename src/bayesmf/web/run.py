@@ -29,7 +29,6 @@ from bayesmf.web.worker import BACKLOG, GRACE, Settings
 _TOO_SOON = 10.0
 _TRIES, _LONGEST_PAUSE = 3, 30.0
 _LOOK_EVERY = 0.2
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Address:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def names(self) -> list[str]:
-        """Names under which a service of this machine alone is asked for; none for any name."""
-        return ["127.0.0.1", "localhost", "[::1]", self.host] if self.is_loopback else []
+        """Names under which this machine asks for it, health checks for example."""
+        return ["127.0.0.1", "localhost", "[::1]", self.host]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -108,7 +107,7 @@ def serve(
         ) from None
     try:
         each = replace(settings, threads=max(1, cores() // workers))
-        Processes(each, sock, workers, {_FOLDER: shared}).run(ready)
+        Processes(each, sock, workers, {worker.METRICS_FOLDER: shared}).run(ready)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
 
@@ -122,6 +121,7 @@ def _ends_quietly() -> Iterator[None]:
         pass
     finally:
         sys.stdout.flush()
+        worker.leave_what_is_computed()
 
 
 def open_browser(url: str) -> bool:
@@ -177,7 +177,7 @@ class Processes:
         self.running.append((made, time.monotonic()))
 
     def _heed(self, signum: int, frame: object) -> None:
-        if signum == signal.SIGHUP:
+        if signum == signal.SIGHUP and not hangup.terminal_is_gone():
             self._tell(signal.SIGHUP)
         else:
             self.ending = True

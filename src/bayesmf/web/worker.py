@@ -7,9 +7,11 @@ import gc
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
 # Seconds that requests under way have when the service ends.
 GRACE = 10
+# How names of threads begin that compute answers.
+ANSWERING = "bayesmf-answer"
 # Connections that may wait to be taken.
 BACKLOG = 2048
+# Where processes of one service put their counts together; prometheus_client looks there too.
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # Seconds after which a thread that computes lets the one that talks to clients have its turn.
 SWITCH = 0.001
 
@@ -45,13 +51,14 @@ class Settings:
         return json.dumps(asdict(self)).encode()
 
 
-def one_blas_thread() -> None:
-    """Keep BLAS on the thread that calls it: the service has threads of its own.
+# Keep BLAS on the thread that calls it: the service has threads of its own.
+ONE_BLAS_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 
-    It is heeded where NumPy has not been imported yet.
-    """
-    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+
+def one_blas_thread() -> None:
+    """Set the variables of `ONE_BLAS_THREAD`: heeded where NumPy has not been imported yet."""
+    for name, value in ONE_BLAS_THREAD.items():
+        os.environ.setdefault(name, value)
 
 
 def serve(settings: Settings, sock: socket.socket) -> None:
@@ -109,6 +116,20 @@ async def _settle(holder: ModelHolder) -> None:
     gc.freeze()
 
 
+def leave_what_is_computed(patience: float = 1.0) -> None:
+    """End the process where an answer is still computed that nobody waits for any more.
+
+    Python would wait for its thread, which nothing can stop.
+    """
+    until = time.monotonic() + patience
+    for thread in threading.enumerate():
+        if thread.name.startswith(ANSWERING):
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                sys.stdout.flush()
+                os._exit(0)
+
+
 def log_requests() -> None:
     """Print a line for each request on stderr: method, route, status, time; nothing of its own."""
     handler = logging.StreamHandler(sys.stderr)
@@ -134,7 +155,7 @@ def main() -> None:
 def _end_with_parent() -> None:
     """The parent holds the other end of stdin: it is closed when that process is no more."""
     sys.stdin.read()
-    os.kill(os.getpid(), 15)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
