@@ -104,9 +104,13 @@ def test_the_model(visit, page_address):
     select.select_option(index=2)
     page.locator("path.chosen").first.wait_for(state="attached")
     assert page.locator(".facts dt").count() >= 5
-    assert [one["name"] for one in card["convergence"]["worst"]] == page.locator(
-        "table.plain tbody th"
-    ).all_inner_texts()
+    convergence = card["convergence"]
+    deciding = page.locator(".card", has_text="These two decide").inner_text()
+    for decides in (convergence["rhat"], convergence["rhat_noise"]):
+        assert f"R-hat {decides:.3f}" in deciding
+    singles = page.locator("table.plain tbody th")
+    assert [one["name"] for one in convergence["diagnostics"]] == singles.all_text_contents()
+    assert not singles.first.is_visible()
 
 
 def test_links_reload_and_titles(visit):
@@ -163,6 +167,19 @@ def test_no_view_scrolls_sideways(visit, page_model, width, scheme):
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = np.mean([float(x) for x in re.findall(r"\d+", ground)]) > 128
     assert light == (scheme == "light")
+
+
+def test_forced_colours_show_what_is_chosen(visit):
+    watched = visit(forced_colors="active")
+    page = watched.open()
+    watched.rate("Film 9", 3)
+    assert page.locator(".mine .stars span").all_inner_texts() == [*"★★★☆☆"]
+    ground = "e => getComputedStyle(e).backgroundColor"
+    chosen, *others = page.locator(".choices span").evaluate_all(f"all => all.map({ground})")
+    assert chosen not in others
+    under = "all => all.map(a => getComputedStyle(a).borderBottomColor)"
+    current, *others = page.locator("nav a").evaluate_all(under)
+    assert current not in others
 
 
 def test_errors_are_told_and_tried_again(visit):

@@ -27,7 +27,7 @@ export function modelView(card) {
       h("div.columns.even.verdicts", {}, converged(convergence), calibrated(calibration, found.calibration_state)),
       h("div.columns.even", {}, curves(convergence), taus(convergence)),
       calibration && h("div.columns.even", {}, reliability(calibration), pit(calibration)),
-      h("div.columns.even", {}, worst(convergence), about(found)),
+      h("div.columns.even", {}, agreement(convergence), about(found)),
     );
   }
 
@@ -79,7 +79,7 @@ function converged(found) {
     kind,
     found.converged && h("p", {}, "Chains that started apart have come to the same predictions, so more sampling would change little."),
     found.converged === false && h("p", {}, "Chains that started apart still tell different stories: predictions may change with more sampling."),
-    h("p", {}, found.verdict),
+    h("p.hint", {}, found.verdict),
     found.advice && note("mild", h("p", {}, h("strong", {}, "What to do: "), found.advice)),
   );
 }
@@ -107,8 +107,8 @@ function calibrated(found, state) {
     word,
     kind,
     all && ninety >= 0 &&
-      h("p", {}, `Where the model said 90%, it was right in ${percent(all.observed[ninety], 1)} of ${plural(found.n, "rating")} that it had never seen. RMSE ${fixed(found.rmse, 4)}.`),
-    h("p", {}, found.verdict),
+      h("p", {}, `Where the model said 90%, it was right in ${percent(all.observed[ninety], 1)} of ${plural(found.n, "rating")} that it had never seen.`),
+    h("p.hint", {}, `${found.verdict} RMSE ${fixed(found.rmse, 4)}.`),
     found.calibrated === false &&
       note("mild", h("p", {}, h("strong", {}, "What to do: "), "read intervals of that group with care. Where the sampling was too short, mend that first; otherwise noise of users and items of their own (the default, noise_by=\"both\") is what helps most.")),
   );
@@ -142,7 +142,7 @@ function chainTable(caption, series) {
   const cell = (one, epoch) => fixed(one.y[one.x.indexOf(epoch)], 4);
   return table(
     caption,
-    ["Epoch", ...series.map((one) => one.name)],
+    ["Pass", ...series.map((one) => one.name)],
     epochs.map((epoch) => [asGiven(epoch), ...series.map((one) => cell(one, epoch))]),
   );
 }
@@ -162,7 +162,7 @@ function chainPart(title, chains, field, yName, hint) {
       label: `${title}: ${shown.join("; ")}.`,
       series,
       shaded,
-      xName: "epoch",
+      xName: "pass",
       yName,
       whole: true,
       y: rangeAfterStart(series),
@@ -187,7 +187,7 @@ function rangeAfterStart(series) {
 function curves({ chains }) {
   const seen = chains.some((chain) => chain.validation_rmse.some((value) => value !== null));
   return chainPart(
-    seen ? "Error on held-out ratings, epoch by epoch" : "Error on training ratings, epoch by epoch",
+    seen ? "Error on held-out ratings, pass by pass" : "Error on training ratings, pass by pass",
     chains,
     seen ? "validation_rmse" : "train_rmse",
     "RMSE",
@@ -197,22 +197,39 @@ function curves({ chains }) {
 
 function taus({ chains }) {
   return chainPart(
-    "Precision of ratings, epoch by epoch",
+    "Estimated precision of ratings, pass by pass",
     chains,
     "tau",
-    "tau",
+    "precision",
     "One number of each chain that tells how well it mixes: it should wander around one level.",
   );
 }
 
-function worst(found) {
-  if (!found.diagnostics.length) return part("R-hat and effective draws", h("p.empty", {}, "There is nothing to show."));
+// The two numbers that the verdict is made of; everything else is for the curious.
+function agreement(found) {
+  const limit = found.limit ? `, at most ${asGiven(found.limit)} is asked for` : "";
   return part(
-    "R-hat and effective draws, at the worst",
-    h("p.hint", {}, `R-hat compares chains: 1 where they agree${found.limit ? `, at most ${asGiven(found.limit)} is asked for` : ""}. ESS is how many independent draws they are worth. The verdict above is that of predictions and of the noise; single precisions may mix more slowly without harm to either.`),
+    "Do the chains agree?",
+    h("p.hint", {}, `These two decide. R-hat compares chains: 1 where they agree${limit}.`),
+    facts([
+      ["Predictions", `R-hat ${fixed(found.rhat, 3)}`],
+      ["Noise", [`R-hat ${fixed(found.rhat_noise, 3)}`, h("p.hint", {}, "Differences too small to matter for predictions do not count.")]],
+    ]),
+    singles(found.diagnostics),
+  );
+}
+
+function singles(diagnostics) {
+  if (!diagnostics.length) return null;
+  const name = "Single quantities, which do not decide";
+  return h(
+    "details.numbers",
+    {},
+    h("summary", {}, name),
+    h("p.hint", {}, "Single precisions may mix slowly without it showing in predictions, which is what is judged. ESS counts draws as if they were independent."),
     h(
       "div.scrolls",
-      { tabindex: "0", role: "region", "aria-label": "R-hat and effective draws" },
+      { tabindex: "0", role: "region", "aria-label": name },
       h(
         "table.plain",
         {},
@@ -220,7 +237,7 @@ function worst(found) {
         h(
           "tbody",
           {},
-          found.diagnostics.map((one) =>
+          diagnostics.map((one) =>
             h("tr", {}, h("th", { scope: "row" }, one.name), h("td", {}, fixed(one.rhat, 3)), h("td", {}, one.ess === null ? "–" : whole(one.ess))),
           ),
         ),
@@ -309,17 +326,17 @@ function pit(found) {
   const flat = found.pit.map((n) => (n * found.pit.length) / total);
   const words = `between ${fixed(Math.min(...flat))} and ${fixed(Math.max(...flat))} times the even share`;
   return part(
-    "Where ratings fell in their predicted law",
+    "Are predictions too high, too low, too bold?",
     h("p.hint", {}, "All columns should reach the line. High at both ends: intervals are too narrow. High in the middle: too wide. Slanted: predictions are off to one side."),
     histogram({
       height: 280,
-      label: `Histogram of where held-out ratings fell in their predicted law, ${plural(found.pit.length, "column")}, each ${words}.`,
+      label: `Histogram of where held-out ratings fell in their predicted distribution, ${plural(found.pit.length, "column")}, each ${words}.`,
       counts: found.pit,
-      xName: "place in the predicted law",
+      xName: "place in the predicted distribution",
       yName: "of the even share",
     }),
     table(
-      "Histogram of places in the predicted law",
+      "Histogram of places in the predicted distribution",
       ["From", "To", "Ratings"],
       found.pit.map((n, k) => [fixed(k / found.pit.length), fixed((k + 1) / found.pit.length), whole(n)]),
     ),

@@ -28,15 +28,17 @@ export function ratingField({ title, rating, data, onRate }) {
           onRate(level);
         },
       }),
-      h("span", { "aria-hidden": "true" }, stars ? "★" : asGiven(level)),
+      h("span", { "aria-hidden": "true" }, asGiven(level)),
     ),
   );
 
+  // Stars differ by their glyph too, for eyes and systems that do not tell their colours apart.
   function shade(chosen) {
     labels.forEach((label, k) => {
       const level = data.levels[k];
       const on = chosen !== null && (stars ? level <= chosen : level === chosen);
       label.classList.toggle("on", on);
+      if (stars) label.lastChild.textContent = on ? "★" : "☆";
     });
   }
 
