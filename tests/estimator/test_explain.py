@@ -56,6 +56,19 @@ def test_shares_add_up_whoever_has_noise(noise_by):
     assert found.prediction == pytest.approx(told, abs=1e-4)
 
 
+def test_the_rest_is_what_somebody_nobody_knows_is_told(model):
+    """However many ratings this person has; and a rating that everybody gives adds nothing."""
+    one, sent = next(iter(own())), own()
+    with pytest.warns(DataWarning):
+        general = model.explain(item=one, ratings={}, draw=0).prediction
+    # Of an item that the person has rated, where both take the item's row of the draw.
+    found = model.explain(item=one, ratings=sent, draw=0)
+    assert found.rest == pytest.approx(general, abs=1e-6)
+    shares = model.explain(item=item(), ratings={one: general}, draw=0).shares
+    assert shares == pytest.approx([0.0], abs=1e-6)
+    assert abs(model.explain(item=item(), ratings={one: general + 1}, draw=0).shares[0]) > 1e-4
+
+
 def test_a_share_is_linear_in_its_rating(model):
     """Half a star more changes the share of that rating, and nothing else."""
     sent = own()

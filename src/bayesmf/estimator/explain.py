@@ -33,14 +33,15 @@ class Explanation(Tabular):
     prediction : float
         The expected rating, not clipped to the range of ratings.
     rest : float
-        What no rating adds: the item's own bias, and what people in general think of it, as far as
-        the user's ratings leave that open. `rest + shares.sum()` is the prediction.
+        What is predicted for somebody nobody knows: what people in general think of the item.
+        `rest + shares.sum()` is the prediction.
     items : ndarray
         Ids of the items that the user has rated, the largest share first.
     ratings : ndarray of float64
         The user's ratings of them.
     shares, share_std : ndarray of float64
-        What each rating adds to the prediction, on average over draws, and its standard deviation.
+        What each rating adds to the prediction, on average over draws, and its standard deviation:
+        nothing where it is the rating that people in general would give.
     effects, effect_std : ndarray of float64
         By how much the prediction would change back if the rating had never been given.
 

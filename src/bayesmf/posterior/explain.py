@@ -2,11 +2,12 @@
 
 Given a draw of the items, the mean of a user's row is linear in the user's ratings,
 
-    m_i = A_i^-1 Lambda mu + sum over rated k of tau (r_k - b_k) A_i^-1 x_k,
+    m_i = mu + sum over rated k of tau (r_k - b_k - mu . x_k) A_i^-1 x_k,
 
-so a prediction m_i . x_j is a sum with one term for each rating, and what is left is what the prior
-and the item itself bring. Nothing is approximated. What the prediction would be without a rating is
-another number, since A_i has a term of it as well; it follows by a change of rank one.
+so a prediction m_i . x_j is a sum: mu . x_j, which is predicted for somebody nobody knows, and one
+term for each rating, which is 0 where the rating is what such a person would give. Nothing is
+approximated. What the prediction would be without a rating is another number, since A_i has a term
+of it as well; it follows by a change of rank one.
 """
 
 from __future__ import annotations
@@ -48,10 +49,13 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
     target = (draws.kept_means if expected else draws.items)[:, item].astype(np.float64)
     x_j, b_j = _regressors(target[:, None], D)
     x_k, b_k = _regressors(draws.items[:, rated].astype(np.float64), D)
-    x_j, b_j, left = x_j[:, 0], b_j[:, 0], value - b_k
+    x_j, b_j = x_j[:, 0], b_j[:, 0]
+    mu = np.asarray(draws.user_mu, np.float64)
+    usual = b_k + np.einsum("tkd,td->tk", x_k, mu)  # what somebody nobody knows would give
+    left = value - usual
     tau = _precisions(posterior, user, rated)
     # In double precision, from the ratings on: shares are to add up. Not @, which has threads.
-    shift, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
+    _, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
     A = Lambda + np.einsum("tkd,tke->tde", tau[:, :, None] * x_k, x_k)
     try:
         covariance = np.asarray(np.linalg.inv(A), np.float64)
@@ -59,8 +63,9 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
         raise InputError("the model's rows cannot be computed with: fit again") from None
     reach = np.einsum("tde,te->td", covariance, x_j)
     weights = tau * np.einsum("tkd,td->tk", x_k, reach)
-    mean = np.einsum("tde,te->td", covariance, shift + np.einsum("tk,tkd->td", tau * left, x_k))
-    errors = left - np.einsum("tkd,td->tk", x_k, mean)
+    moved = np.einsum("tde,te->td", covariance, np.einsum("tk,tkd->td", tau * left, x_k))
+    errors = left - np.einsum("tkd,td->tk", x_k, moved)
+    general = np.einsum("td,td->t", mu, x_j) + b_j
     scale, center = posterior.scale, posterior.center
     return Parts(
         rated,
@@ -68,8 +73,8 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
         np.array([float(f"{x:.6g}") for x in center + scale * value.astype(np.float64)]),
         scale * weights * left,
         scale * _effects(x_k, covariance, tau, weights * errors),
-        center + scale * (np.einsum("td,td->t", reach, shift) + b_j),
-        center + scale * (np.einsum("td,td->t", mean, x_j) + b_j),
+        center + scale * general,
+        center + scale * (general + np.einsum("td,td->t", moved, x_j)),
     )
 
 

@@ -121,6 +121,8 @@ class Ranker:
         self.posterior, self.question, self.pool = posterior, question, pool
         # Where users are kept, all but expected ratings are ranked by draws of both sides.
         ranked = posterior if question.policy == "mean" else posterior.with_items
+        if question.policy == "thompson-items":
+            ranked = posterior.with_users  # rows that are expected given a draw, not stored draws
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
         self.bonus = {"ucb": 1.0, "lcb": -1.0}.get(question.policy, 0.0)

@@ -106,7 +106,7 @@ class Explanation(Answer, Named):
                     "share_std": 0.05, "effect": -0.41}],
     }]})  # fmt: skip
     prediction: float = Field(description="Expected rating, not cut to the range of ratings.")
-    rest: float = Field(description="What people in general think of the item.")
+    rest: float = Field(description="What is predicted for somebody nobody knows.")
     others: float = Field(description="Sum of the shares that are not listed.")
     n_ratings: int = Field(description="How many ratings of the person count.")
     shares: list[Share]
