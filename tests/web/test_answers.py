@@ -12,7 +12,7 @@ from small_service import TITLES, small_model, small_ratings, write_items
 pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
-from bayesmf import BayesianMF, ConvergenceWarning, DataWarning, Gibbs
+from bayesmf import BayesianMF, ConvergenceWarning, DataWarning, Gibbs, Synthetic
 from bayesmf.web import create_app
 
 NUMBERS = ("mean", "std", "low", "high")
@@ -104,6 +104,66 @@ def test_somebody_nobody_knows_gets_what_people_like(client, model):
     with pytest.warns(DataWarning):
         own = model.recommend(ratings={}, n=3)
     assert [row["item"] for row in found["items"]] == [one.item for one in own]
+
+
+def test_likely_stars_have_the_probability_that_is_told(client, model):
+    sent = [{"item": 1, "rating": 5}, {"item": 2, "rating": 1}]
+    found = ask(client, "recommend", ratings=sent, n=9, likely=True, level=0.8)
+    ids = [row["item"] for row in found["items"]]
+    own = model.predict_levels(None, ids, 0.8, ratings={1: 5, 2: 1})
+    likely = [tuple(row["likely"].values()) for row in found["items"]]
+    assert likely == list(zip(*(column.tolist() for column in own), strict=True))
+    told = ask(client, "predict", items=ids, ratings=sent, level=0.8)
+    for row in told["predictions"]:
+        run = row["likely"]
+        inside = [
+            p
+            for star, p in zip(told["levels"], row["probabilities"], strict=True)
+            if run["low"] <= star <= run["high"]
+        ]
+        assert sum(inside) == pytest.approx(run["probability"]) and run["probability"] >= 0.8
+    assert "likely" not in ask(client, "recommend", ratings=sent, n=1)["items"][0]
+
+
+def test_what_is_not_known_is_the_error_against_the_truth():
+    """Planted ratings: `unknown` against the error of means, `noise` against the planted noise.
+
+    Within four standard errors, of people who are taken as one each, and a twentieth besides for
+    the truth's prior being another than the model's: 1e-4 by chance.
+    """
+    plan = Synthetic(
+        150, 60, 5_000, n_factors=2, noise=0.7, bias_user=0.6, factor_strength=0.6, random_state=3
+    )
+    truth, made = plan.truth(), plan.ratings()
+    users, items = np.unique(made.users)[::2], np.unique(made.items)
+    first = int(made.users.min()), int(made.items.min())
+    model = BayesianMF(2, sampler=Gibbs(epochs=60, n_chains=2), random_state=0).fit(
+        made.take(np.flatnonzero(np.isin(made.users, users)))
+    )
+    rest = np.setdiff1d(np.unique(made.users), users)
+    with TestClient(create_app(model)) as client:
+        for n in (0, 5, 20):
+            found = []
+            for user in rest.tolist():
+                own = np.flatnonzero(made.users == user)[:n]
+                sent = [
+                    {"item": item, "rating": rating}
+                    for item, rating in zip(
+                        made.items[own].tolist(), made.rating[own].tolist(), strict=True
+                    )
+                ]
+                asked = np.setdiff1d(items, made.items[own])[:25].tolist()
+                body = {"items": asked, "ratings": sent, "parts": True}
+                rows = client.post("/v1/predict", json=body).json()["predictions"]
+                at, of = user - first[0], np.array(asked) - first[1]
+                means = truth.mean + truth.a[at] + truth.b[of] + truth.V[of] @ truth.U[at]
+                error = [(row["mean"] - mean) ** 2 for row, mean in zip(rows, means, strict=True)]
+                said = [row["unknown"] ** 2 for row in rows]
+                found.append((np.mean(error), np.mean(said), np.mean([r["noise"] for r in rows])))
+            error, said, noise = np.array(found).T
+            spread = (error - said).std() / len(rest) ** 0.5
+            assert abs((error - said).mean()) < 4 * spread + 0.05 * said.mean(), n
+            assert 0.6 < noise.mean() < 0.8
 
 
 def test_parts_add_up_and_shrink(client):

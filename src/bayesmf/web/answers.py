@@ -13,13 +13,14 @@ import numpy as np
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import heard
 from bayesmf.estimator.fold_in import asked_of
+from bayesmf.kernels.levels import shortest_runs
 from bayesmf.posterior.kept import known_ratings
 from bayesmf.web.problems import ProblemError
 from bayesmf.web.served import Served
 
 NUMBERS = ("mean", "std", "low", "high")
-# Ratings of a user whose noise is averaged.
-_SOME = 200
+# Ratings of a user whose noise is averaged, and other people whom it is compared with.
+_SOME, _OTHERS = 50, 50
 
 
 def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]:
@@ -48,6 +49,11 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
     items = [_named(served, one.item, asked.info) | one._asdict() for one in found]
     if asked.parts and items:
         _add_parts(served, asked.user, ratings, items)
+    if asked.likely and items and served.levels is not None:
+        with heard():  # of what was told above
+            ids = [one["item"] for one in items]
+            proba = served.model.predict_proba(asked.user, ids, ratings=ratings)
+        _add_likely(served, proba, asked.level, items)
     return {
         "model_version": served.version,
         "notes": notes,
@@ -81,7 +87,7 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
         proba = None
         if asked.probabilities and levels is not None:
             with heard():  # of unknown ids, which are told of below
-                proba = model.predict_proba(users, items, ratings=ratings).tolist()
+                proba = model.predict_proba(users, items, ratings=ratings)
     if not found.known.any() and not (asked.ratings is not None and not ratings):
         raise ProblemError(404, "no pair has both a user and an item that were learnt from")
     if unknown := int((~found.known).sum()):
@@ -98,8 +104,10 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
             {"user": user}
             | _named(served, items[k])
             | dict(zip((*NUMBERS, "known"), numbers, strict=True))
-            | {"probabilities": None if proba is None else proba[k]}
+            | {"probabilities": None if proba is None else proba[k].tolist()}
         )
+    if proba is not None:
+        _add_likely(served, proba, asked.level, told)
     if asked.parts:
         _add_parts(served, users, ratings, told)
     return {
@@ -192,7 +200,13 @@ def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
     # Without the rounding errors of scaling, as `explain` tells them.
     value = np.array([float(f"{x:.6g}") for x in value.astype(np.float64)])
     some = rated[np.linspace(0, len(rated) - 1, min(len(rated), _SOME)).astype(int)]
-    noise = posterior.noise_of(np.full(len(some), row), some)
+    others = np.linspace(0, posterior.n_users - 1, min(posterior.n_users, _OTHERS)).astype(int)
+    noise, usual = (
+        float(
+            np.sqrt(posterior.noise_of(np.repeat(who, len(some)), np.tile(some, len(who))).mean())
+        )
+        for who in (np.array([row]), others)
+    )
     best = np.lexsort((-served.items.counts[rated], -value))[:n]
     ids = served.model.item_ids_
     return {
@@ -201,7 +215,8 @@ def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
         "user": served.model.user_ids_[row],
         "n_ratings": len(rated),
         "mean_rating": float(value.mean()) if len(value) else None,
-        "noise": float(np.sqrt(noise.mean())),
+        "noise": noise,
+        "usual_noise": usual,
         "ratings": [_named(served, ids[int(rated[k])]) | {"rating": float(value[k])} for k in best],
     }
 
@@ -253,6 +268,15 @@ def _named(served: Served, item: Any, info: bool = False) -> dict[str, Any]:
     if info:
         told["info"] = served.items.info(row) if row >= 0 else {}
     return told
+
+
+def _add_likely(served: Served, proba: Any, level: float, told: list[dict[str, Any]]) -> None:
+    """Say which run of levels holds a rating, and how probably, by their probabilities."""
+    levels = served.levels
+    assert levels is not None
+    runs = zip(*(column.tolist() for column in shortest_runs(proba, level)), strict=True)
+    for one, (first, last, held) in zip(told, runs, strict=True):
+        one["likely"] = {"low": levels[first], "high": levels[last], "probability": held}
 
 
 def _add_parts(served: Served, users: Any, ratings: Any, told: list[dict[str, Any]]) -> None:

@@ -29,6 +29,18 @@ class Named(BaseModel):
     )
 
 
+class Likely(BaseModel):
+    """The shortest run of levels, such as stars, that holds a new rating with at least `level`.
+
+    Ratings in whole stars do not fall between them, so this is what to tell people of one item;
+    `low` and `high` of the interval are right on average over many.
+    """
+
+    low: float = Field(description="Its lowest level.", examples=[3])
+    high: float = Field(description="Its highest level.", examples=[5])
+    probability: float = Field(description="The probability that it holds.", examples=[0.94])
+
+
 class Predicted(BaseModel):
     """A new rating as it is predicted."""
 
@@ -41,6 +53,9 @@ class Predicted(BaseModel):
     )
     noise: float | None = Field(
         default=None, description="The part of `std` that more ratings cannot reduce."
+    )
+    likely: Likely | None = Field(
+        default=None, description="Which stars are likely, where asked for and ratings are stars."
     )
 
 
@@ -158,7 +173,10 @@ class UserResponse(Answer):
     user: Id
     n_ratings: int = Field(description="How many ratings the user was learnt from.")
     mean_rating: float | None = Field(description="Their mean.")
-    noise: float = Field(description="Standard deviation of the user's ratings, an average item's.")
+    noise: float = Field(
+        description="Standard deviation of the user's ratings around predictions, of such items."
+    )
+    usual_noise: float = Field(description="That of other people, of the same items.")
     ratings: list[RatedItem] = Field(description="Some of them, the highest first.")
 
 

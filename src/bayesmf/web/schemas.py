@@ -86,6 +86,10 @@ class RecommendRequest(Asked):
     parts: StrictBool = Field(
         default=False, description="Also split `std` into `unknown` and `noise` for each item."
     )
+    likely: StrictBool = Field(
+        default=False,
+        description="Also give the stars that are likely, where ratings are stars.",
+    )
     info: StrictBool = Field(default=False, description="Also give the items' other columns.")
 
 
@@ -112,7 +116,8 @@ class PredictRequest(Asked):
     level: Level = Field(default=0.9, description=LEVEL)
     probabilities: StrictBool = Field(
         default=True,
-        description="Give the probability of each star, where ratings take few values.",
+        description="Give the probability of each star, and those that are likely, where ratings "
+        "take few values.",
     )
     parts: StrictBool = Field(
         default=False, description="Also split `std` into `unknown` and `noise`."

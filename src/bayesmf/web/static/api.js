@@ -1,6 +1,7 @@
 // The service, as schemas.py describes it. Addresses are relative, so that a prefix does not matter.
 
 const TOKEN = "bayesmf-token"; // of this tab alone, and gone with it
+const LEVEL = 0.9; // of every interval on the page: "9 times in 10"
 
 export class ServiceError extends Error {
   constructor(message, status) {
@@ -11,9 +12,9 @@ export class ServiceError extends Error {
 
 let onToken = null;
 let onVersion = null;
-let version = null;
+const versions = new Set(); // seen so far: workers may alternate while a model is swapped
 
-// askForToken() resolves once somebody has typed a token; versionChanged() is told of a new model.
+// askForToken() resolves once somebody has typed a token; versionChanged() is called for a new model.
 export function listen({ askForToken, versionChanged }) {
   onToken = askForToken;
   onVersion = versionChanged;
@@ -41,7 +42,7 @@ async function ask(path, options = {}) {
     }
     if (response.status === 401 && onToken) {
       // Another answer may have brought a token meanwhile.
-      if (sessionStorage.getItem(TOKEN) === used) await onToken(await detail(response), used);
+      if (sessionStorage.getItem(TOKEN) === used) await onToken(await detail(response));
       continue;
     }
     if (!response.ok) throw new ServiceError(await detail(response), response.status);
@@ -62,9 +63,9 @@ async function detail(response) {
 }
 
 function noticeVersion(now) {
-  const before = version;
-  version = now;
-  if (before !== null && now !== before) onVersion?.(now);
+  if (versions.has(now)) return;
+  versions.add(now);
+  if (versions.size > 1) onVersion?.();
 }
 
 // Ids have up to 64 bits, numbers here 53: larger ones are BigInt, where the browser can tell.
@@ -97,10 +98,10 @@ function post(path, body, signal) {
 export const api = {
   model: () => get("v1/model", {}),
   items: (q, n, signal) => get("v1/items", { q, n }, signal),
-  item: (id, signal) => get("v1/item", { item: id, level: 0.9 }, signal),
+  item: (id, signal) => get("v1/item", { item: id, level: LEVEL }, signal),
   similar: (item, n, signal) => get("v1/similar", { item, n }, signal),
   user: (id, n, signal) => get("v1/user", { user: id, n }, signal),
-  recommend: (body, signal) => post("v1/recommend", body, signal),
+  recommend: (body, signal) => post("v1/recommend", { level: LEVEL, ...body }, signal),
   predict: (body, signal) => post("v1/predict", body, signal),
   explain: (body, signal) => post("v1/explain", body, signal),
 };

@@ -2,13 +2,11 @@
 // the width, so that they fit wherever they stand.
 
 import { ticksOf } from "./charts.js";
-import { asGiven, clamp, fixed, h, percent, s } from "./dom.js";
+import { asGiven, clamp, fixed, h, s, within } from "./dom.js";
 
-export const UNKNOWN_90 = 1.64; // standard deviations to each side that hold 90% of a normal law
-
-// The rating scale with a little room at both ends.
-export function scaleOf(data) {
-  const room = 0.04 * (data.high - data.low);
+// The rating scale with a little room at both ends, as a share of its length.
+export function scaleOf(data, margin = 0.04) {
+  const room = margin * (data.high - data.low);
   const low = data.low - room;
   const width = data.high + room - low;
   const ticks = data.levels && data.levels.length <= 7 ? data.levels : ticksOf(data.low, data.high).ticks;
@@ -17,7 +15,16 @@ export function scaleOf(data) {
     ticks,
     at: (value) => (100 * (clamp(value, low, low + width) - low)) / width,
     cut: (value) => clamp(value, data.low, data.high),
+    told: (mean) => expected(mean, data),
   };
+}
+
+// An expected rating beyond the scale is cut. Its end itself would say more than is known.
+function expected(mean, { low, high }) {
+  if (mean >= low && mean <= high) return fixed(mean);
+  const power = Math.floor(Math.log10((high - low) / 20));
+  const near = (value) => fixed(value, Math.max(0, -power));
+  return mean > high ? `over ${near(high - 10 ** power)}` : `below ${near(low + 10 ** power)}`;
 }
 
 export function axis(scale) {
@@ -30,7 +37,7 @@ export function axis(scale) {
   );
 }
 
-export function intervalBar(one, scale, level = 0.9) {
+export function intervalBar(one, scale, whose) {
   const { at, cut, ticks } = scale;
   const band = (low, high, kind, y, height) => {
     const [left, right] = [at(cut(low)), at(cut(high))];
@@ -42,13 +49,13 @@ export function intervalBar(one, scale, level = 0.9) {
       rx: height / 2,
     });
   };
-  const known = one.unknown !== null && one.unknown !== undefined;
+  const spread = within(one.unknown ?? 0);
   return s(
     "svg.interval",
-    { role: "img", "aria-label": inWords(one, scale, level), width: "100%", height: "24" },
+    { role: "img", "aria-label": inWords(one, scale, whose), width: "100%", height: "24" },
     ticks.map((tick) => s("line.tick", { x1: `${at(tick)}%`, x2: `${at(tick)}%`, y1: 0, y2: 24 })),
     band(one.low, one.high, "new", 6, 12),
-    known && band(one.mean - UNKNOWN_90 * one.unknown, one.mean + UNKNOWN_90 * one.unknown, "unknown", 8, 8),
+    spread > 0 && band(one.mean - spread, one.mean + spread, "unknown", 8, 8),
     s("circle.mean", { cx: `${at(cut(one.mean))}%`, cy: 12, r: 5 }),
   );
 }
@@ -57,19 +64,19 @@ export function rangeText(one, scale, word = "to") {
   return `${fixed(scale.cut(one.low), 1)} ${word} ${fixed(scale.cut(one.high), 1)}`;
 }
 
-export function inWords(one, scale, level) {
+// Whose rating it is: "your", "their", or null for people whom the model has not met.
+export function inWords(one, scale, whose) {
+  const range = rangeText(one, scale, "and");
   const words = [
-    `Expected ${fixed(scale.cut(one.mean))}.`,
-    `A new rating lies between ${rangeText(one, scale, "and")} with a probability of ${percent(level)}.`,
+    `Expected ${scale.told(one.mean)}.`,
+    whose ? `${whose[0].toUpperCase()}${whose.slice(1)} rating would fall between ${range} 9 times in 10.` : `9 in 10 new people would rate it between ${range}.`,
   ];
-  if (one.unknown !== null && one.unknown !== undefined) {
-    words.push(`What is not known yet: plus or minus ${fixed(UNKNOWN_90 * one.unknown)}.`);
-  }
+  if (whose && one.unknown) words.push(`What is not known yet: plus or minus ${fixed(within(one.unknown))}.`);
   return words.join(" ");
 }
 
 // What the bands and the dot mean, once for a list.
-export function legend(level) {
+export function legend(whose) {
   const sample = (...children) =>
     s("svg", { "aria-hidden": "true", width: 34, height: 16 }, ...children);
   return h(
@@ -80,13 +87,13 @@ export function legend(level) {
       "li",
       {},
       sample(s("rect.unknown", { x: 5, y: 4, width: 24, height: 8, rx: 4 })),
-      "not known yet: more ratings shrink it",
+      `what is not known of ${whose === "your" ? "you" : "them"} yet`,
     ),
     h(
       "li",
       {},
       sample(s("rect.new", { x: 1, y: 2, width: 32, height: 12, rx: 6 })),
-      `${percent(level)} of new ratings fall here`,
+      `${whose} rating would fall here 9 times in 10`,
     ),
   );
 }

@@ -146,24 +146,21 @@ function sample(kind) {
   return s(`path.line.${kind}`, { d: "M1 6H27" });
 }
 
-// Columns with their heights written above: probabilities of stars.
-export function columnChart({ height = 300, label, names, shares, xName }) {
+// Columns with their heights written above: probabilities of stars. `places` are in percent of the
+// width, so that columns stand under the same places of a bar.
+export function columnChart({ height = 300, label, names, places, shares, xName }) {
   const most = Math.max(...shares, 0.01);
+  const gaps = places.slice(1).map((place, k) => place - places[k]);
   const draw = (width) => {
-    const step = (width - 8) / names.length;
+    const step = (Math.min(20, ...gaps) * width) / 100;
+    const wide = Math.min(step * 0.72, 80);
     const bottom = height - 40;
     return [
       names.map((name, k) => {
         const tall = ((bottom - 24) * shares[k]) / most;
-        const middle = 4 + step * (k + 0.5);
+        const middle = (places[k] * width) / 100;
         return [
-          s("rect.column", {
-            x: middle - Math.min(step * 0.36, 40),
-            width: Math.min(step * 0.72, 80),
-            y: bottom - tall,
-            height: tall,
-            rx: 3,
-          }),
+          s("rect.column", { x: middle - wide / 2, width: wide, y: bottom - tall, height: tall, rx: 3 }),
           s("text.strong", { x: middle, y: bottom - tall - 7, "text-anchor": "middle" }, percent(shares[k])),
           s("text", { x: middle, y: bottom + 16, "text-anchor": "middle" }, name),
         ];

@@ -52,7 +52,16 @@ export function fixed(value, digits = 2) {
 
 export function signed(value, digits = 2) {
   const text = fixed(value, digits);
-  return text.startsWith("−") || text === "–" ? text : `+${text}`;
+  return text.startsWith("−") || text === "–" || Number(text) === 0 ? text : `+${text}`;
+}
+
+// Half of the interval that a value falls into 9 times in 10: every "±" of the page is one.
+export function within(std) {
+  return 1.645 * std;
+}
+
+export function plusMinus(std) {
+  return `± ${fixed(within(std))}`;
 }
 
 export function whole(value) {
@@ -117,12 +126,30 @@ export function announce(text) {
   if (place) place.textContent = text;
 }
 
+// For what may change again at once: only the last of it is said.
+export const announceSoon = debounce(announce, 700);
+
+// While a call is under way its buttons do nothing; `disabled` would also take the focus away.
+export async function busy(buttons, call) {
+  if (buttons.some((one) => one.hasAttribute("aria-disabled"))) return;
+  for (const one of buttons) one.setAttribute("aria-disabled", "true");
+  try {
+    await call();
+  } finally {
+    for (const one of buttons) one.removeAttribute("aria-disabled");
+  }
+}
+
+export function linkTo(kind, id, text) {
+  return h("a", { href: `#/${kind}/${encodeURIComponent(String(id))}` }, text);
+}
+
 export function nameOf(item) {
   return item.title ?? (typeof item.item === "string" ? item.item : `Item ${item.item}`);
 }
 
 export function userName(id) {
-  return /^user\b/i.test(String(id)) ? String(id) : `User ${id}`;
+  return /^user\b/i.test(String(id)) ? `U${String(id).slice(1)}` : `User ${id}`;
 }
 
 export function note(kind, ...children) {
@@ -133,8 +160,17 @@ export function problem(error, again = null) {
   return note(
     "bad",
     h("p", {}, error.message),
-    again && h("button.plain", { type: "button", onclick: again }, "Try again"),
+    again && h("button.plain", { type: "button", onclick: (event) => retry(event.target, again) }, "Try again"),
   );
+}
+
+// The button goes away with its message, so the focus moves to the heading of what is tried again.
+function retry(button, again) {
+  const region = button.closest("section, main");
+  const target = region.querySelector("h1, h2, h3") ?? region;
+  target.setAttribute("tabindex", "-1");
+  target.focus({ preventScroll: true });
+  again();
 }
 
 // The notes of an answer: what makes it worth less than it looks.

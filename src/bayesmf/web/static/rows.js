@@ -3,35 +3,63 @@
 import { api } from "./api.js";
 import { axis, intervalBar, legend, rangeText, stepBar } from "./bars.js";
 import {
-  asGiven, fill, fixed, h, nameOf, notesOf, plural, problem, roundedParts, signed, unique,
+  asGiven, fill, fixed, h, nameOf, notesOf, plural, plusMinus, problem, roundedParts, signed, unique,
 } from "./dom.js";
 
 const LISTED = 8; // shares that are named; the rest is one line
 
-// `who` is {user} or {ratings}, as requests have it; `moved` tells by item what changed.
-export function recommended(answer, { scale, who, yours = true, moved = null }) {
+// `who` is {user} or {ratings}, as requests have it; `moved` tells by item what changed; onRate,
+// where there is one, takes an item that is to be rated.
+export function recommended(answer, { scale, who, whose, moved = null, onRate = null }) {
   if (!answer.items.length) return h("p.empty", {}, "Nothing is left to recommend.");
+  const numbers = () => h("div.row.head", { "aria-hidden": "true" }, h("div.bar", {}, axis(scale)));
   return h(
     "div.list",
     {},
-    legend(answer.level),
-    h("div.row.head", { "aria-hidden": "true" }, h("div.bar", {}, axis(scale))),
+    legend(whose),
+    numbers(),
     h(
       "ol.rows",
       {},
-      answer.items.map((one, k) => row(one, k, { scale, who, yours, moved, level: answer.level })),
+      answer.items.map((one, k) => row(one, k, { scale, who, whose, moved, onRate })),
     ),
+    numbers(),
     answer.known && notesOf(answer),
   );
 }
 
-function row(one, k, { scale, who, yours, moved, level }) {
-  const id = unique("why");
+function row(one, k, { scale, who, whose, moved, onRate }) {
   const title = nameOf(one);
+  const { button, panel } = why(one, { scale, who, whose });
+  const rate =
+    onRate &&
+    h("button.small", { type: "button", "aria-label": `Rate ${title}`, onclick: () => onRate(one) }, "Rate");
+  const change = moved?.get(String(one.item));
+  return h(
+    "li.row",
+    { "data-item": String(one.item) },
+    h("span.rank", { "aria-hidden": "true" }, String(k + 1)),
+    h(
+      "div.title",
+      {},
+      h("a", { href: `#/item/${encodeURIComponent(String(one.item))}`, title }, title),
+      change && h("span.change", {}, change),
+    ),
+    h("span.value", {}, scale.told(one.mean)),
+    h("div.bar", {}, intervalBar(one, scale, whose)),
+    h("span.range", { "aria-hidden": "true" }, rangeText(one, scale)),
+    h("div.do", {}, rate, button),
+    panel,
+  );
+}
+
+// A button, and the panel that it opens: the sum is asked for when it is first wanted.
+function why(one, { scale, who, whose }) {
+  const id = unique("why");
   const panel = h("div.why", { id, hidden: true });
   const button = h(
     "button.small",
-    { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Why? ${title}` },
+    { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Why? ${nameOf(one)}` },
     "Why?",
   );
   let asked = false;
@@ -43,7 +71,7 @@ function row(one, k, { scale, who, yours, moved, level }) {
     panel.setAttribute("aria-busy", "true");
     fill(panel, h("p.loading", {}, "Adding up …"));
     try {
-      fill(panel, sum(await api.explain({ ...who, item: one.item, n: LISTED }), { scale, yours, one }));
+      fill(panel, sum(await api.explain({ ...who, item: one.item, n: LISTED }), { scale, whose, one }));
     } catch (error) {
       asked = false;
       fill(panel, problem(error));
@@ -51,23 +79,7 @@ function row(one, k, { scale, who, yours, moved, level }) {
     panel.removeAttribute("aria-busy");
   };
   button.addEventListener("click", open);
-  const change = moved?.get(String(one.item));
-  return h(
-    "li.row",
-    { "data-item": String(one.item) },
-    h("span.rank", { "aria-hidden": "true" }, String(k + 1)),
-    h(
-      "div.title",
-      {},
-      h("a", { href: `#/item/${encodeURIComponent(String(one.item))}` }, title),
-      change && h("span.change", {}, change),
-    ),
-    h("span.value", {}, fixed(scale.cut(one.mean))),
-    h("div.bar", {}, intervalBar(one, scale, level)),
-    h("span.range", { "aria-hidden": "true" }, rangeText(one, scale)),
-    button,
-    panel,
-  );
+  return { button, panel };
 }
 
 // The expected rating as a sum: people in general, each rating, what is left.
