@@ -84,3 +84,13 @@ def test_a_typed_file_without_ids_and_one_that_is_none(tmp_path):
     (tmp_path / "latin.csv").write_bytes("item,title\n1,Caf\xe9\n".encode("latin-1"))
     with pytest.raises(InputError, match="iconv"):
         read_item_info(tmp_path / "latin.csv")
+
+
+def test_a_header_without_ids_and_one_that_is_too_short_are_named(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("name,genre\nA,drama\nB,comedy\n")
+    with pytest.raises(InputError, match=r"no column of item ids among name, genre"):
+        read_item_info(path)
+    path.write_text("item,title\n1,Yes, but\n2,No, thanks\n")
+    with pytest.raises(InputError, match=r"2 names in its header and 3 fields .* quote titles"):
+        read_item_info(path)

@@ -58,14 +58,16 @@ BAD = {
     "deep and closed": ('{"user":' + "[" * 5_000 + "]" * 5_000 + "}", 400, "no JSON"),
     "not UTF-8": (b'{"user": "\xff\xfe"}', 400, "no JSON"),
     "half a surrogate": ('{"user": "\\ud800"}', 400, "no JSON"),
-    "a list": ("[]", 422, "the body"),
+    "a list": ("[]", 422, 'the body must be an object such as {"user": 17}'),
+    "ratings by item": ('{"ratings": {"50": 5}}', 422, 'such as [{"item": 50, "rating": 5}]'),
+    "ratings as pairs": ('{"ratings": [[50, 5]]}', 422, 'ratings.0 must be an object such as {"it'),
     "nothing": ("", 422, "the body"),
     "nobody": ("{}", 422, "say for whom"),
     "another name": ('{"usr": 3}', 422, "usr"),
     "a boolean id": ('{"user": true}', 422, "user"),
     "half an id": ('{"user": 3.5}', 422, "user"),
     "a large id": ('{"user": 99999999999999999999999}', 422, "user"),
-    "an unknown user": ('{"user": 99999}', 404, "send `ratings`"),
+    "an unknown user": ('{"user": 99999}', 404, "with `ratings`"),
     "text for a number": ('{"user": 3, "n": "ten"}', 422, "n:"),
     "n of 0": ('{"user": 3, "n": 0}', 422, "n:"),
     "too many": ('{"user": 3, "n": 1001}', 422, "n:"),
@@ -73,7 +75,7 @@ BAD = {
     "no level": ('{"user": 3, "level": 1}', 422, "level"),
     "a string of a rating": ('{"ratings": [{"item": 1, "rating": "5"}]}', 422, "rating"),
     "another scale": ('{"ratings": [{"item": 1, "rating": 500}]}', 422, "another scale"),
-    "unknown items": ('{"ratings": [{"item": 777, "rating": 5}]}', 422, "none of the 1 items"),
+    "unknown items": ('{"ratings": [{"item": 777, "rating": 5}]}', 422, "no item that is rated"),
     "unknown candidates": ('{"user": 3, "items": [777, 778]}', 422, "none of `items`"),
     "a seed below 0": ('{"user": 3, "seed": -1}', 422, "seed"),
     "many ratings": (
@@ -160,14 +162,17 @@ def test_bad_addresses(client, path, status):
 
 
 def test_other_methods_and_kinds_of_bodies(client):
-    refused(client.put("/v1/recommend"), 405, "method")
-    refused(client.get("/v1/predict"), 405, "method")
+    refused(client.put("/v1/recommend"), 405, "takes ")
+    refused(client.get("/v1/predict"), 405, "takes POST")
     form = client.post("/v1/recommend", data={"user": "3"})
-    refused(form, 422)
+    refused(form, 415, "Content-Type: application/json")
+    refused(client.post("/v1/recommend", content='{"user": 3}'), 415)
     plain = client.post(
         "/v1/recommend", content='{"user": 3}', headers={"content-type": "text/plain"}
     )
-    refused(plain, 422)  # so that a page of another site cannot ask without being allowed to
+    refused(plain, 415)
+    right = {"content-type": "Application/JSON; charset=utf-8"}
+    assert client.post("/v1/recommend", content='{"user": 3}', headers=right).status_code == 200
 
 
 def test_large_bodies_are_refused_before_they_are_read(model):

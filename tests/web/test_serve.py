@@ -150,16 +150,21 @@ def test_processes_end_with_their_parent(folder):
         (["MODEL", "--test", "no-such.csv"], "no-such.csv"),
         (["MODEL", "--cors-origin", "shop"], "is no origin"),
         (["MODEL", "--workers", "0"], "whole number"),
+        (["MODEL", "--workers", "1000"], "too many"),
+        (["MODEL", "--allow-host", "http://shop.example"], "without a port"),
+        (["MODEL", "--columns", "user=0"], "without --test"),
+        (["MODEL"], "BAYESMF_TOKEN cannot be used"),
         (["MODEL", "--timeout", "0"], "positive"),
         (["MODEL"], "token"),
     ],
 )
 def test_bad_options_are_one_sentence(folder, options, said):
     given = [str(folder) if one == "MODEL" else one for one in options]
+    bad = {"token": "short", "BAYESMF_TOKEN cannot be used": ""}.get(said)
     done = subprocess.run(
         [sys.executable, "-m", "bayesmf", "serve", "--port", "0", *given],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
-        env=os.environ | {"BAYESMF_TOKEN": "short" if said == "token" else ""},
+        env=os.environ | ({"BAYESMF_TOKEN": bad} if bad is not None else {}),
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and done.stderr.count("\n") <= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 TOKEN = "BAYESMF_TOKEN"
 HOST, PORT = "127.0.0.1", 8000
+# Processes for each core: beyond one they only take memory.
+MOST_WORKERS = 4
 
 
 class Listening(NamedTuple):
@@ -53,6 +56,7 @@ def parser() -> options.Parser:
     out.add_argument(
         "--test", type=Path, metavar="FILE", help="held-out ratings: the page shows calibration"
     )
+    options.add_file_options(out, formats=False)  # of --test
     out.add_argument(
         "--workers", type=options.whole(1), default=1, metavar="N", help="processes (1)"
     )
@@ -101,6 +105,7 @@ def add_serving(out: options.Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Check everything, then serve."""
+    from bayesmf.system.threads import cores
     from bayesmf.web import hangup
     from bayesmf.web.worker import one_blas_thread
 
@@ -112,6 +117,14 @@ def run(args: argparse.Namespace) -> None:
         limits["body"] = args.max_body
     if args.timeout is not None:
         limits["seconds"] = float(args.timeout)
+    if args.workers > (most := MOST_WORKERS * cores()):
+        raise InputError(
+            f"--workers {args.workers} is too many for {cores()} cores: more than one a core do "
+            f"not answer more; at most {most} are started"
+        )
+    for name in args.allow_host:
+        if not re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.]+\]", name):
+            raise InputError(f"--allow-host {name} is no name such as shop.example, without a port")
     for origin in args.cors_origin:
         if origin != "*" and not origin.startswith(("http://", "https://")):
             raise InputError(f"--cors-origin {origin} is no origin such as https://shop.example")
@@ -122,6 +135,7 @@ def run(args: argparse.Namespace) -> None:
         args.workers,
         item_info=args.item_info,
         test=args.test,
+        columns=args.columns,
         names=args.allow_host,
         origins=args.cors_origin,
         limits=limits,
@@ -140,7 +154,9 @@ def _check(args: argparse.Namespace) -> None:
     for sentence in served.notes:
         note(f"warning: {sentence}")
     if args.test is not None:
-        Ratings.read(args.test)
+        Ratings.read(args.test, columns=args.columns)
+    elif args.columns is not None:
+        raise InputError("--columns does nothing without --test, whose columns it names")
 
 
 def needs_web() -> None:
@@ -155,9 +171,12 @@ def listening(host: str, port: int) -> Listening:
     from bayesmf.web.guard import check_token
     from bayesmf.web.run import Address, listen
 
-    token = os.environ.get(TOKEN) or None
+    token = os.environ.get(TOKEN)
     if token is not None:
-        check_token(token)
+        try:
+            check_token(token)
+        except InputError as error:
+            raise InputError(f"{TOKEN} cannot be used: {error}; unset it for no token") from None
     sock = listen(host, port)
     return Listening(sock, Address(host, sock.getsockname()[1]), token)
 
@@ -169,6 +188,7 @@ def serve(
     *,
     item_info: Path | None = None,
     test: Path | None = None,
+    columns: dict[str, str | None] | None = None,
     names: list[str] | None = None,
     origins: list[str] | None = None,
     limits: dict[str, Any] | None = None,
@@ -189,6 +209,7 @@ def serve(
         os.path.abspath(model),
         None if item_info is None else os.path.abspath(item_info),
         None if test is None else os.path.abspath(test),
+        columns,
         token,
         [*at.names(), *(names or [])] if at.is_loopback or names else [],  # none is any
         origins or [],

@@ -69,13 +69,28 @@ def _text(path: Path) -> pl.DataFrame:
         sample = [lines[k] for k in filled]
         delimiter, width = find_delimiter(path, sample, 2)
         first = split_line(sample[0], delimiter)
-        named = _item_column(first) is not None and len(first) == width
+        named = _item_column(first) is not None
+        if named and len(first) != width:
+            raise InputError(
+                f"{path} has {len(first)} names in its header and {width} fields in its lines: "
+                "quote titles that have the separator in them"
+            )
+        _refuse_other_header(path, first)
         head = lines[: filled[1 % len(filled)] if named else filled[0]]
         if named and len(sample) == 1:
             raise InputError(f"{path} has a header but no items")
         frame, _ = drop_blank(read_fields(path, Layout(delimiter, width, None, head)))
     names = first if named else [*_UNNAMED, *(f"column {k}" for k in range(2, width))][:width]
     return frame.rename(dict(zip(frame.columns, _different(names), strict=True)))
+
+
+def _refuse_other_header(path: Path, first: list[str]) -> None:
+    """Refuse a first line that has a title's name in it, but none of an id."""
+    if _item_column(first) is None and any(plain_name(name) in TITLES for name in first):
+        raise InputError(
+            f"{path} has no column of item ids among {list_names(first)}: call it item, as in "
+            "item,title"
+        )
 
 
 def _different(names: list[str]) -> list[str]:

@@ -234,8 +234,8 @@ def _sent(
     if given and not (served.model.item_ids_.lookup([item for item, _ in given]) >= 0).any():
         raise ProblemError(
             422,
-            f"none of the {len(given):,} items rated was learnt from: send ratings of the model's "
-            "items, as /v1/items finds them",
+            "no item that is rated here was learnt from: send ratings of the model's items, as "
+            "/v1/items finds them",
             "ratings",
         )
     return given
@@ -248,7 +248,9 @@ def _user_row(served: Served, user: Any, ratings: Any) -> int:
         why = "was not learnt from"
         if not len(served.model.user_ids_):
             why = "is not known, as the model was saved without its users"
-        raise ProblemError(404, f"user {user!r} {why}: send `ratings` instead", "user")
+        raise ProblemError(
+            404, f"user {user!r} {why}: POST to /v1/recommend or /v1/predict with `ratings`", "user"
+        )
     return row
 
 

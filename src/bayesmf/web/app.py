@@ -132,8 +132,9 @@ def _one_error_shape(app: FastAPI) -> None:
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        allowed = (error.headers or {}).get("Allow", "another method")
         known = {404: "there is nothing at this address: see /openapi.json",
-                 405: "this address does not take that method: see /openapi.json"}  # fmt: skip
+                 405: f"this address takes {allowed}: see /openapi.json"}  # fmt: skip
         detail = known.get(error.status_code, str(error.detail))
         return ProblemError(error.status_code, detail, headers=error.headers).response()
 

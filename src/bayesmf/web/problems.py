@@ -16,6 +16,16 @@ MEDIA_TYPE = "application/problem+json"
 _LONGEST, _FIELD = 600, 120
 # What pydantic calls the two kinds of ids.
 _BRANCHES = ("constrained-int", "constrained-str", "int", "str")
+# What the parts of a request look like, by name and whether it is the whole list.
+_SHAPES = {
+    ("", False): '{"user": 17}',
+    ("ratings", True): '[{"item": 50, "rating": 5}]',
+    ("ratings", False): '{"item": 50, "rating": 5}',
+    ("pairs", True): '[{"user": 17, "item": 50}]',
+    ("pairs", False): '{"user": 17, "item": 50}',
+    ("items", True): "[50, 181]",
+    ("exclude", True): "[50, 181]",
+}
 
 
 class ProblemError(Exception):
@@ -83,5 +93,9 @@ def _sentence(error: Mapping[str, Any], field: str) -> str:
         return f"{name} is missing: see /openapi.json for what the request needs"
     if kind in ("int_type", "string_type") and error["loc"][-1] in _BRANCHES:
         return f"{name} must be a whole number or text, as ids are"
+    if kind in ("list_type", "model_attributes_type", "model_type", "dict_type"):
+        what = "a list" if kind == "list_type" else "an object"
+        shape = _SHAPES.get((field.partition(".")[0], kind == "list_type"))
+        return f"{name} must be {what}" + (f" such as {shape}" if shape else "")
     message = str(error["msg"])
     return f"{name}: {message[:1].lower()}{message[1:]}"

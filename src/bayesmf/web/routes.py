@@ -34,6 +34,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "A user or an item is not known.", **_PROBLEM},
     408: {"description": "The request did not come in time.", **_PROBLEM},
     413: {"description": "The body is too large.", **_PROBLEM},
+    415: {"description": "The body is not said to be JSON.", **_PROBLEM},
     421: {"description": "The service is not known under this name.", **_PROBLEM},
     422: {"description": "The request cannot be used.", **_PROBLEM},
     431: {"description": "The headers are too large.", **_PROBLEM},
@@ -75,6 +76,10 @@ class StrictRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if request.method == "POST" and kind != "application/json":
+                # So that a page of another site cannot ask without being allowed to.
+                raise ProblemError(415, "send the header `Content-Type: application/json`")
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict

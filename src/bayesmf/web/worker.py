@@ -39,6 +39,7 @@ class Settings:
     model: str
     item_info: str | None = None
     test: str | None = None
+    columns: dict[str, str | None] | None = None
     token: str | None = None
     hosts: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
@@ -65,6 +66,7 @@ def serve(settings: Settings, sock: socket.socket) -> None:
     """Answer requests until a signal ends it; those under way are answered first."""
     import uvicorn
 
+    from bayesmf.data.ratings import Ratings
     from bayesmf.web.app import create_app
     from bayesmf.web.connection import bounded
     from bayesmf.web.guard import Limits
@@ -75,7 +77,9 @@ def serve(settings: Settings, sock: socket.socket) -> None:
     app = create_app(
         settings.model,
         item_info=settings.item_info,
-        test=settings.test,
+        test=None
+        if settings.test is None
+        else Ratings.read(settings.test, columns=settings.columns),
         token=settings.token,
         hosts=settings.hosts,
         origins=settings.origins,
