@@ -65,7 +65,15 @@ def test_a_user(visit, page_model):
     watched.allowed.append("404")  # which the browser tells the console
     page.get_by_label("Find a user").fill("no such")
     page.get_by_role("button", name="Show").click()
-    page.get_by_role("alert").filter(has_text="user 'no such' was not learnt from").wait_for()
+    example = page_model.user_ids_.ids[0]
+    said = f"There is no user “no such” in this model. Ids look like {example}."
+    page.get_by_role("alert").filter(has_text=said).wait_for()
+    watched.settle()
+    assert page.get_by_role("button", name="Try again").count() == 0
+    assert page.title() == f"Not found {DASH} bayesmf"
+    page.locator("#user-id[aria-invalid=true]:focus").wait_for()
+    page.get_by_role("link", name=str(example), exact=True).click()
+    page.locator(".found-title:focus", has_text=f"User {example}").wait_for()
 
 
 def test_find_an_item(visit):
@@ -296,7 +304,7 @@ def test_axe_finds_nothing_anywhere(visit, scheme):
     page.get_by_role("button", name="Rate some for me").click()
     page.locator(".mine li").nth(4).wait_for()
     watched.settle()
-    page.get_by_role("radio", name="Taking turns").check()
+    page.get_by_role("radio", name="Explore", exact=True).check()
     watched.settle()
     page.get_by_role("button", name="Draw again").click()
     watched.settle()

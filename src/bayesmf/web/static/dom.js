@@ -61,7 +61,7 @@ export function within(std) {
 }
 
 export function plusMinus(std) {
-  return `± ${fixed(within(std))}`;
+  return `± ${fixed(within(std))}`;
 }
 
 export function whole(value) {

@@ -9,14 +9,17 @@ import { tryView } from "./try.js";
 const main = document.getElementById("main");
 const MAKERS = { try: tryView, look: lookView, model: modelView };
 const views = new Map();
+const AGAIN = 2000; // milliseconds until the card of a new model is asked for again
+const LOOKS = 15;
 let card = null;
 
 // "#/item/50" is the view of users and items, with an item.
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const id = decoded(rest.join("/"));
-  if ((name === "user" || name === "item") && id) return { name: "look", given: { [name]: id } };
-  return { name: name in MAKERS ? name : "try", given: {} };
+  if (name === "user" || name === "item") return { name: "look", given: id ? { [name]: id } : {} };
+  const known = Object.hasOwn(MAKERS, name);
+  return { name: known ? name : "try", given: {}, unknown: name && !known };
 }
 
 function decoded(text) {
@@ -29,7 +32,8 @@ function decoded(text) {
 
 async function show(moved) {
   if (location.hash === "#main") return; // the skip link
-  const { name, given } = route();
+  const { name, given, unknown } = route();
+  if (unknown) history.replaceState(null, "", `#/${name}`);
   for (const link of document.querySelectorAll("header nav a")) {
     if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -38,18 +42,18 @@ async function show(moved) {
   if (!views.has(name)) views.set(name, MAKERS[name](card));
   const view = views.get(name);
   if (main.firstElementChild !== view.element || main.childElementCount > 1) fill(main, view.element);
-  if (moved) {
-    window.scrollTo(0, 0);
-    view.element.querySelector("h1").focus({ preventScroll: true });
-  }
+  if (moved) window.scrollTo(0, 0);
+  if (moved && !view.arrive) view.element.querySelector("h1").focus({ preventScroll: true });
   document.title = `${view.title} – bayesmf`;
   const title = await view.show(given);
-  if (title && route().name === name) document.title = `${title} – bayesmf`;
+  if (!title || route().name !== name) return;
+  document.title = `${title} – bayesmf`;
+  if (moved) view.arrive?.();
 }
 
 function tellAbout() {
-  const named = `Model ${card.name}, version ${card.model_version}, by bayesmf ${card.bayesmf}.`;
-  document.getElementById("about").textContent = named;
+  const named = card.name.toLowerCase() === "model" ? "The model" : `Model ${card.name}`;
+  document.getElementById("about").textContent = `${named}, version ${card.model_version}, by bayesmf ${card.bayesmf}.`;
 }
 
 async function begin() {
@@ -65,13 +69,17 @@ async function begin() {
   main.removeAttribute("aria-busy");
 }
 
-// A new model has come: ratings stay, everything else is asked again.
-async function renew() {
+// A new model has come: ratings stay, everything else is asked again. While workers change one by
+// one, the card may still be the old one.
+async function renew(looks = 1) {
+  const before = card.model_version;
   try {
     Object.assign(card, await api.model());
   } catch {
     return; // whatever is asked next tells what is wrong
   }
+  if (card.model_version === before && looks < LOOKS) setTimeout(renew, AGAIN, looks + 1);
+  if (card.model_version === before) return;
   tellAbout();
   for (const name of ["look", "model"]) views.delete(name);
   views.get("try")?.renew();

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { histogram, keyOf, lineChart } from "./charts.js";
-import { asGiven, facts, fill, fixed, h, note, notesOf, percent, plural, s, table, unique, whole } from "./dom.js";
+import { asGiven, facts, fill, fixed, h, note, notesOf, percent, plural, plusMinus, s, table, unique, whole } from "./dom.js";
 
 const LINES = 4; // kinds of lines that can be told apart
 const LEVELS = [50, 80, 90, 95]; // of the table of coverage
@@ -349,7 +349,7 @@ function about(card) {
   const own = [
     ["ratings", `${plural(data.ratings, "rating")} of ${plural(data.items, "item")} by ${plural(data.users, "user")}`],
     ["draws", `${plural(card.draws, "draw")} of ${plural(card.factors, "factor")}`],
-    ["noise", `± ${fixed(card.noise)} around predictions`],
+    ["noise", `${plusMinus(card.noise)} around predictions, 9 times in 10`],
   ].filter(([name]) => !told.has(name));
   const few = data.levels && data.levels.length <= 12;
   return part(

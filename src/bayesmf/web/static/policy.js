@@ -4,13 +4,18 @@ import { shareBar } from "./bars.js";
 import { fill, h, nameOf, plural, unique } from "./dom.js";
 
 const POLICIES = [
-  ["mean", "Best guess", "Ranks by the expected rating. The right choice where each suggestion stands for itself."],
+  ["mean", "Best guess", "Highest expected rating first."],
   ["lcb", "Careful", "Expected rating less what is not known: what is surely good comes first."],
   ["ucb", "Curious", "Expected rating plus what is not known: what could turn out great gets its chance."],
   [
     "thompson",
-    "Taking turns",
-    "One draw from all that is plausible: each item comes first as often as it is likely to be the best. Draw again, and the list changes where the model is unsure.",
+    "Explore",
+    "Picks one plausible version of your taste and of the items at random, and ranks by it. Press again: what stays is what the model is sure of.",
+  ],
+  [
+    "thompson-items",
+    "Explore items",
+    "The same, but only the items are picked at random: for people who come once.",
   ],
 ];
 const SHOWN = 6;
@@ -18,7 +23,7 @@ const MANY = 10; // draws that say something about how sure the model is
 
 export function policySwitch(onChoose) {
   const name = unique("policy");
-  const says = h("p.hint", { id: `${name}-says`, "aria-live": "polite" }, POLICIES[0][2]);
+  const says = h("p.hint", { id: `${name}-says` }, POLICIES[0][2]);
   const choose = (policy, text) => {
     says.textContent = text;
     onChoose(policy);
@@ -41,7 +46,7 @@ export function policySwitch(onChoose) {
             checked: k === 0,
             onchange: () => choose(policy, text),
           }),
-          h("span", {}, label, h("code", {}, policy)),
+          h("span", {}, label, h("code", { "aria-hidden": "true" }, policy)),
         ),
       ),
     ),
@@ -69,14 +74,14 @@ export function tally() {
   }
 
   function show() {
-    if (!draws) {
+    if (draws < 2) {
       fill(element);
       return;
     }
     const order = [...counts.values()].sort((a, b) => b.n - a.n);
     const rest = order.slice(SHOWN).reduce((sum, one) => sum + one.n, 0);
-    const line = (name, n) =>
-      h("li", {}, h("span.name", {}, name), shareBar(n / draws), h("span.n", {}, String(n)));
+    const line = (name, n, kind) =>
+      h("li", {}, h("span.name", {}, name), shareBar(n / draws, 0, kind), h("span.n", {}, String(n)));
     fill(
       element,
       h("h3", {}, `Who came first in ${plural(draws, "draw")}`),
@@ -84,7 +89,7 @@ export function tally() {
         "ul.strip",
         {},
         order.slice(0, SHOWN).map((one) => line(nameOf(one.item), one.n)),
-        rest > 0 && line(plural(order.length - SHOWN, "other item"), rest),
+        rest > 0 && line(plural(order.length - SHOWN, "other item"), rest, "noise"),
       ),
       draws >= MANY &&
         order[0].n <= 2 &&
@@ -93,6 +98,11 @@ export function tally() {
   }
 
   return { element, count, clear };
+}
+
+// Whether a policy draws, so that its list is another one each time.
+export function draws(policy) {
+  return policy.startsWith("thompson");
 }
 
 // By item, what is different from the list before: "new", "up 3", "down 1".
@@ -107,4 +117,12 @@ export function moves(before, after) {
     else if (place < k) told.set(String(one.item), `down ${k - place}`);
   });
   return told;
+}
+
+// What changed in all of the list, where one sentence says it; a badge in each row says the rest.
+export function change(told, items) {
+  if (!told) return "";
+  if (!told.size) return "The list is the same as before.";
+  const fresh = items.every((one) => told.get(String(one.item)) === "new");
+  return fresh ? `All ${items.length === 10 ? "ten" : items.length} are new.` : "";
 }

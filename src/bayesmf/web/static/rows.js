@@ -14,7 +14,7 @@ export function recommended(answer, { scale, who, whose, moved = null, onRate = 
   if (!answer.items.length) return h("p.empty", {}, "Nothing is left to recommend.");
   const numbers = () => h("div.row.head", { "aria-hidden": "true" }, h("div.bar", {}, axis(scale)));
   return h(
-    "div.list",
+    `div.list${onRate ? ".ratable" : ""}`,
     {},
     legend(whose),
     numbers(),
@@ -83,13 +83,13 @@ function why(one, { scale, who, whose }) {
 }
 
 // The expected rating as a sum: people in general, each rating, what is left.
-export function sum(told, { scale, yours, one }) {
+function sum(told, { scale, whose, one }) {
   const names = ["People in general"];
   const parts = [told.rest];
   const spreads = [null];
   for (const share of told.shares) {
     const stars = asGiven(share.rating);
-    names.push(`${yours ? "Your" : "Their"} ${stars} for ${nameOf(share)}`);
+    names.push(`${whose === "your" ? "Your" : "Their"} ${stars} for ${nameOf(share)}`);
     parts.push(share.share);
     spreads.push(share.share_std);
   }
@@ -110,7 +110,7 @@ export function sum(told, { scale, yours, one }) {
       {},
       h("th", { scope: "row" }, name),
       h("td.number", {}, k ? signed(shown.parts[k]) : fixed(shown.parts[k])),
-      h("td.spread", {}, spreads[k] === null ? "" : `± ${fixed(spreads[k])}`),
+      h("td.spread", {}, spreads[k] === null ? "" : plusMinus(spreads[k])),
       h("td.drawn", {}, stepBar(from, ends[k], low, high, kind)),
     );
   });
@@ -133,6 +133,7 @@ export function sum(told, { scale, yours, one }) {
         ),
       ),
     ),
+    told.shares.length > 0 && h("p.hint.off", {}, "± is how far a share may be off, 9 times in 10."),
     beyond(told.prediction, one, scale),
     notesOf(told),
   ];
@@ -157,6 +158,6 @@ function beyond(prediction, one, scale) {
   return h(
     "p.hint",
     {},
-    `The sum lies ${side} the scale, which ends at ${asGiven(end)}: it counts as ${fixed(scale.cut(one.mean))}.`,
+    `The sum lies ${side} the scale, which ends at ${asGiven(end)}: it is shown as “${scale.told(one.mean)}”.`,
   );
 }

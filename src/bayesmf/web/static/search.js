@@ -1,7 +1,7 @@
 // Find items: a combobox with a list, by keyboard, mouse or touch.
 
 import { api } from "./api.js";
-import { announce, debounce, fill, h, latest, nameOf, plural, unique } from "./dom.js";
+import { announceSoon, debounce, fill, h, latest, nameOf, plural, unique } from "./dom.js";
 
 const MOST = 8;
 
@@ -55,10 +55,10 @@ export function search({ label, hint, onPick }) {
   function say(text) {
     fill(message, text);
     message.hidden = !text;
-    if (text) announce(text);
+    if (text) announceSoon(text);
   }
 
-  async function look() {
+  async function look(quiet = false) {
     const text = input.value.trim().slice(0, 200);
     try {
       found = (await api.items(text, MOST, next())).items;
@@ -88,17 +88,18 @@ export function search({ label, hint, onPick }) {
     );
     mark(-1);
     open(document.activeElement === input);
-    if (!found.length) say(`Nothing found for “${text}”.`);
+    if (!found.length) say(`Nothing found for “${text}”. Clear the field to see the most rated.`);
     else {
       message.hidden = true;
-      announce(`${plural(found.length, "item")} found${text ? "" : ", the most rated"}; arrow keys choose.`);
+      if (!quiet) announceSoon(`${plural(found.length, "item")} found${text ? "" : ", the most rated"}; arrow keys choose.`);
     }
   }
 
-  const soon = debounce(look, 120);
+  const soon = debounce(() => look(), 120);
   input.addEventListener("input", soon);
   input.addEventListener("click", () => list.hidden && look());
   input.addEventListener("blur", () => open(false));
+  input.addEventListener("keyup", (event) => event.key === "Tab" && list.hidden && look(true));
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
@@ -110,7 +111,7 @@ export function search({ label, hint, onPick }) {
       }
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (!list.hidden) pick(active < 0 ? 0 : active);
+      if (!list.hidden && (active >= 0 || input.value.trim())) pick(Math.max(active, 0));
     } else if (event.key === "Escape") {
       if (list.hidden) input.value = "";
       open(false);
@@ -125,5 +126,6 @@ export function search({ label, hint, onPick }) {
     message,
     h("p.hint", { id: `${id}-hint` }, hint),
   );
-  return { element, focus: () => input.focus() };
+  input.addEventListener("input", () => input.removeAttribute("aria-invalid"));
+  return { element, input, focus: () => input.focus() };
 }

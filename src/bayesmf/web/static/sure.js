@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { lineChart } from "./charts.js";
-import { fill, fixed, h, percent, plural, problem, table } from "./dom.js";
+import { fill, fixed, h, percent, plural, problem, table, within } from "./dom.js";
 
 const WATCHED = 20;
 const SURPRISE = 1.01; // less growth than this may be chance: there are few draws
@@ -17,13 +17,13 @@ export function howSure() {
     if (!known.has(key)) {
       const body = { items: watched, ratings, parts: true, probabilities: false };
       const { predictions } = await api.predict(body, signal);
-      known.set(key, predictions.reduce((sum, one) => sum + one.unknown, 0) / predictions.length);
+      known.set(key, within(predictions.reduce((sum, one) => sum + one.unknown, 0) / predictions.length));
     }
     return known.get(key);
   }
 
-  // Draw the curve for ratings in the order in which they were given.
-  async function update(ratings, signal) {
+  // Draw the curve for ratings in the order in which they were given; again() tries all anew.
+  async function update(ratings, signal, again) {
     element.setAttribute("aria-busy", "true");
     try {
       watched ??= (await api.items("", WATCHED, signal)).items.map((one) => one.item);
@@ -34,7 +34,7 @@ export function howSure() {
       fill(element, shown(curve));
     } catch (error) {
       if (error.name === "AbortError") return;
-      fill(element, problem(error));
+      fill(element, problem(error, again));
     }
     element.removeAttribute("aria-busy");
   }
@@ -59,7 +59,7 @@ export function howSure() {
       n > 0 &&
         table(
           "What is not known, by the number of ratings given",
-          ["Ratings given", "Not known (standard deviation)"],
+          ["Ratings given", "Not known (±, 9 times in 10)"],
           curve.map((value, k) => [String(k), fixed(value, 3)]),
         ),
     ];
@@ -77,11 +77,11 @@ function sentence(curve) {
   const n = curve.length - 1;
   const [first, last] = [curve[0], curve[n]];
   if (n === 0) {
-    return `Before any rating, the unknown part of a prediction is ± ${fixed(first)}. Rate something and watch it shrink.`;
+    return `Before any rating, the unknown part of a prediction is ± ${fixed(first)}, 9 times in 10. Rate something and watch it shrink.`;
   }
   const change = 1 - last / first;
   const verb = change >= 0 ? "shrunk" : "grown";
-  const told = `With ${plural(n, "rating")} the unknown part has ${verb} by ${percent(Math.abs(change))} since the first look: from ± ${fixed(first)} to ± ${fixed(last)}.`;
+  const told = `With ${plural(n, "rating")} the unknown part has ${verb} by ${percent(Math.abs(change))} since the first look: from ± ${fixed(first)} to ± ${fixed(last)}, 9 times in 10.`;
   const surprised = n > 1 && last > SURPRISE * curve[n - 1];
   return surprised ? `${told} The last rating fits badly to those before it: a surprise makes the model less sure.` : told;
 }
