@@ -139,6 +139,7 @@ def test_links_reload_and_titles(visit):
     assert page.locator(".mine li").count() == 1  # ratings outlast a look around
     watched.open("#/no-such-view")
     assert page.locator("nav [aria-current]").inner_text() == "Try it"
+    assert page.evaluate("location.hash") == "#/try"
     about = page.locator("footer").inner_text()
     assert "version" in about
     described = page.locator("footer a").get_attribute("href")
@@ -205,7 +206,12 @@ def test_errors_are_told_and_tried_again(visit):
     page.route("**/v1/recommend", lambda route: route.fulfill(body="<html>no", status=503))
     page.get_by_role("radio", name="Curious").check()
     page.get_by_role("alert").filter(has_text="The service answered 503").wait_for()
+    assert page.locator(".list-card .say").inner_text() == ""
     page.unroute("**/v1/recommend")
+    page.get_by_role("button", name="Try again").click()
+    page.locator("#list-title:focus").wait_for()
+    page.locator(".rows li").first.wait_for()
+    watched.settle()
     watched.allowed.append("ERR_FAILED")
     page.route("**/v1/items*", lambda route: route.abort())
     page.get_by_role("combobox").fill("x")
@@ -226,6 +232,19 @@ def test_a_new_model_is_taken_up(visit):
     page.locator("footer", has_text="version newer").wait_for()
     watched.settle()
     assert page.locator(".mine li").count() == 1
+    page.unroute("**/v1/**")  # a worker that still has the model from before
+    asked = len([one for one in watched.requests if one.url.endswith("/v1/model")])
+    page.get_by_role("radio", name="Careful").check()
+    watched.settle()
+    assert asked == len([one for one in watched.requests if one.url.endswith("/v1/model")])
+
+
+def test_on_a_phone_what_is_found_comes_first(visit):
+    watched = visit(viewport={"width": 390, "height": 844})
+    for view, found_first in (("#/item/9", True), ("#/look", False), ("#/user/17", True)):
+        page = watched.open(view)
+        place, field = (page.locator(one).bounding_box()["y"] for one in (".found", "#user-id"))
+        assert (place < field) == found_first, view
 
 
 def test_a_token_is_asked_for(visit, page_model):
