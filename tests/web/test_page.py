@@ -40,6 +40,19 @@ def test_before_any_rating(visit, page_model):
     assert "memory" in page.locator(".try").inner_text()
 
 
+def test_an_expected_rating_beyond_the_scale(visit):
+    page = visit().open()
+    ask = "([data, mean]) => import('/static/bars.js').then((it) => it.scaleOf(data).told(mean))"
+    for (low, high), mean, shown in (
+        ((1, 5), 4.987, "4.99"),
+        ((1, 5), 5.3, "over 4.9"),
+        ((1, 5), 0.2, "below 1.1"),
+        ((0, 100), 101, "over 99"),
+        ((0, 1), -0.1, "below 0.01"),
+    ):
+        assert page.evaluate(ask, [{"low": low, "high": high}, mean]) == shown
+
+
 def test_ratings_change_the_list_and_what_is_known(visit, page_model):
     watched = visit()
     page = watched.open()
