@@ -23,8 +23,8 @@ from bayesmf.errors import ConvergenceWarning, DataWarning
 SAID = re.compile(r"^print\(.*\)\s+# -> (.*)$", re.M)
 BEGINS = re.compile(r"^print\(.*\)\s+# (?!-> )(.*) \.\.\.$", re.M)
 PIECE = re.compile(r"^```(\S*)\n(.*?)^```$|^    (bayesmf [^\n]*(?:(?<=\\)\n[^\n]*)*)$", re.M | re.S)
-# It waits for requests until it is stopped; its own tests start it.
-ENDLESS = ("serve",)
+# One waits for requests until it is stopped, the other takes minutes; their own tests start them.
+NOT_RUN = ("serve", "bench")
 # What these warn of is between them and their own parts; ArviZ does so once a day.
 OTHERS = r"(arviz|mlflow|opentelemetry|lenskit|cornac|optuna)(\.|$)"
 
@@ -77,7 +77,7 @@ def run_command(line: str) -> str:
     from cli_tools import run as run_cli
 
     args = shlex.split(line, comments=True)
-    if args[0] in ENDLESS:
+    if args[0] in NOT_RUN:
         return ""
     if {"|", ">", "<", "&", ";", "&&"} & set(args):
         return f"bayesmf {line}: more than a command"

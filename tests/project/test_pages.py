@@ -15,6 +15,8 @@ from pages import missing_packages, pieces, run_page, unkept
 
 DOCS = ROOT / "docs"
 PAGES = [
+    ROOT / "README.md",
+    DOCS / "serving.md",
     *(DOCS / name for name in ("index.md", "getting-started.md", "coming-from.md")),
     *sorted(DOCS.glob("guide/*.md")),
     *sorted(DOCS.glob("recipes/*.md")),
@@ -23,7 +25,7 @@ RUNNING = [page for page in PAGES if pieces(page.read_text("utf-8"))]
 
 
 def name(page):
-    return str(page.relative_to(DOCS))
+    return str(page.relative_to(ROOT if page.parent == ROOT else DOCS))
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=name)

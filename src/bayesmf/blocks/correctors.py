@@ -50,3 +50,8 @@ def h_bar(
         hbar_user[block.user_rows] += v * h_user
         hbar_item[block.item_rows] += v * h_item
     return hbar_user, hbar_item
+
+
+def inverse(hbar: Array) -> Array:
+    """1/hbar; 0 for rows without ratings, which no mini-batch has."""
+    return np.asarray(np.divide(1.0, hbar, out=np.zeros_like(hbar), where=hbar > 0))

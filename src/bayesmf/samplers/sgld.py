@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from bayesmf.blocks.correctors import inverse
 from bayesmf.samplers import start
 from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
 from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
@@ -137,7 +138,7 @@ class SGLD(GradientRule):
         return factor * (COOL + (1.0 - COOL) * left)
 
     def noise_variance(self, hbar: Array) -> Array:
-        return np.ones_like(hbar) if self.noise == "paper" else 1.0 / hbar
+        return np.ones_like(hbar) if self.noise == "paper" else inverse(hbar)
 
     def noise_share(self, epoch: float) -> float:
         return start.noise_share(epoch, self.epochs) if self.growing else 1.0

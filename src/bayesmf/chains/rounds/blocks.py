@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.blocks.blocks import Block, make_blocks
-from bayesmf.blocks.correctors import h_bar
+from bayesmf.blocks.correctors import h_bar, inverse
 from bayesmf.blocks.rotation import Rotation, visit_turns
 from bayesmf.chains.rounds.exact_rows import one_of, put_moments
 from bayesmf.chains.rounds.row_noise import draw_row_noise
@@ -333,7 +333,7 @@ def hold_blocks(
     for block, v in zip(blocks, visit_rate, strict=True):
         user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
         batches = block.n_batches if size is None else len(block) / size
-        weights = (1.0 / user).astype(dtype), (1.0 / item).astype(dtype)
+        weights = inverse(user).astype(dtype), inverse(item).astype(dtype)
         counts = n_user[block.user_rows], n_item[block.item_rows]
         yield HeldBlock(block, batches / v, *weights, size, *counts), user, item
 
