@@ -218,6 +218,30 @@ def test_errors_are_told_and_tried_again(visit):
     page.get_by_text("The service cannot be reached").first.wait_for()
 
 
+def test_after_an_outage_all_is_asked_again(visit):
+    watched = visit()
+    watched.allowed.append("ERR_FAILED")
+    page = watched.open()
+    page.route("**/v1/*", lambda route: route.abort())
+    page.get_by_role("button", name="Rate Film").first.click()
+    page.keyboard.press("Space")
+    again = page.get_by_role("button", name="Try again")
+    again.nth(1).wait_for()
+    page.unroute("**/v1/*")
+    again.nth(1).click()  # the one below "How sure"
+    page.locator("#sure-title:focus").wait_for()
+    page.get_by_text("With 1 rating").wait_for()
+    watched.settle()
+    assert again.count() == 0 and page.locator(".rows li").count() == 10
+
+    page.route("**/v1/item?*", lambda route: route.abort())
+    watched.open("#/item/9")
+    page.unroute("**/v1/item?*")
+    again.click()
+    page.locator(".found-title:focus").wait_for()
+    assert page.title() == f"Film 9 {DASH} bayesmf"
+
+
 def test_a_new_model_is_taken_up(visit):
     watched = visit()
     page = watched.open()

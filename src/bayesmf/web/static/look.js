@@ -96,7 +96,7 @@ export function lookView(card) {
 
   async function showProblem(error, { user, item }) {
     if (error.status !== 404) {
-      fill(place, problem(error, () => show({ user, item })));
+      fill(place, problem(error, () => window.dispatchEvent(new Event("hashchange")))); // as if one came anew
       return "A user, an item";
     }
     arrange(false);
