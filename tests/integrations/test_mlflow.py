@@ -101,6 +101,18 @@ def test_damage_is_told(model, tracking):
         mlflow.pyfunc.load_model(str(tracking / "saved"))
 
 
+def test_a_description_that_leads_elsewhere_is_refused(model, tracking):
+    save_model(model, tracking / "led")
+    described = tracking / "led" / "MLmodel"
+    text = described.read_text()
+    described.write_text(text.replace("data: data/model.bmf", "data: ../elsewhere"))
+    with pytest.raises(InputError, match="does not keep its model in"):
+        load_model(str(tracking / "led"))
+    described.write_text("flavors: [")
+    with pytest.raises(InputError, match="no model that MLflow can read"):
+        load_model(str(tracking / "led"))
+
+
 def test_what_cannot_be_saved_or_loaded(tracking):
     with pytest.raises(InputError, match="takes a BayesianMF, not a str"):
         save_model("model.bmf", tracking / "saved")

@@ -100,7 +100,10 @@ def test_what_cannot_be_used(model, tmp_path):
     for name, ids, vectors, told in (
         ("a.csv", [1], [[1.0]], r"ends in \.parquet or \.npz"),
         ("a.npz", [1, 2], [[1.0]], "a row for each of 2 ids"),
-        ("a.npz", [0.5], [[1.0]], "integers or strings"),
+        ("a.npz", [0.5], [[1.0]], "integers or of strings"),
+        ("a.npz", [{}], [[1.0]], "integers or of strings"),
+        ("a.npz", [1, 2], [[1.0], [1.0, 2.0]], "equally many in a row"),
+        ("a.npz", ["a"], [["x"]], "real numbers"),
         ("nowhere/a.npz", [1], [[1.0]], "nowhere"),
     ):
         with pytest.raises(InputError, match=told):

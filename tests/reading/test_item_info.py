@@ -94,3 +94,24 @@ def test_a_header_without_ids_and_one_that_is_too_short_are_named(tmp_path):
     path.write_text("item,title\n1,Yes, but\n2,No, thanks\n")
     with pytest.raises(InputError, match=r"2 names in its header and 3 fields .* quote titles"):
         read_item_info(path)
+
+
+def test_columns_of_other_types_are_text_or_refused(tmp_path):
+    path, day = tmp_path / "items.parquet", pl.Series([2**40], dtype=pl.Int64).cast(pl.Duration)
+    ids = pl.Series("item", [7], dtype=pl.Int64)
+    pl.DataFrame({"item": ids, "title": ["A"], "Title": ["B"], "long": day}).write_parquet(path)
+    found = read_item_info(path)
+    assert found.columns == ["item", "title", "Title", "long"]
+    assert found["long"].dtype == pl.Int64
+    late = pl.Series([2**50], dtype=pl.Int64).cast(pl.Datetime("ms"))  # the year 36812
+    pl.DataFrame({"item": ids, "late": late}).write_parquet(path)
+    assert read_item_info(path)["late"].dtype == pl.String
+    pl.DataFrame({"item": ids, "title": [["A"]]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"List\(String\) in the column title: leave it out"):
+        read_item_info(path)
+
+
+def test_names_that_are_there_twice_get_numbers_of_their_own(tmp_path):
+    path = tmp_path / "items.csv"
+    path.write_text("item,title,x,x,x (2)\n1,A,b,c,d\n")
+    assert read_item_info(path).columns == ["item", "title", "x", "x (3)", "x (2)"]

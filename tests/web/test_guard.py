@@ -94,6 +94,9 @@ def test_a_bad_body_is_one_sentence(client, name):
 
 
 MANY = {
+    "a long name": ({"k" * 900_000: 1}, "names that no request has"),
+    "a long name of a rating": ({"ratings": [{"\n" * 400_000: 1}]}, "names that no request has"),
+    "more candidates": ({"user": 3, "items": [[]] * 300_000}, "more than 10,000 entries"),
     "names": ({f"k{k}": 1 for k in range(70_000)}, "names that no request has"),
     "names of a rating": ({"ratings": [{f"k{k}": 1 for k in range(70_000)}]}, "names that no"),
     "candidates": ({"user": 3, "items": [[]] * 10_000, "exclude": [{}] * 10_000}, "items.0 must"),
@@ -270,6 +273,12 @@ def test_no_answer_in_time(model, monkeypatch):
         slow = app.state.holder.current.model
         monkeypatch.setattr(slow, "recommend", lambda *args, **more: time.sleep(1.0))
         refused(client.post("/v1/recommend", json={"user": 3}), 503, "within 0.2 seconds")
+
+
+def test_headers_that_two_readers_could_read_in_two_ways(client):
+    for name in ("host", "authorization"):
+        twice = [(name, "127.0.0.1"), (name, "evil.example")]
+        refused(client.get("/v1/items", headers=twice), 400, "once")
 
 
 def test_too_many_at_once(model):

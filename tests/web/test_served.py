@@ -53,7 +53,7 @@ def test_a_new_model_is_taken_up(models, folder):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs Linux")
 def test_the_model_before_is_freed(models, folder):
-    holder = ModelHolder(folder)
+    holder = ModelHolder(folder, mmap=True)
     holder.current.model.recommend(3, 5)
     for policy in ("mean", "ucb", "thompson"):
         holder.current.model.recommend(ratings={1: 5}, policy=policy)
@@ -97,6 +97,34 @@ def test_a_model_that_cannot_be_used_changes_nothing(models, folder, damage, cap
     shutil.rmtree(folder, ignore_errors=True)
     models[1].save(folder)
     assert holder.refresh(), "and a good one is taken up later"
+
+
+def test_who_writes_into_the_folder_changes_no_answer(models, folder):
+    """Mapped files would: they end a process where they are cut, or give numbers of two models."""
+    holder = ModelHolder(folder)
+    before = models[0].recommend(3, 5)
+    for file in folder.iterdir():
+        if file.suffix == ".npy":
+            os.truncate(file, 0)
+    assert holder.current.model.recommend(3, 5) == before
+    holder.current.model.explain(3, 4)
+
+
+def test_a_copy_that_was_not_complete_is_looked_at_again(models, folder, monkeypatch):
+    holder, clock = ModelHolder(folder), [1000.0]
+    monkeypatch.setattr("bayesmf.web.served.time.monotonic", lambda: clock[0])
+    models[1].save(folder.parent / "new")
+    missing = (folder.parent / "new" / "tau.npy").read_bytes()
+    (folder.parent / "new" / "tau.npy").unlink()
+    shutil.rmtree(folder)
+    (folder.parent / "new").rename(folder)
+    assert holder.changed() and not holder.refresh() and holder.failures == 1
+    (folder / "tau.npy").write_bytes(missing)
+    assert not holder.changed(), "not at once: it may be damaged for good"
+    clock[0] += 5
+    assert holder.changed() and holder.refresh()
+    clock[0] += 1000
+    assert not holder.changed()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

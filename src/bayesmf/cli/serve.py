@@ -61,6 +61,12 @@ def parser() -> options.Parser:
         "--workers", type=options.whole(1), default=1, metavar="N", help="processes (1)"
     )
     out.add_argument(
+        "--mmap",
+        action="store_true",
+        help="map the model's files, so that processes share them; then only ever replace the "
+        "folder, as save and fit do, and never write into it",
+    )
+    out.add_argument(
         "--allow-host",
         action="append",
         default=[],
@@ -107,10 +113,11 @@ def run(args: argparse.Namespace) -> None:
     """Check everything, then serve."""
     from bayesmf.system.threads import cores
     from bayesmf.web import hangup
-    from bayesmf.web.worker import one_blas_thread
+    from bayesmf.web.worker import METRICS_FOLDER, one_blas_thread
 
     hangup.hold()
     one_blas_thread()
+    os.environ.pop(METRICS_FOLDER, None)  # ours, where there are several processes
     needs_web()
     limits: dict[str, Any] = {}
     if args.max_body is not None:
@@ -136,6 +143,7 @@ def run(args: argparse.Namespace) -> None:
         item_info=args.item_info,
         test=args.test,
         columns=args.columns,
+        mmap=args.mmap,
         names=args.allow_host,
         origins=args.cors_origin,
         limits=limits,
@@ -189,6 +197,7 @@ def serve(
     item_info: Path | None = None,
     test: Path | None = None,
     columns: dict[str, str | None] | None = None,
+    mmap: bool = False,
     names: list[str] | None = None,
     origins: list[str] | None = None,
     limits: dict[str, Any] | None = None,
@@ -210,6 +219,7 @@ def serve(
         None if item_info is None else os.path.abspath(item_info),
         None if test is None else os.path.abspath(test),
         columns,
+        mmap,
         token,
         [*at.names(), *(names or [])] if at.is_loopback or names else [],  # none is any
         origins or [],

@@ -21,6 +21,7 @@ __all__ = ["MLflowCallback", "load_model", "log_model", "log_report", "save_mode
 
 FLAVOR_NAME = "bayesmf"
 _FOLDER = "model.bmf"
+DATA = f"data/{_FOLDER}"
 
 
 def save_model(
@@ -93,7 +94,7 @@ def save_model(
         raise InputError(f"save_model takes a BayesianMF, not a {type(bayesmf_model).__name__}")
     pyfunc, models = mlflow_part(".pyfunc"), mlflow_part(".models")
     described = models.Model() if mlflow_model is None else mlflow_model
-    described.add_flavor(FLAVOR_NAME, bayesmf_version=__version__, data=f"data/{_FOLDER}")
+    described.add_flavor(FLAVOR_NAME, bayesmf_version=__version__, data=DATA)
     if pip_requirements is None and conda_env is None:
         pip_requirements = [*default_pip_requirements(), *_listed(extra_pip_requirements)]
         extra_pip_requirements = None
@@ -205,10 +206,15 @@ def load_model(model_uri: str, dst_path: str | None = None) -> BayesianMF:
     """
     artifacts, models = mlflow_part(".artifacts"), mlflow_part(".models")
     local = artifacts.download_artifacts(artifact_uri=str(model_uri), dst_path=dst_path)
-    flavours = models.Model.load(local).flavors
+    try:
+        flavours = dict(models.Model.load(local).flavors)
+    except Exception as error:  # whatever YAML, MLflow or the disk say of a damaged file
+        raise InputError(f"{model_uri} is no model that MLflow can read: {error}") from None
     if FLAVOR_NAME not in flavours:
         raise InputError(f"{model_uri} is no model of bayesmf but of {', '.join(flavours)}")
-    return _loaded(Path(local) / flavours[FLAVOR_NAME]["data"])
+    if flavours[FLAVOR_NAME].get("data") != DATA:
+        raise InputError(f"{model_uri} does not keep its model in {DATA}, as bayesmf does")
+    return _loaded(Path(local) / DATA)
 
 
 def _loaded(path: str | PathLike[str]) -> BayesianMF:

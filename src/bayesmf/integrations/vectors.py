@@ -149,10 +149,15 @@ def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
     >>> np.load("items.npz")["vectors"].shape
     (2, 2)
     """
-    numbers = np.ascontiguousarray(vectors, dtype=np.float32)
+    try:
+        numbers = np.ascontiguousarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError("vectors must be a table of real numbers, equally many in a row") from None
     names = np.asarray(ids)
-    if names.dtype.kind not in "iuUO" or names.ndim != 1:
-        raise InputError("ids must be a column of integers or strings")
+    if names.dtype == object and all(isinstance(one, str) for one in names.ravel()):
+        names = names.astype(np.str_)
+    if names.dtype.kind not in "iuU" or names.ndim != 1:
+        raise InputError("ids must be a column of integers or of strings")
     if numbers.ndim != 2 or len(numbers) != len(names):
         raise InputError(
             f"vectors must be a table with a row for each of {len(names)} ids, not of shape"
@@ -163,8 +168,7 @@ def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
         raise InputError(f"{path}: the name of a file of vectors ends in .parquet or .npz")
     with replacing(path) as file:
         if ending == ".npz":
-            texts = names if names.dtype.kind in "iu" else names.astype(np.str_)
-            np.savez(file, allow_pickle=False, ids=texts, vectors=numbers)
+            np.savez(file, allow_pickle=False, ids=names, vectors=numbers)
         else:
             import polars as pl
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,8 +46,10 @@ def read_item_info(path: str | os.PathLike[str]) -> pl.DataFrame:
     """
     path = existing_file(path)
     kind = path.suffix.lower()
-    frame = _typed(path, kind) if kind in (*PARQUET, *ARROW) else _text(path)
-    return _in_order(frame, path)
+    typed = kind in (*PARQUET, *ARROW)
+    frame = _typed(path, kind) if typed else _text(path)
+    with reading(path, "Parquet or Arrow data" if typed else "text"):
+        return _in_order(frame, path)
 
 
 def _typed(path: Path, kind: str) -> pl.DataFrame:
@@ -57,6 +58,24 @@ def _typed(path: Path, kind: str) -> pl.DataFrame:
     reader = pl.read_parquet if kind in PARQUET else pl.read_ipc
     with reading(path, "Parquet or Arrow data"), open_regular(path) as file:
         return reader(file)
+
+
+def _plain_types(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Numbers, text and yes or no as they are; dates and the like as text, durations as numbers."""
+    import polars as pl
+
+    for name, kind in frame.schema.items():
+        is_id = name == "item"
+        whole = kind in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+        if kind == pl.String or (kind in (pl.Boolean, pl.Float32, pl.Float64) and not is_id):
+            continue
+        if whole or (kind == pl.UInt64 and not is_id):
+            continue
+        if kind.is_nested() or kind in (pl.Binary, pl.Object):
+            raise InputError(f"{path} has {kind} in the column {cut(name, 40)}: leave it out")
+        plain = pl.Int64 if kind == pl.Duration else pl.String
+        frame = frame.with_columns(pl.col(name).cast(plain, strict=False))
+    return frame
 
 
 def _text(path: Path) -> pl.DataFrame:
@@ -95,12 +114,11 @@ def _refuse_other_header(path: Path, first: list[str]) -> None:
 
 def _different(names: list[str]) -> list[str]:
     """Names that are empty or there twice get a number."""
-    seen: Counter[str] = Counter()
-    out = []
+    out: list[str] = []
     for at, name in enumerate(names):
         name = name or f"column {at}"
-        seen[name] += 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        again = (f"{name} ({k})" for k in range(2, len(names) + 2))
+        out.append(name if name not in out else next(one for one in again if one not in names))
     return out
 
 
@@ -124,21 +142,20 @@ def _in_order(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
             f"{path} has no column of item ids among {list_names(frame.columns)}: call it item, as "
             "in item,title"
         )
-    plain = {plain_name(name): name for name in frame.columns}
+    plain = {plain_name(name): name for name in reversed(frame.columns)}  # the first of each
     title = next((plain[name] for name in TITLES if name in plain and plain[name] != item), None)
     first = [pl.col(item).alias("item"), *([pl.col(title).alias("title")] if title else [])]
     rest = [name for name in frame.columns if name not in (item, title)]
-    frame = frame.select(*first, *(pl.col(name).alias(_apart(name)) for name in rest))
+    names = _different([*("item", "title")[: len(first)], *rest])[len(first) :]
+    others = zip(rest, names, strict=True)
+    frame = frame.select(*first, *(pl.col(name).alias(new) for name, new in others))
     if frame["item"].null_count():
         raise InputError(f"{path} has a line without an item id: fill it in, or remove the line")
     if (twice := frame.filter(pl.col("item").is_duplicated())).height:
         raise InputError(
             f"{path} has item {cut(str(twice[0, 'item']), 40)} twice: keep one line of it"
         )
+    frame = _plain_types(frame, path)
     if title:
         frame = frame.with_columns(pl.col("title").cast(pl.String).str.strip_chars())
     return frame
-
-
-def _apart(name: str) -> str:
-    return f"{name} (2)" if name in ("item", "title") else name

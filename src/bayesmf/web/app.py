@@ -39,6 +39,7 @@ def create_app(
     *,
     item_info: str | os.PathLike[str] | None = None,
     test: Any = None,
+    mmap: bool = False,
     token: str | None = None,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
@@ -59,6 +60,9 @@ def create_app(
         Table of items, whose titles and other columns go with answers.
     test : Ratings or path-like, optional
         Held-out ratings, by which the model card says whether intervals hold what they promise.
+    mmap : bool
+        Map the model's files instead of reading them, so that processes share memory. The folder
+        must then only be replaced as a whole, as `save` does, and its files never be written to.
     token : str, optional
         Bearer token that requests must bring, but for the page's files and health checks.
     hosts : sequence of str
@@ -94,7 +98,7 @@ def create_app(
     if token is not None:
         check_token(token)
     limits = limits or Limits()
-    holder, metrics = ModelHolder(model, item_info), Metrics()
+    holder, metrics = ModelHolder(model, item_info, mmap), Metrics()
     held_out = test if test is None or isinstance(test, Ratings) else Ratings.read(test)
     desk = Desk(holder, threads or cores(), limits.seconds)
     app = FastAPI(

@@ -31,6 +31,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._head, self._in_head, self._began, self._waiting = 0, False, False, True
+        self._upgrade = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -68,7 +69,11 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         self._count(len(name) + len(value) + 4)  # as it was sent: `name: value` and a line's end
-        super().on_header(name, value)
+        if name.lower() == b"upgrade":
+            self._upgrade = True
+            raise ValueError("no other protocol is spoken here")  # ends parsing
+        if self._in_head:  # what comes after a body in pieces is no header
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Leave the rest to the application."""
@@ -83,7 +88,10 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be parsed, or was too large to be parsed on."""
-        self._refuse(_TOO_LARGE if self._head > MOST_HEAD else _NO_HTTP)
+        if self._upgrade:
+            self._refuse(_NO_UPGRADE)
+        else:
+            self._refuse(_TOO_LARGE if self._head > MOST_HEAD else _NO_HTTP)
 
     def _count(self, size: int) -> None:
         self._head += size
@@ -123,6 +131,7 @@ class Connection(HttpToolsProtocol):
 
 _TOO_LARGE = ProblemError(431, f"address and headers are larger than {MOST_HEAD:,} bytes")
 _TOO_SLOW = ProblemError(408, "the headers did not come in time")
+_NO_UPGRADE = ProblemError(400, "HTTP/1.1 alone is spoken here: leave the header Upgrade out")
 _NO_HTTP = ProblemError(400, "this is no HTTP request that can be read")
 
 

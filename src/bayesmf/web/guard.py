@@ -6,11 +6,12 @@ Everything here is plain ASGI: it stands before FastAPI, so that a hostile reque
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,8 @@ LOG = logging.getLogger("bayesmf.web")
 # Answered at once and without a token: is the service there, what can it be asked, and the page
 # that asks for a token.
 OPEN = ("/healthz", "/readyz", "/openapi.json", "/", "/favicon.ico")
+# Bodies that may be coming at once, for each request that may be under way.
+_BODIES = 4
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -103,45 +106,65 @@ class Guard:
         self.hosts = frozenset(host.lower().encode() for host in hosts)
         self._known_names = " or ".join(dict.fromkeys(hosts))
         self.token = None if token is None else b"bearer " + check_token(token)
-        self.waiting = 0
+        self.waiting = self.reading = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, told = time.perf_counter(), _Told(send)
-        self.waiting += 1
+        began, told = time.perf_counter(), _Told(send, self.limits.seconds)
         try:
             await self._answer(scope, receive, told)
         except ProblemError as problem:
             await self._refuse(problem, scope, receive, told)
+        except TimeoutError:  # the client does not read what it asked for
+            LOG.info("An answer was not taken within %g s", self.limits.seconds)
         except Exception as error:  # what nobody foresaw: told without a word of the request
             LOG.error("An answer failed: %s in %s", type(error).__name__, where(error))
             failed = ProblemError(500, "the service failed at this request; its log says where")
             await self._refuse(failed, scope, receive, told)
         finally:
-            self.waiting -= 1
             seconds = time.perf_counter() - began
             path = getattr(scope.get("route"), "path", None) or "other"
             self.metrics.count(scope["method"], path, told.status, seconds)
             LOG.info("%s %s %d %.1f ms", scope["method"], path, told.status, 1e3 * seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: _Told) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        # What is answered before its body has come is hung up on: it may never come.
+        send.hang_up = has_body
+        _refuse_doubles(scope["headers"])
         self._check_host(headers)
         # Inside another application the path begins with where it is mounted.
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         is_open = path in OPEN or path.startswith("/static/")
-        if not is_open:
-            self._check_token(headers)
-        if self.waiting > self.limits.waiting and not is_open:
+        if is_open:
+            await self.app(scope, receive, send)
+            return
+        self._check_token(headers)
+        body = b""
+        if has_body:
+            with self._place("reading", _BODIES * self.limits.waiting):
+                body = await self._body(headers, receive)
+        send.hang_up = False
+        with self._place("waiting", self.limits.waiting):
+            await self.app(scope, _replay(body, receive), send)
+
+    @contextlib.contextmanager
+    def _place(self, name: str, most: int) -> Iterator[None]:
+        """Take a place among those that wait to be answered, or whose bodies are coming."""
+        if getattr(self, name) >= most:
             raise ProblemError(
                 503, "too many requests are under way: come again in a second",
                 headers={"retry-after": "1"},
             )  # fmt: skip
-        body = await self._body(headers, receive)
-        await self.app(scope, _replay(body, receive), send)
+        setattr(self, name, getattr(self, name) + 1)
+        try:
+            yield
+        finally:
+            setattr(self, name, getattr(self, name) - 1)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         """Refuse other names: a page of somebody else's could have its name lead here."""
@@ -176,8 +199,7 @@ class Guard:
                 return await self._read(receive)
         except TimeoutError:
             raise ProblemError(
-                408, f"the body did not come within {self.limits.seconds:g} seconds",
-                headers={"connection": "close"},
+                408, f"the body did not come within {self.limits.seconds:g} seconds"
             ) from None  # fmt: skip
 
     async def _read(self, receive: Receive) -> bytes:
@@ -196,8 +218,7 @@ class Guard:
 
     def _too_large(self) -> ProblemError:
         return ProblemError(
-            413, f"the body is larger than {self.limits.body:,} bytes: send less at a time",
-            headers={"connection": "close"},
+            413, f"the body is larger than {self.limits.body:,} bytes: send less at a time"
         )  # fmt: skip
 
     async def _refuse(
@@ -208,16 +229,27 @@ class Guard:
 
 
 class _Told:
-    """Sends answers with the headers that all have, and notes their status."""
+    """Sends answers with the headers that all have, within a time, and notes their status."""
 
-    def __init__(self, send: Send) -> None:
-        self.send, self.status, self.began = send, 500, False
+    def __init__(self, send: Send, seconds: float) -> None:
+        self.send, self.seconds = send, seconds
+        self.status, self.began, self.hang_up = 500, False, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status, self.began = message["status"], True
-            message = {**message, "headers": [*message["headers"], *HEADERS]}
-        await self.send(message)
+            last = [(b"connection", b"close")] if self.hang_up else []
+            message = {**message, "headers": [*message["headers"], *HEADERS, *last]}
+        async with asyncio.timeout(self.seconds):  # a client may not read
+            await self.send(message)
+
+
+def _refuse_doubles(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a header twice of which two readers could take another one each."""
+    names = [name for name, _ in headers]
+    for name in (b"host", b"authorization"):
+        if names.count(name) > 1:
+            raise ProblemError(400, f"send the header {name.decode().title()} once")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -78,7 +78,8 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, of all processes of the service."""
         registry = self.registry
-        if os.environ.get(METRICS_FOLDER):
+        if folder := os.environ.get(METRICS_FOLDER):
+            os.makedirs(folder, exist_ok=True)
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

@@ -59,12 +59,17 @@ class ProblemError(Exception):
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "detail": cut(printable(self.detail), _LONGEST),
+            "detail": _short(self.detail, _LONGEST),
         }
         if self.field:
-            told["field"] = cut(printable(self.field), _FIELD)
+            told["field"] = _short(self.field, _FIELD)
         body = to_json(told)
         return Response(body, self.status, dict(self.headers or {}), MEDIA_TYPE)
+
+
+def _short(text: str, most: int) -> str:
+    """Text that can be shown; cut first, since what was sent may be long."""
+    return cut(printable(text[: 4 * most]), most)
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:

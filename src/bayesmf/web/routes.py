@@ -23,6 +23,8 @@ from bayesmf.web.problems import MEDIA_TYPE, ProblemError
 from bayesmf.web.served import ModelHolder, Served
 from bayesmf.web.worker import ANSWERING
 
+# Letters of the longest name in a request, and some more.
+_LONGEST_NAME = 100
 STATIC = Path(__file__).parent / "static"
 # What an operation may answer beside what it is asked for.
 _PROBLEM: dict[str, Any] = {
@@ -52,20 +54,24 @@ class StrictRequest(Request):
         except ValueError as error:
             # Of a kind that FastAPI passes on as it is.
             raise HTTPException(400, f"the body is no JSON that can be used: {error}") from None
-        if _names(found) > schemas.MOST_NAMES:
-            raise HTTPException(422, "the body has names that no request has: see /openapi.json")
+        _refuse_many(found)
         return found
 
 
-def _names(body: Any) -> int:
-    """The most names in one of its objects, as deep as requests go.
+def _refuse_many(body: Any) -> None:
+    """Refuse lists and names that no request has, as deep as requests go.
 
-    pydantic would make an error of each name that is not known, a second's work for a megabyte.
+    pydantic would make an error of each, a second's work for a megabyte.
     """
     if not isinstance(body, dict):
-        return 0
-    inner = (one for value in body.values() if isinstance(value, list) for one in value)
-    return max([len(body), *(len(one) for one in inner if isinstance(one, dict))])
+        return
+    lists = [value for value in body.values() if isinstance(value, list)]
+    if any(len(one) > schemas.MOST_ITEMS for one in lists):
+        raise HTTPException(422, f"a list has more than {schemas.MOST_ITEMS:,} entries")
+    objects = [body, *(one for entries in lists for one in entries if isinstance(one, dict))]
+    for one in objects:
+        if len(one) > schemas.MOST_NAMES or any(len(name) > _LONGEST_NAME for name in one):
+            raise HTTPException(422, "the body has names that no request has: see /openapi.json")
 
 
 class StrictRoute(APIRoute):

@@ -29,6 +29,8 @@ from bayesmf.web.worker import BACKLOG, GRACE, Settings
 _TOO_SOON = 10.0
 _TRIES, _LONGEST_PAUSE = 3, 30.0
 _LOOK_EVERY = 0.2
+# What counts of one process take on the disk, at the most.
+_METRICS_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def serve(
         return
     try:
         shared = tempfile.mkdtemp(prefix="bayesmf-metrics-")
+        _need_room(shared, workers)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(
@@ -110,6 +113,13 @@ def serve(
         Processes(each, sock, workers, {worker.METRICS_FOLDER: shared}).run(ready)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
+
+
+def _need_room(folder: str, workers: int) -> None:
+    """Refuse a disk that is nearly full: files that are mapped end who writes beyond it."""
+    if shutil.disk_usage(folder).free < workers * _METRICS_BYTES:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextlib.contextmanager
@@ -162,6 +172,8 @@ class Processes:
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "bayesmf.web.worker", str(self.sock.fileno())]
+        if folder := self.environment.get(worker.METRICS_FOLDER):
+            os.makedirs(folder, exist_ok=True)  # who cleans /tmp may have removed it
         with hangup.held():  # inherited: it would end a process that cannot heed it yet
             made = subprocess.Popen(
                 command,
@@ -211,7 +223,8 @@ class Processes:
         pause = min(2.0 ** min(self._soon - 1, 10), _LONGEST_PAUSE) if self._soon else 0.0
         self._not_before = now + pause
         when = f" in {pause:g} s" if pause else ""
-        print(f"{said}: another is started{when}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # nobody may read it any more
+            print(f"{said}: another is started{when}", file=sys.stderr, flush=True)
 
     def _end(self) -> None:
         """End all, and wait until they have answered what is under way."""

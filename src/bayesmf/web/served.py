@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +25,7 @@ LOG = logging.getLogger("bayesmf.web")
 _TRIED = 3
 _LONGEST_DIGEST = 4096
 UNKNOWN = "unknown"
+_LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,14 @@ def serve_model(
     return Served(own, items, version, name, levels, now, notes)
 
 
-def load(path: Path, item_info: str | os.PathLike[str] | None) -> Served:
-    """A model from its folder, every byte of it verified."""
+def load(path: Path, item_info: str | os.PathLike[str] | None, mmap: bool = False) -> Served:
+    """A model from its folder, every byte of it verified.
+
+    Where it is mapped, somebody who writes into its files would change or end the service.
+    """
     for _ in range(3):
         before = version_of(path)
-        model = BayesianMF.load(path)
+        model = BayesianMF.load(path, mmap=mmap)
         if version_of(path) == before:  # else it was replaced meanwhile
             return serve_model(model, item_info, path.name, before)
     raise InputError(f"{path} is replaced again and again: let one model stay for a second")
@@ -121,6 +127,8 @@ class ModelHolder:
         A fitted model, or the folder of one, which is looked at again by `refresh`.
     item_info : path-like, optional
         Table of items.
+    mmap : bool
+        Map the folder's files instead of reading them.
 
     Raises
     ------
@@ -132,17 +140,19 @@ class ModelHolder:
         self,
         source: BayesianMF | str | os.PathLike[str],
         item_info: str | os.PathLike[str] | None = None,
+        mmap: bool = False,
     ) -> None:
-        self.item_info = item_info
+        self.item_info, self.mmap = item_info, mmap
         self.path = None if isinstance(source, BayesianMF) else Path(source)
         self._lock = threading.Lock()
         self._stamp = self._stamps()
         self.failures = 0
+        self._pause, self._again = 1.0, math.inf  # after a failure: when to look once more
         self.ready = False
         if isinstance(source, BayesianMF):
             self.current = serve_model(source, item_info, "model", "unsaved")
         else:
-            self.current = load(Path(source), item_info)
+            self.current = load(Path(source), item_info, mmap)
 
     def _stamps(self) -> tuple[Any, ...]:
         """What changes when the folder or the table is replaced."""
@@ -155,7 +165,7 @@ class ModelHolder:
 
     def changed(self) -> bool:
         """Whether the folder or the table is another than the one that was loaded."""
-        return self._stamps() != self._stamp
+        return self._stamps() != self._stamp or time.monotonic() >= self._again
 
     def refresh(self, wanted: bool = False) -> bool:
         """Take up a new model if there is one, or whatever is there if that is wanted.
@@ -165,19 +175,23 @@ class ModelHolder:
         """
         with self._lock:
             stamp = self._stamps()
-            if self.path is None or not (wanted or stamp != self._stamp):
+            if self.path is None or not (wanted or self.changed()):
                 return False
             self._stamp, before = stamp, self.current.version
             try:
-                new = load(self.path, self.item_info)
+                new = load(self.path, self.item_info, self.mmap)
                 try_out(new)
             except Exception as error:  # whatever it is, the model before goes on
                 self.failures += 1
+                # What is wrong may pass: a copy that is not complete, no file left to open.
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+                self._again = time.monotonic() + self._pause
                 LOG.warning(
                     "The model before goes on answering, as the new one cannot be used: %s",
                     error if isinstance(error, BayesMFError | OSError) else type(error).__name__,
                 )
                 return False
+            self._pause, self._again = 1.0, math.inf
             if new.version == before != UNKNOWN and not wanted and self.item_info is None:
                 return False
             self.current = new

@@ -40,6 +40,7 @@ class Settings:
     item_info: str | None = None
     test: str | None = None
     columns: dict[str, str | None] | None = None
+    mmap: bool = False
     token: str | None = None
     hosts: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
@@ -80,6 +81,7 @@ def serve(settings: Settings, sock: socket.socket) -> None:
         test=None
         if settings.test is None
         else Ratings.read(settings.test, columns=settings.columns),
+        mmap=settings.mmap,
         token=settings.token,
         hosts=settings.hosts,
         origins=settings.origins,
