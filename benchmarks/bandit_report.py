@@ -1,42 +1,112 @@
-"""The table, the verdicts, the file and the figure of `benchmarks.bandit`."""
+"""The tables, the verdicts and the file of `benchmarks.bandit`."""
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bayesmf.plots.style import COLOURS, GREY, drawing, save
+from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing
+from benchmarks.bandit_control import CONTROLS
 from benchmarks.bandit_worlds import WORLDS
 
+# "gain", where there is one: percent more than the mean, and half of its interval.
 Row = dict[str, Any]
-
-
-def table(rows: list[Row]) -> list[str]:
-    """A line for every policy in every world."""
-    lines = [
-        "| world | policy | earned a visit, by seed | regret a visit | % more than mean, by seed |",
-        "|---|---|---|--:|---|",
-    ]
-    for (world, policy), own in grouped(rows).items():
-        earned = ", ".join(f"{row['curve'][-1] / row['visits']:.3f}" for row in own)
-        regret = np.mean([row["regret"][-1] / row["visits"] for row in own])
-        told = [row["gain"] for row in own if "gain" in row]
-        more = ", ".join(f"{gain:+.1f} ±{(high - low) / 2:.1f}" for gain, low, high in told)
-        more = "" if policy == "mean" else more
-        lines.append(f"| {world} | {policy} | {earned} | {regret:.3f} | {more} |")
-    return lines
+HEAD = "world,seed,policy,visits,earned,regret,more,plus_minus"
+FEW = 3  # seeds of the first run
+# Columns of the short table on the page, and what they are called there.
+SHORT = {
+    "thompson": "thompson",
+    "thompson-half": "drawn half as wide",
+    "thompson-items": "thompson-items",
+    "thompson-person": "person drawn only",
+    "ucb": "ucb",
+}
 
 
 def grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     """Rows of each world and policy, seed by seed."""
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
         found.setdefault((row["world"], row["policy"]), []).append(row)
-    return found
+    order = list(dict.fromkeys((row["world"], row["policy"]) for row in rows))
+    return {key: found[key] for key in order}
+
+
+def table(rows: list[Row]) -> list[str]:
+    """A line for every policy in every world."""
+    lines = [
+        "| shop | policy | earned a visit, by seed | regret a visit | % more than mean, by seed |",
+        "|---|---|---|--:|---|",
+    ]
+    for (world, policy), own in grouped(rows).items():
+        earned = ", ".join(f"{a_visit(row):.3f}" for row in own)
+        regret = np.mean([row["regret"][-1] / row["visits"] for row in own])
+        told = [row["gain"] for row in own if "gain" in row]
+        more = ", ".join(f"{gain:+.1f} ±{half:.1f}" for gain, half in told)
+        more = "" if is_base(policy) else more
+        lines.append(f"| {world} | {policy} | {earned} | {regret:.3f} | {more} |")
+    return lines
+
+
+def short_table(rows: list[Row]) -> list[str]:
+    """Percent more than the mean in every world, on the first seeds."""
+    found = grouped(rows)
+    lines = [f"| shop | {' | '.join(SHORT.values())} |", "|---" * (len(SHORT) + 1) + "|"]
+    for world in dict.fromkeys(world for world, _ in found):
+        if all((world, policy) in found for policy in SHORT):
+            cells = [percents(found[world, policy][:FEW]) for policy in SHORT]
+            lines.append(f"| {world} | {' | '.join(cells)} |")
+    return lines
+
+
+def percents(rows: list[Row], between: str = ", ") -> str:
+    """Gains, seed by seed."""
+    return between.join(f"{row['gain'][0]:+.1f}" for row in rows)
+
+
+def over_seeds(rows: list[Row], world: str, controls: bool = False) -> list[str]:
+    """Gains on many seeds of a world, their mean and its standard error; none for few seeds."""
+    found = {
+        policy: own
+        for (w, policy), own in grouped(rows).items()
+        if w == world and (policy in CONTROLS) == controls
+    }
+    seeds = [row["seed"] for row in max(found.values(), key=len)] if found else []
+    if len(seeds) <= FEW:
+        return []
+    lines = [
+        f"| policy | earned a visit | {' | '.join(map(str, seeds))} | mean ± s.e. |",
+        "|---|--:|" + "--:|" * (len(seeds) + 1),
+    ]
+    for policy, own in found.items():
+        if [row["seed"] for row in own] != seeds:
+            continue
+        earned = np.mean([a_visit(row) for row in own])
+        cells = " | ".join([""] * (len(seeds) + 1))
+        if not is_base(policy):
+            mean, error = mean_and_error(own)
+            cells = f"{percents(own, ' | ')} | {mean:+.1f} ± {error:.1f}"
+        lines.append(f"| {policy} | {earned:.3f} | {cells} |")
+    return lines
+
+
+def mean_and_error(rows: list[Row]) -> tuple[float, float]:
+    """Mean gain over seeds, and its standard error."""
+    more = [row["gain"][0] for row in rows]
+    return float(np.mean(more)), float(np.std(more, ddof=1) / len(more) ** 0.5)
+
+
+def a_visit(row: Row) -> float:
+    """What was earned at a visit."""
+    return float(row["curve"][-1] / row["visits"])
+
+
+def is_base(policy: str) -> bool:
+    """Whether others are compared with it: the mean, of the model or of a control."""
+    return policy.split()[-1] == "mean"
 
 
 def verdicts(rows: list[Row], wanted: float = 10.0) -> list[str]:
@@ -51,7 +121,7 @@ def verdicts(rows: list[Row], wanted: float = 10.0) -> list[str]:
             name
             for (w, name), one in found.items()
             if w == world
-            and name != "oracle"
+            and name not in ("best item", "oracle")
             and all("gain" in row and row["gain"][0] >= wanted for row in one)
         ]
         lines.append(
@@ -64,74 +134,38 @@ def verdicts(rows: list[Row], wanted: float = 10.0) -> list[str]:
 
 
 def write(rows: list[Row], path: Path) -> None:
-    """What was earned and missed, all told, after each tenth of the visits, as text with commas."""
-    lines = ["world,seed,policy,visits,earned,regret"]
+    """What was earned and missed, all told, after each tenth of the visits, as text with commas.
+
+    The last line of a run has its gain, and half of the interval of that.
+    """
+    lines = [HEAD]
     for row in rows:
         n = len(row["curve"])
         for k in np.unique(np.linspace(1, n, min(10, n)).round().astype(int)):
             numbers = f"{row['curve'][k - 1]:.1f},{row['regret'][k - 1]:.1f}"
             visits = round(k / n * row["visits"])
-            lines.append(f"{row['world']},{row['seed']},{row['policy']},{visits},{numbers}")
+            gain = "{:.3f},{:.1f}".format(*row["gain"]) if k == n and "gain" in row else ","
+            lines.append(f"{row['world']},{row['seed']},{row['policy']},{visits},{numbers},{gain}")
     with replacing(path) as file:
         file.write(("\n".join(lines) + "\n").encode())
 
 
-# Colours that every kind of colour vision tells apart; halves of a policy are dashed.
-STYLES: dict[str, dict[str, Any]] = {
-    "random": {"color": GREY, "linestyle": ":"},
-    "mean": {"color": COLOURS[0]},
-    "mean+random": {"color": COLOURS[5], "linestyle": "--"},
-    "ucb": {"color": COLOURS[2]},
-    "thompson": {"color": COLOURS[1], "linewidth": 2.2},
-    "thompson-items": {"color": COLOURS[4], "linestyle": "--"},
-    "thompson-person": {"color": COLOURS[3], "linestyle": "--"},
-}
-
-
-def draw(rows: list[Row], path: Path) -> None:
-    """Regret by visits, and what each policy earned beside the mean, seed by seed."""
-    found = grouped(rows)
-    worlds = list(dict.fromkeys(world for world, _ in found))
-    with drawing(2.7 * len(worlds) + 0.6, 6.2) as figure:
-        axes = figure.subplots(2, len(worlds), squeeze=False, sharey="row", height_ratios=(3, 2))
-        for (above, below), world in zip(axes.T, worlds, strict=True):
-            _regret(above, {name: own for (w, name), own in found.items() if w == world})
-            _bars(below, {name: own for (w, name), own in found.items() if w == world})
-            above.set_title(f"{world}\n{textwrap.fill(WORLDS[world].told, 26)}", fontsize=9)
-        axes[0, 0].set_ylim(0, None)
-        axes[0, 0].set_ylabel("regret: purchases missed, all told")
-        axes[1, 0].set_ylabel("% more than mean")
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=7, loc="outside lower center")
-        save(figure, path)
-
-
-def _regret(axis: Any, policies: dict[str, list[Row]]) -> None:
-    for name, style in STYLES.items():
-        if name not in policies:
-            continue
-        curves = np.array([row["regret"] for row in policies[name]])
-        n = curves.shape[1]
-        x = np.arange(1, n + 1) * policies[name][0]["visits"] / n / 1000
-        axis.plot(x, curves.mean(0), label=name, **{"linewidth": 1.5, **style})
-        axis.fill_between(
-            x, curves.min(0), curves.max(0), color=style["color"], alpha=0.15, linewidth=0
-        )
-    axis.set_xlabel("thousand visits")
-    axis.grid(color="#E5E5E5", linewidth=0.7)
-
-
-def _bars(axis: Any, policies: dict[str, list[Row]]) -> None:
-    shown = [name for name in STYLES if name in policies and name not in ("mean", "random")]
-    for place, name in enumerate(shown):
-        for row in policies[name]:
-            if "gain" not in row:
-                continue
-            more, low, high = row["gain"]
-            at = place + 0.2 * (row["seed"] - (len(policies[name]) - 1) / 2)
-            error = [[more - low], [high - more]]
-            colour = STYLES[name]["color"]
-            axis.errorbar(at, more, error, fmt="o", markersize=4, capsize=2, color=colour)
-    axis.axhline(0, color=GREY, linewidth=0.8)
-    axis.axhline(10, color=GREY, linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(shown)), shown, fontsize=8, rotation=45, ha="right")
-    axis.grid(axis="y", color="#E5E5E5", linewidth=0.7)
+def read(path: Path) -> list[Row]:
+    """What `write` has stored, in as many steps as it has stored."""
+    try:
+        head, *lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if head != HEAD:
+        raise InputError(f"{path} is not a file of this benchmark: it has no line {HEAD!r}")
+    found: dict[tuple[str, str, str], Row] = {}
+    for line in lines:
+        world, seed, policy, visits, earned, regret, more, half = line.split(",")
+        new: Row = {"world": world, "seed": int(seed), "policy": policy, "curve": [], "regret": []}
+        row = found.setdefault((world, seed, policy), new)
+        row["visits"] = int(visits)
+        row["curve"].append(float(earned))
+        row["regret"].append(float(regret))
+        if more:
+            row["gain"] = float(more), float(half)
+    return list(found.values())
