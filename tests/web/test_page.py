@@ -65,9 +65,11 @@ def test_ratings_change_the_list_and_what_is_known(visit, page_model):
     assert watched.items() == [str(one.item) for one in expected]
     first = expected[0]
     words = row.first.get_by_role("img").get_attribute("aria-label")
-    low, high = max(first.low, 1), min(first.high, 5)
+    low, high, held = page_model.predict_levels(None, [first.item], ratings=sent)
     assert f"Expected {told(first.mean)}" in words
-    assert f"Your rating would fall between {low:.1f} and {high:.1f} 9 times in 10" in words
+    stars = f"{low[0]:g} to {high[0]:g}" if low[0] < high[0] else f"{low[0]:g}"
+    assert f"Your rating would be {stars} with a probability of {held[0]:.0%}" in words
+    assert row.first.locator(".range").inner_text() == f"{stars} ({held[0]:.0%})"
     assert "your 2 ratings" in page.locator(".list-card .say").inner_text()
 
     said = page.locator(".sure .say").inner_text()

@@ -121,6 +121,27 @@ def test_the_model(visit, page_address):
     assert not singles.first.is_visible()
 
 
+def test_the_page_says_no_more_than_the_verdict(visit):
+    """Of one chain not that chains agree; of training ratings not that they were never seen."""
+    watched = visit()
+    page = watched.page
+
+    def other(route):
+        answer = route.fetch()
+        card = answer.json()
+        card["convergence"]["chains"] = card["convergence"]["chains"][:1]
+        card["convergence"]["converged"] = True
+        if card["calibration"]:
+            card["calibration"]["calibrated"] = None
+        route.fulfill(response=answer, json=card)
+
+    page.route("**/v1/model", other)
+    watched.open("#/model")
+    page.get_by_role("heading", name="Promised and observed coverage").wait_for(timeout=15000)
+    said = page.locator(".verdicts").inner_text()
+    assert "one chain" in said and "started apart" not in said and "never seen" not in said
+
+
 def test_links_reload_and_titles(visit):
     watched = visit()
     page = watched.open("#/model")

@@ -2,7 +2,7 @@
 // the width, so that they fit wherever they stand.
 
 import { ticksOf } from "./charts.js";
-import { asGiven, clamp, fixed, h, s, within } from "./dom.js";
+import { asGiven, clamp, fixed, h, percent, s, within } from "./dom.js";
 
 // The rating scale with a little room at both ends, as a share of its length.
 export function scaleOf(data, margin = 0.04) {
@@ -60,19 +60,27 @@ export function intervalBar(one, scale, whose) {
   );
 }
 
-export function rangeText(one, scale, word = "to") {
-  return `${fixed(scale.cut(one.low), 1)} ${word} ${fixed(scale.cut(one.high), 1)}`;
+// Stars that are likely, and how likely; bounds of the interval where ratings are no stars.
+export function rangeText(one, scale) {
+  if (one.likely) return `${starsText(one.likely)} (${percent(one.likely.probability)})`;
+  return `${fixed(scale.cut(one.low), 1)} to ${fixed(scale.cut(one.high), 1)}`;
+}
+
+function starsText({ low, high }) {
+  return low === high ? asGiven(low) : `${asGiven(low)} to ${asGiven(high)}`;
 }
 
 // Whose rating it is: "your", "their", or null for people whom the model has not met.
 export function inWords(one, scale, whose) {
-  const range = rangeText(one, scale, "and");
-  const words = [
-    `Expected ${scale.told(one.mean)}.`,
-    whose ? `${whose[0].toUpperCase()}${whose.slice(1)} rating would fall between ${range} 9 times in 10.` : `9 in 10 new people would rate it between ${range}.`,
-  ];
+  const words = [`Expected ${scale.told(one.mean)}.`, likelyWords(one, scale, whose)];
   if (whose && one.unknown) words.push(`What is not known yet: plus or minus ${fixed(within(one.unknown))}.`);
   return words.join(" ");
+}
+
+function likelyWords(one, scale, whose) {
+  const owner = whose ? `${whose[0].toUpperCase()}${whose.slice(1)} rating` : "A new person's rating";
+  if (one.likely) return `${owner} would be ${starsText(one.likely)} with a probability of ${percent(one.likely.probability)}.`;
+  return `${owner} would fall between ${rangeText(one, scale).replace(" to ", " and ")} 9 times in 10.`;
 }
 
 // What the bands and the dot mean, once for a list.
@@ -93,7 +101,7 @@ export function legend(whose) {
       "li",
       {},
       sample(s("rect.new", { x: 1, y: 2, width: 32, height: 12, rx: 6 })),
-      `${whose} rating would fall here 9 times in 10`,
+      `${whose} rating would fall here, 9 times in 10 on average`,
     ),
   );
 }

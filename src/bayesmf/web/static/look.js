@@ -90,7 +90,7 @@ export function lookView(card) {
   async function showUser(user, signal) {
     const about = await api.user(user, RATINGS, signal);
     const who = { user: about.user };
-    const answer = await api.recommend({ ...who, n: LISTED, parts: true }, signal);
+    const answer = await api.recommend({ ...who, n: LISTED, parts: true, likely: true }, signal);
     fill(place, userFound(about, answer, { card, who }));
   }
 

@@ -77,11 +77,21 @@ function converged(found) {
     "Was it sampled for long enough?",
     word,
     kind,
-    found.converged && h("p", {}, "Chains that started apart have come to the same predictions, so more sampling would change little."),
-    found.converged === false && h("p", {}, "Chains that started apart still tell different stories: predictions may change with more sampling."),
+    found.converged !== null && h("p", {}, convergedWords(found)),
     h("p.hint", {}, found.verdict),
     found.advice && note("mild", h("p", {}, h("strong", {}, "What to do: "), found.advice)),
   );
+}
+
+function convergedWords({ converged, chains }) {
+  if (chains.length < 2) {
+    return converged
+      ? "The one chain stays where it is, as far as one can tell; more chains, begun elsewhere, would tell more."
+      : "The one chain still wanders: predictions may change with more sampling.";
+  }
+  return converged
+    ? "Chains that started apart have come to the same predictions, so more sampling would change them little."
+    : "Chains that started apart still tell different stories: predictions may change with more sampling.";
 }
 
 function calibrated(found, state) {
@@ -106,7 +116,7 @@ function calibrated(found, state) {
     question,
     word,
     kind,
-    all && ninety >= 0 &&
+    all && ninety >= 0 && found.calibrated !== null &&
       h("p", {}, `Where the model said 90%, it was right in ${percent(all.observed[ninety], 1)} of ${plural(found.n, "rating")} that it had never seen.`),
     h("p.hint", {}, `${found.verdict} RMSE ${fixed(found.rmse, 4)}.`),
     found.calibrated === false &&

@@ -75,7 +75,7 @@ function listPart(card, mine, again) {
   const many = h("button", { type: "button", onclick: () => busy([many, more], drawMany) }, `Draw ${DRAWS} times`);
   const drawing = h("div.draws", { hidden: true }, h("div.buttons", {}, more, many), first.element, changed);
 
-  const ask = (n, ratings, signal) => api.recommend({ ratings, n, policy, parts: n > 1 }, signal);
+  const ask = (n, ratings, signal) => api.recommend({ ratings, n, policy, parts: n > 1, likely: n > 1 }, signal);
 
   // What goes wrong is told in place of the list.
   async function guarded(call) {
