@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One file pins everything, what builds the package included.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
 
-.PHONY: demo page test test-all test-wheel docs lint format bench build clean
+.PHONY: demo page test test-all test-wheel test-tools docs lint format bench build clean
 
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
@@ -26,10 +26,18 @@ test-all: $(VENV)/.test ## the whole of it
 test-wheel: build ## install the wheel into an environment of its own and run quick tests there
 	$(BIN)/python tests/helpers/wheel.py dist/*.whl
 
-docs: $(VENV)/.docs ## run the code of every page, then build docs/_build/html; a warning is an error
-	$(PYTEST) --dist load -rs tests/project/test_pages.py
+# What no other test here can see, as it takes packages that nothing else needs. Tests of LensKit run
+# wherever it is installed: it brings gigabytes.
+TOOLS := .venv-tools
+test-tools: ## adapters for Cornac and Ray Serve, in an environment of their own
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install -q -e '.[ray-serve]' cornac pytest pandas scikit-learn
+	$(TOOLS)/bin/python -m pytest -rs tests/integrations/test_cornac.py tests/web/test_ray_serve.py
+
+docs: $(VENV)/.docs ## build docs/_build/html, a warning being an error; then run all pages and notebooks
 	$(BIN)/python -m sphinx -b html -j auto -W --keep-going -n -q docs docs/_build/html
 	$(BIN)/python docs/_ext/offline.py docs/_build/html
+	$(PYTEST) --dist load -rs tests/project/test_pages.py tests/project/test_examples.py
 
 lint: $(VENV)/.test ## style, types, and docstrings of public names
 	$(BIN)/ruff check .
@@ -50,7 +58,7 @@ build: $(VENV)/.dist ## make sdist and wheel in dist/, and check what an index w
 	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## remove the environment and what the commands made
-	rm -rf $(VENV) demo dist docs/_build docs/reference/generated
+	rm -rf $(VENV) $(TOOLS) demo dist docs/_build docs/reference/generated
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

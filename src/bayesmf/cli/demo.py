@@ -49,7 +49,7 @@ def _serve(args: argparse.Namespace) -> None:
     """Fit invented films, and serve them until Ctrl-C."""
     if args.json:
         raise InputError("--json has nothing to print with --serve: leave one of them out")
-    from bayesmf.web.worker import one_blas_thread
+    from bayesmf.web.environment import one_blas_thread
 
     one_blas_thread()
     needs_web()

@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
     """Check everything, then serve."""
     from bayesmf.system.threads import cores
     from bayesmf.web import hangup
-    from bayesmf.web.worker import METRICS_FOLDER, one_blas_thread
+    from bayesmf.web.environment import METRICS_FOLDER, one_blas_thread
 
     hangup.hold()
     one_blas_thread()

@@ -13,7 +13,7 @@ from prometheus_client import (
     multiprocess,
 )
 
-from bayesmf.web.worker import METRICS_FOLDER
+from bayesmf.web.environment import METRICS_FOLDER
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.web.worker import ONE_BLAS_THREAD
+from bayesmf.web.environment import ONE_BLAS_THREAD
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

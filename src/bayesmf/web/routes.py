@@ -18,10 +18,10 @@ import bayesmf.web.responses as responses
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.web.card import card
+from bayesmf.web.environment import ANSWERING
 from bayesmf.web.metrics import CONTENT_TYPE
 from bayesmf.web.problems import MEDIA_TYPE, ProblemError
 from bayesmf.web.served import ModelHolder, Served
-from bayesmf.web.worker import ANSWERING
 
 # Letters of the longest name in a request, and some more.
 _LONGEST_NAME = 100

@@ -22,6 +22,7 @@ import bayesmf.web.worker as worker
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.system.progress import is_terminal
 from bayesmf.system.threads import cores
+from bayesmf.web.environment import METRICS_FOLDER
 from bayesmf.web.worker import BACKLOG, GRACE, Settings
 
 # A process that ends sooner than this after its start may well do so again: each time the next
@@ -110,7 +111,7 @@ def serve(
         ) from None
     try:
         each = replace(settings, threads=max(1, cores() // workers))
-        Processes(each, sock, workers, {worker.METRICS_FOLDER: shared}).run(ready)
+        Processes(each, sock, workers, {METRICS_FOLDER: shared}).run(ready)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
 
@@ -172,7 +173,7 @@ class Processes:
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "bayesmf.web.worker", str(self.sock.fileno())]
-        if folder := self.environment.get(worker.METRICS_FOLDER):
+        if folder := self.environment.get(METRICS_FOLDER):
             os.makedirs(folder, exist_ok=True)  # who cleans /tmp may have removed it
         with hangup.held():  # inherited: it would end a process that cannot heed it yet
             made = subprocess.Popen(

@@ -16,18 +16,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import BayesMFError
+from bayesmf.web.environment import ANSWERING, one_blas_thread
 
 if TYPE_CHECKING:
     from bayesmf.web.served import ModelHolder
 
 # Seconds that requests under way have when the service ends.
 GRACE = 10
-# How names of threads begin that compute answers.
-ANSWERING = "bayesmf-answer"
 # Connections that may wait to be taken.
 BACKLOG = 2048
-# Where processes of one service put their counts together; prometheus_client looks there too.
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # Seconds after which a thread that computes lets the one that talks to clients have its turn.
 SWITCH = 0.001
 
@@ -51,16 +48,6 @@ class Settings:
     def to_json(self) -> bytes:
         """The settings as a line of text."""
         return json.dumps(asdict(self)).encode()
-
-
-# Keep BLAS on the thread that calls it: the service has threads of its own.
-ONE_BLAS_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-
-
-def one_blas_thread() -> None:
-    """Set the variables of `ONE_BLAS_THREAD`: heeded where NumPy has not been imported yet."""
-    for name, value in ONE_BLAS_THREAD.items():
-        os.environ.setdefault(name, value)
 
 
 def serve(settings: Settings, sock: socket.socket) -> None:
