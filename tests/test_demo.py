@@ -118,6 +118,8 @@ def test_ratings_that_are_sent_make_somebody_known(numbers):
     assert first["ratings"] == 0 < last["ratings"]
     assert last["error"] < first["error"]
     assert last["std"] < first["std"]
+    for one in numbers["newcomer"]:  # 20 people: a standard error of some 8% of the error
+        assert 0.7 < one["std"] / one["error"] < 1.4, one
 
 
 def test_figure_files(shown, numbers):

@@ -36,6 +36,8 @@ BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no 
 LEVEL = 0.9  # of the intervals around recommendations
 # The uncertainty of an item is averaged over this many users, the same for all items.
 PARTNERS = 50
+# People whose ratings are sent, and so many of each.
+NEWCOMERS, SENT = 20, (0, 3, 10, 20)
 FACTORS = 8  # two more than are planted: nobody knows the right number
 
 
@@ -151,8 +153,8 @@ def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
     certainty = _certainty(best, world.train)
     rare, popular = _extremes(best, certainty)
     story.tells_unknown(rare, popular)
-    newcomer = _newcomer(best, world, user)
-    story.tells_newcomer(user, newcomer)
+    newcomer = _newcomers(best, world)
+    story.tells_newcomer(newcomer)
     drawn = _draw(list(fits.values()), world.floor, certainty, out)
     seconds = time.monotonic() - begin
     story.ends(drawn, seconds)
@@ -272,21 +274,22 @@ def _extremes(model: BayesianMF, certainty: RowSpread) -> tuple[ItemSpread, Item
     return rare, popular
 
 
-def _newcomer(model: BayesianMF, world: World, user: str) -> list[Newcomer]:
-    """A user as if nobody knew whose the ratings are that come with the question."""
-    own = np.flatnonzero(world.train.users == user)
-    sent = list(zip(world.train.items[own], world.train.rating[own].tolist(), strict=True))
-    items = model.item_ids_.ids
-    planted = np.array([world.planted(user, item) for item in items])
-    found = []
-    for n in sorted({0, 3, min(10, len(sent)), len(sent)}):
-        mean, std = model.predict(None, items, ratings=dict(sent[:n]), return_std=True)
-        error = float(np.sqrt(np.mean((mean - planted) ** 2)))
-        asked, posterior = model._pairs(None, items, None, dict(sent[:n]))
-        noise = posterior.noise_of(asked.user, asked.item)  # that of this person
-        unknown = max(0.0, float(np.mean(std**2 - noise)))
-        found.append(Newcomer(n, error, math.sqrt(unknown)))
-    return found
+def _newcomers(model: BayesianMF, world: World) -> list[Newcomer]:
+    """Users as if nobody knew whose the ratings are that come with the question."""
+    names, counts = np.unique(world.train.users, return_counts=True)
+    people = names[counts >= SENT[-1]][:NEWCOMERS].tolist()
+    items, squares = model.item_ids_.ids, np.zeros((len(SENT), 2))
+    for user in people:
+        own = np.flatnonzero(world.train.users == user)
+        sent = list(zip(world.train.items[own], world.train.rating[own].tolist(), strict=True))
+        planted = np.array([world.planted(user, item) for item in items])
+        for k, n in enumerate(SENT):
+            mean, std = model.predict(None, items, ratings=dict(sent[:n]), return_std=True)
+            asked, posterior = model._pairs(None, items, None, dict(sent[:n]))
+            noise = posterior.noise_of(asked.user, asked.item)  # that of this person
+            squares[k] += np.mean((mean - planted) ** 2), np.mean(std**2 - noise)
+    found = np.sqrt(np.maximum(squares / len(people), 0.0))
+    return [Newcomer(n, error, std) for n, (error, std) in zip(SENT, found.tolist(), strict=True)]
 
 
 def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> list[Path]:
@@ -392,12 +395,12 @@ class _Story:
         for kind, one in (("popular", popular), ("rare", rare)):
             self.say(f"   {kind:<8} {one.item:<9} {one.ratings:4} ratings   +-{one.std:.2f}")
 
-    def tells_newcomer(self, user: str, found: list[Newcomer]) -> None:
+    def tells_newcomer(self, found: list[Newcomer]) -> None:
         self.say("")
         self.explains("5. Somebody new: nothing is refitted, ratings come with the question", "")
         self.explains(
-            f"(those of {user}, without saying whose they are; error against what was planted, and "
-            "what the model says it does not know, both over all films)"
+            f"(of {NEWCOMERS} people, without saying who they are; error against what was planted, "
+            "and what the model says it does not know, both over all films)"
         )
         self.say(f"   {'ratings sent':<20} {'error':>7} {'says':>7}")
         for one in found:
