@@ -1,11 +1,14 @@
 """`bayesmf serve` as a process: it starts, is told of signals, loses a process, and ends."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 import urllib.error
 import urllib.request
@@ -138,6 +141,60 @@ def test_processes_end_with_their_parent(folder):
         process.kill()
         process.wait(PATIENCE)
         until(lambda: not [pid for pid in mine if os.path.exists(f"/proc/{pid}")])
+
+
+def test_a_closed_terminal_ends_it(folder):
+    """SIGHUP comes from there too; where the terminal is still open it asks for a new model."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "bayesmf", "serve", str(folder), "--port", "0"]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        text = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", text)):
+            text += os.read(ours, 4096).decode()
+        until(lambda: status(found[0] + "/readyz") == 200)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        os.close(ours)
+        assert process.wait(PATIENCE) is not None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_an_answer_that_nobody_waits_for_does_not_keep_the_process():
+    script = (
+        "import threading, time\n"
+        "from bayesmf.web.environment import ANSWERING\n"
+        "from bayesmf.web.worker import leave_what_is_computed\n"
+        "threading.Thread(target=time.sleep, args=(60,), name=ANSWERING + '_0').start()\n"
+        "print('told', flush=True)\n"
+        "leave_what_is_computed(0.1)\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=50)
+    assert done.returncode == 0 and done.stdout == b"told\n" and time.monotonic() - began < 50
+
+
+def test_processes_that_end_again_and_again_end_the_service(capsys):
+    from bayesmf.errors import BayesMFError
+    from bayesmf.web.run import Processes
+
+    processes = Processes(None, None, 2, {})
+    for pause in (1, 2):
+        processes._wait("It has ended (1)", 100.0, 0.5)
+        assert processes._not_before == 100 + pause
+    with pytest.raises(BayesMFError, match=r"It has ended \(1\), and others before it"):
+        processes._wait("It has ended (1)", 100.0, 0.5)
+    processes._wait("It has ended (1)", 100.0, 50.0)  # after a while it is another matter
+    assert processes._not_before == 100
+    assert capsys.readouterr().err.count("another is started") == 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.plots.style import make_folder
 from bayesmf.storage.atomic import replacing
 from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.web.titles import film_titles
+from bayesmf.synthetic.titles import film_titles
 
 
 class DemoData(NamedTuple):

@@ -3,7 +3,7 @@
 import pytest
 
 from bayesmf import InputError
-from bayesmf.web.titles import film_titles
+from bayesmf.synthetic.titles import film_titles
 
 
 def test_all_differ_and_stay_the_same():

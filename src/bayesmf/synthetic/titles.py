@@ -77,7 +77,7 @@ def film_titles(n: int, seed: int = 0) -> list[str]:
 
     Examples
     --------
-    >>> from bayesmf.web.titles import film_titles
+    >>> from bayesmf.synthetic.titles import film_titles
     >>> film_titles(2)
     ['Sunniva Goes to Varn', 'Mirabel and the Forgotten Baker']
     """
