@@ -43,11 +43,11 @@ from benchmarks.bandit_figure import draw
 from benchmarks.bandit_policies import POLICIES
 from benchmarks.bandit_report import Row, over_seeds, read, table, verdicts, write
 from benchmarks.bandit_spread import spread, spread_table, write_spread
-from benchmarks.bandit_worlds import ROUND, WORLDS, Index, Shop
+from benchmarks.bandit_worlds import LATE, ROUND, WORLDS, Index, Shop
 
 # Of the visits of "mean+random"; chosen once, as everybody chooses it.
 RANDOM_SHARE = 0.1
-DRAWS = 40  # so that all runs take some twenty minutes of one core
+DRAWS = 40  # so that all runs take half an hour of one core
 # Runs after those of the first three seeds: worlds, seeds, policies. Of goods that come and go,
 # is "ucb" ahead on seeds on which it was not found? Of strangers, who is?
 ITEMS_ONLY = ["mean", "mean+random", "ucb", "thompson", "thompson-half", "thompson-items"]
@@ -59,7 +59,6 @@ MORE = [
     ("cold start", range(10), list(CONTROLS)),
     ("front page", range(10), list(CONTROLS)),
 ]
-LATE = ["cold start"]  # worlds of `--more` alone, unless asked for
 
 
 def first_model(shop: Shop, seed: int) -> BayesianMF:

@@ -79,6 +79,7 @@ WORLDS = {
         opening=True,
     ),
 }  # fmt: skip
+LATE = ["cold start"]  # of `--more` alone, unless asked for
 
 
 class Shop:

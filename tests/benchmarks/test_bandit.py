@@ -1,5 +1,6 @@
 """The benchmark of Thompson sampling in a shop, with few people and few items."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -224,3 +225,110 @@ def test_what_is_not_there_is_said(capsys):
         with pytest.raises(SystemExit):
             main(asked)
         assert told in capsys.readouterr().err
+
+
+FIGURES = ROOT / "docs" / "figures"
+
+
+@pytest.fixture
+def stored():
+    """Rows of the first three seeds, further rows, and the spread, as they are stored."""
+    from benchmarks.bandit_report import read
+    from benchmarks.bandit_spread import read_spread
+
+    first = read(FIGURES / "bandit.csv")
+    more = read(FIGURES / "bandit_more.csv")
+    return first, more, read_spread(FIGURES / "bandit_spread.csv")
+
+
+def test_what_is_stored_is_what_the_commands_run(stored):
+    from benchmarks.bandit import LATE, MORE, POLICIES, WORLDS
+
+    first, more, _ = stored
+    everything = first + more
+    kept = [world for world in WORLDS if world not in LATE]
+    runs = [(world, range(3), list(POLICIES)) for world in kept] + MORE
+    wanted = {(w, seed, name) for w, seeds, names in runs for seed in seeds for name in names}
+    wanted -= {(w, seed, "best item") for w, seed, _ in wanted if not WORLDS[w].strangers}
+    assert len(everything) == len(wanted) and len(first) == 3 * sum(
+        len(POLICIES) - (not WORLDS[world].strangers) for world in kept
+    )
+    assert {(row["world"], row["seed"], row["policy"]) for row in everything} == wanted
+    assert {row["visits"] for row in everything} == {20_000}
+
+
+def test_every_table_of_the_page_is_stored(stored):
+    from benchmarks.bandit_report import over_seeds, short_table, table
+    from benchmarks.bandit_spread import spread_table
+
+    first, more, spread = stored
+    page = (ROOT / "docs" / "bandits.md").read_text()
+    blocks = re.findall(r"(?:^\|.*\n)+", page, re.M)
+    wanted = [short_table(first), table(first), spread_table(spread)]
+    for world in ("short lives", "few goods", "front page", "cold start"):
+        wanted.append(over_seeds(more, world))
+    wanted += [over_seeds(more, world, True) for world in ("front page", "cold start")]
+    found = {tuple(block.splitlines()) for block in blocks}
+    assert len(found) == len(wanted) + 1, "one more, of what shops are like"
+    for lines in wanted:
+        assert tuple(lines) in found, "\n".join(lines)
+
+
+def test_what_the_page_says_of_fresh_seeds(stored):
+    from benchmarks.bandit_report import grouped, mean_and_error
+
+    more = grouped(stored[1])
+    page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
+    gains = {key: [row["gain"][0] for row in own if "gain" in row] for key, own in more.items()}
+    for world in ("short lives", "few goods"):
+        assert min(gains[world, "ucb"]) > 0
+    assert sum(gain < 0 for gain in gains["front page", "ucb"]) == 5
+    assert min(gains["front page", "thompson-items"]) > 0
+    assert sum(gain >= 10 for gain in gains["front page", "thompson-items"]) == 1
+    assert sum(gain >= 10 for gain in gains["front page", "fitted thompson"]) == 7
+    assert sum(-3 < gain < 2.5 for gain in gains["cold start", "thompson-items"]) == 8
+    assert sum(gain < 0 for gain in gains["cold start", "thompson"]) == 9
+    for world, policy in (
+        ("short lives", "ucb"), ("few goods", "ucb"), ("front page", "thompson-items"),
+        ("front page", "mean+random"), ("front page", "fitted thompson"),
+        ("cold start", "thompson-items"), ("cold start", "fitted thompson"),
+    ):  # fmt: skip
+        mean, error = mean_and_error(more[world, policy])
+        assert f"{mean:.1f} ± {error:.1f}" in page, (world, policy)
+
+
+def test_what_the_page_says_of_all_seeds(stored):
+    from benchmarks.bandit_report import a_visit, grouped
+
+    found = grouped(stored[0] + stored[1])
+    page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
+    plain = [
+        row["gain"][0] for (_, name), own in found.items() if name == "thompson" for row in own
+    ]
+    assert len(plain) == 32 and sum(gain >= 10 for gain in plain) == 1
+    items = [row["gain"][0] for row in found["front page", "thompson-items"]]
+    assert len(items) == 10 and min(items) > 0 and sum(gain >= 10 for gain in items) == 4
+    for policy in ("mean", "thompson-items", "fitted mean", "fitted thompson"):
+        earned = np.mean([a_visit(row) for row in found["front page", policy]])
+        assert f"{earned:.3f}" in page.split("What could be gained")[1].split("## Items")[0], policy
+    sold = [
+        sum(row["curve"][-1] for row in found["cold start", name])
+        for name in ("thompson-items", "mean")
+    ]
+    assert round(100 * (sold[0] / sold[1] - 1)) == 5
+    for world in ("settled", "short lives", "newcomers", "few goods", "front page", "cold start"):
+        n_seeds = 10 if world == "cold start" else 3
+        half, whole = (
+            np.mean([row["gain"][0] for row in found[world, name][:n_seeds]])
+            for name in ("thompson-half", "thompson")
+        )
+        assert f"{half:+.1f} ({whole:+.1f})" in page, world
+        assert (half - whole) / -whole > (0.45 if world == "cold start" else 0.5)
+
+
+def test_draws_are_as_much_too_wide_as_the_page_says(stored):
+    page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
+    assert "1.1 to 1.3 times the true error in five" in page and "1.3 to 1.4 times at the" in page
+    for one in stored[2]:
+        low, high = (1.3, 1.4) if one.world == "cold start" else (1.1, 1.3)
+        assert low <= round(one.stated / one.true, 1) <= high, one
