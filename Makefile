@@ -37,7 +37,7 @@ test-tools: ## adapters for Cornac and Ray Serve, in an environment of their own
 docs: $(VENV)/.docs ## build docs/_build/html, a warning being an error; then run all pages and notebooks
 	$(BIN)/python -m sphinx -b html -j auto -W --keep-going -n -q docs docs/_build/html
 	$(BIN)/python docs/_ext/offline.py docs/_build/html
-	$(PYTEST) --dist load -rs tests/project/test_pages.py tests/project/test_examples.py
+	$(PYTEST) --dist load -rs $(addprefix tests/project/,test_pages.py test_answers_page.py test_examples.py)
 
 lint: $(VENV)/.test ## style, types, and docstrings of public names
 	$(BIN)/ruff check .

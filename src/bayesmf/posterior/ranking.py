@@ -123,6 +123,7 @@ class Ranker:
         ranked = posterior if question.policy == "mean" else posterior.with_items
         if question.policy == "thompson-items":
             ranked = posterior.with_users  # rows that are expected given a draw, not stored draws
+        self.told_by_ranked_rows = ranked is posterior and not posterior.users_kept
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
         self.bonus = {"ucb": 1.0, "lcb": -1.0}.get(question.policy, 0.0)
@@ -202,7 +203,7 @@ class Ranker:
     def _components(self, users: Users, filled: NDArray[np.bool_], item: Index) -> Components:
         """Mixtures of users and the items of each, where `filled` is a row for a user."""
         posterior, user = self.posterior, np.repeat(users.number, filled.sum(1))
-        if not posterior.users_kept:
+        if self.told_by_ranked_rows:
             starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
             tables, at = posterior.sides.tables(item)
             block = Block(users.number, starts, at, posterior.seen.rated(user, item))
