@@ -28,7 +28,7 @@ from bayesmf.web.guard import Guard, Limits, check_token, where
 from bayesmf.web.metrics import Metrics
 from bayesmf.web.problems import ProblemError, of_validation
 from bayesmf.web.routes import STATIC, Desk, around, v1
-from bayesmf.web.served import LOG, ModelHolder, check_source, try_out
+from bayesmf.web.served import LOG, ModelHolder, check_source, give_memory_back, try_out
 
 # Seconds between two looks at the model's folder.
 LOOK_EVERY = 1.0
@@ -210,6 +210,7 @@ async def _watch(
         if await _apart(holder.refresh, asked):
             metrics.loaded()
             await _apart(look_closer, holder.current, test)
+            await _apart(give_memory_back)
         elif holder.failures > before:
             metrics.failed()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import ctypes
 import logging
 import math
 import os
@@ -116,6 +118,12 @@ def try_out(served: Served) -> None:
         if served.levels is not None:
             model.predict_proba(None, [some[0][0]], ratings=some)
         model.explain(None, some[0][0], ratings=some)
+
+
+def give_memory_back() -> None:
+    """Return what a model before had to the system, where the C library would keep it (glibc)."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class ModelHolder:
