@@ -118,7 +118,7 @@ class Guard:
             await self._answer(scope, receive, told)
         except ProblemError as problem:
             await self._refuse(problem, scope, receive, told)
-        except TimeoutError:  # the client does not read what it asked for
+        except _NotTakenError:
             LOG.info("An answer was not taken within %g s", self.limits.seconds)
         except Exception as error:  # what nobody foresaw: told without a word of the request
             LOG.error("An answer failed: %s in %s", type(error).__name__, where(error))
@@ -228,6 +228,10 @@ class Guard:
             await problem.response()(scope, receive, send)
 
 
+class _NotTakenError(Exception):
+    """The client does not read what it asked for."""
+
+
 class _Told:
     """Sends answers with the headers that all have, within a time, and notes their status."""
 
@@ -240,8 +244,11 @@ class _Told:
             self.status, self.began = message["status"], True
             last = [(b"connection", b"close")] if self.hang_up else []
             message = {**message, "headers": [*message["headers"], *HEADERS, *last]}
-        async with asyncio.timeout(self.seconds):  # a client may not read
-            await self.send(message)
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.send(message)
+        except TimeoutError:
+            raise _NotTakenError from None
 
 
 def _refuse_doubles(headers: Sequence[tuple[bytes, bytes]]) -> None:
