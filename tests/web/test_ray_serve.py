@@ -1,6 +1,7 @@
 """The service on a local Ray: replicas answer as the library does, and take up a new model."""
 
 import json
+import urllib.error
 import urllib.request
 import warnings
 
@@ -32,6 +33,14 @@ def ask(path, body=None):
         return json.loads(answer.read())
 
 
+def is_ready():
+    """Not so while replicas compile: then the answer is 503."""
+    try:
+        return ask("/readyz")["status"] == "ok"
+    except urllib.error.HTTPError:
+        return False
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_deployment_on_a_local_ray(tmp_path):
     models = small_model(0), small_model(1)
@@ -40,7 +49,7 @@ def test_a_deployment_on_a_local_ray(tmp_path):
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": PORT})
         serve.run(deployment(tmp_path / "model", replicas=2), route_prefix="/")
-        until(lambda: ask("/readyz")["status"] == "ok", 60)
+        until(is_ready, 120)
         for model in models:
             model.save(tmp_path / "model")
             own = [(one.item, one.mean) for one in model.recommend(3, 5)]
