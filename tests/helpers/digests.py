@@ -150,10 +150,10 @@ def draws(model: BayesianMF) -> str:
     return digest({name: np.asarray(a) for name, a in model.posterior_.draws.arrays().items()})
 
 
-def collect(ray: bool) -> dict[str, str]:
-    """All digests by name."""
+def collect(ray: bool, quick: bool) -> dict[str, str]:
+    """All digests by name; with `quick` those of a fifth of the fits."""
     out: dict[str, str] = {}
-    for name, settings in fits():
+    for name, settings in list(fits())[:: 5 if quick else 1]:
         model = fit(settings, engine="serial")
         if model is None:
             out[name] = "refused"
@@ -223,16 +223,18 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="FILE")
     parser.add_argument("--check", type=Path, metavar="FILE")
     parser.add_argument("--no-ray", action="store_true", help="leave out the engine ray")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the fits, without ray")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = collect(not options.no_ray)
+    found = collect(not options.no_ray and not options.quick, options.quick)
     print(f"{len(found)} digests, {sum(v == 'refused' for v in found.values())} fits refused")
     if options.write:
         options.write.write_text(json.dumps(found, indent=1))
     if not options.check:
         return 0
     known = json.loads(options.check.read_text())
-    wrong = [name for name in sorted({*known, *found}) if known.get(name) != found.get(name)]
+    names = found if options.quick else {*known, *found}
+    wrong = [name for name in sorted(names) if known.get(name) != found.get(name)]
     print(f"{len(wrong)} differ" + "".join(f"\n  {name}" for name in wrong))
     return bool(wrong)
 
