@@ -7,7 +7,6 @@ put the answer: the SHA-256 over all draws of all chains, what the engine told, 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import bayesmf
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Checkpoint, Cluster, Event, Synthetic
 
 
@@ -31,16 +29,6 @@ class Case(NamedTuple):
     more: dict[str, Any] = {}  # noqa: RUF012
 
 
-def propagation() -> dict[str, Case]:
-    """Posterior propagation, where this version has it, with those settings that it knows."""
-    made = getattr(bayesmf, "Propagation", None)
-    if made is None:
-        return {}
-    known = inspect.signature(made).parameters
-    asked = {"grid": (2, 2), "epochs": 60, "burn_in": 10}
-    return {"propagation": Case(made(**{k: v for k, v in asked.items() if k in known}))}
-
-
 # Many short rounds, so that there are many moments for something to happen. SGHMC has fewer, with
 # megabytes to carry: these go through the nodes' stores, and are lost with them.
 CASES = {
@@ -51,7 +39,6 @@ CASES = {
         SGHMC(grid=(2, 2), n_chains=2, epochs=16, burn_in=8), (10_000, 4_000, 100_000), 16,
         {"tau": 4.0, "max_draws": 20},
     ),
-    **propagation(),
 }  # fmt: skip
 
 

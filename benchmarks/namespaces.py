@@ -14,9 +14,8 @@ there, and for a round of all its chains the table has
     cores busy  shares of all processors: by this, and by whatever runs here
 
 Counters are read between two epochs of one fit, so its start is not in them. Draws have to be
-those of the simulated fit: the status is 1 otherwise. Of propagation it is the second and third
-stage together, and the bytes of a whole fit. Where there can be no namespaces nothing is
-measured, and the status is 0.
+those of the simulated fit: the status is 1 otherwise. Where there can be no
+namespaces nothing is measured, and the status is 0.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from benchmarks.namespaces_runs import (
 )
 from benchmarks.netns import Link, ended_by_signals, why_not
 
-CASES = ("default", "DSGLD-S", "DSGLD-C", "propagation")
+CASES = ("default", "DSGLD-S", "DSGLD-C")
 SHAPES = ("ml-100k", "ml-1m", "ml-10m")
 IDLE = 3.0  # seconds in which Ray is watched that does nothing
 
@@ -67,7 +66,7 @@ def beside(
     found = done(Fit(folder, order), "the simulated engine")
     out: dict[str, Any] = {"sha256": found["predicted"]["sha256"]}
     for name in asked:
-        per = rounds_of_an_epoch(found[name]["grid"]) if order["rounds"] else 1
+        per = rounds_of_an_epoch(found[name]["grid"])
         events = found[name]["events"]
         out[name] = seconds_of_an_epoch(events, *order["window"]) / per
     return out
@@ -100,10 +99,9 @@ def on_nodes(args: argparse.Namespace, n: int, folder: Path) -> list[dict[str, A
                     say(args, f"{case}: this version does not have it")
                     continue
                 chains = getattr(made[case], "n_chains", None) or 1
-                staged = case == "propagation"  # whole stages in place of epochs
                 one = {
-                    **order, "case": case, "what": "fit", "chains": chains, "rounds": not staged,
-                    "window": (1, 3) if staged else (FIRST, args.epochs - 1),
+                    **order, "case": case, "what": "fit", "chains": chains,
+                    "window": (FIRST, args.epochs - 1),
                 }  # fmt: skip
                 found = measured(folder / f"{n}-{case}", one, nodes, counts)
                 line = {"nodes": n, "case": case, "echo": echo, "idle": idle,

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import bayesmf
 from bayesmf import SGLD, Auto, BayesianMF, Cluster, Event, Network, Ratings, Simulated, Synthetic
 from bayesmf.engines.registry import make_engine
 from benchmarks.faults_driver import digest
@@ -33,11 +32,6 @@ def samplers(nodes: int, epochs: int) -> dict[str, Any]:
         "DSGLD-S": SGLD(grid=(nodes, nodes), n_chains=nodes, **length),
         "DSGLD-C": SGLD(grid=(nodes, 1), n_chains=nodes, **length),
     }
-    made = getattr(bayesmf, "Propagation", None)
-    if made is not None:
-        side = max(2, math.isqrt(nodes))
-        known, asked = inspect.signature(made).parameters, {"grid": (side, side), **length}
-        found["propagation"] = made(**{k: v for k, v in asked.items() if k in known})
     return found
 
 

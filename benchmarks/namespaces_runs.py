@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,30 +124,17 @@ def ledger(events: Sequence[Sequence[Any]], first: int, last: int, chains: int) 
     return {name: found[last][name] - found[first][name] for name in ("driver", "peers")}
 
 
-def of_all(engine: Mapping[str, Any]) -> dict[str, float]:
-    """Bytes of a whole run by the engine's own account: ratings and draws too."""
-    sent = engine["bytes_sent"] + engine["bytes_received"]
-    handed = engine["ratings_bytes_sent"] + engine["fetched_bytes"]
-    return {
-        "driver": sent + handed, "peers": engine["rounds"] * engine["peer_bytes_per_round"]
-    }  # fmt: skip
-
-
 def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters) -> dict[str, Any]:
     """A fit on the cluster: seconds, and bytes on every wire, of a round of all chains."""
-    begin, start = time.monotonic(), counters.read()
     run = Fit(folder, order, counters, prefix=nodes.prefix, environment=nodes.environment)
     found = run.wait()
     if found["status"] != "done":
         return found
     first, last = order["window"]
-    rounds = rounds_of_an_epoch(found["grid"]) if order["rounds"] else 1
+    rounds = rounds_of_an_epoch(found["grid"])
     found |= {"seconds": seconds_of_an_epoch(found["events"], first, last) / rounds}
     before, after, passed = run.window[first], run.window[last], found["seconds"]
     between = (last - first) * rounds
-    if not order["rounds"]:  # stages: wires of the whole fit, its start and its draws among them
-        before, after, between = start, counters.read(), 1
-        passed = time.monotonic() - begin
     found["wires"] = [
         [(now - then) / between for now, then in zip(a, b, strict=True)]
         for a, b in zip(after.wires, before.wires, strict=True)
@@ -157,11 +143,8 @@ def measured(folder: Path, order: dict[str, Any], nodes: Any, counters: Counters
     found["processors"] = {
         "own": (after.own - before.own) / whole, "busy": (after.busy - before.busy) / whole
     }  # fmt: skip
-    if order["rounds"]:
-        told = ledger(found["events"], first, last, order["chains"])
-        found["ledger"] = {name: size / between for name, size in told.items()}
-    else:
-        found["ledger"] = of_all(found["engine"])
+    told = ledger(found["events"], first, last, order["chains"])
+    found["ledger"] = {name: size / between for name, size in told.items()}
     found["passed"] = passed  # seconds in which these bytes were sent
     found["rounds"], found["cores"] = rounds, os.cpu_count()
     return found

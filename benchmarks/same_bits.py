@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Cluster, Network, Propagation, Simulated
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Cluster, Network, Simulated
 from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks.arguments import Parser, words
 from benchmarks.faults_driver import digest
@@ -24,7 +24,6 @@ CASES: dict[str, Any] = {
     "DSGLD-C 4x1": SGLD(grid=(4, 1), n_chains=4, epochs=20, burn_in=4),
     "hybrid 2x3": SGLD(grid=(2, 3), n_chains=2, epochs=20, burn_in=4),
     "SGHMC 2x2": SGHMC(grid=(2, 2), n_chains=2, epochs=12, burn_in=4),
-    "propagation 2x3": Propagation(grid=(2, 3)),
 }
 SHAPE = 400, 250, 12_000  # users, items, ratings
 FACTORS = 6

@@ -3,8 +3,6 @@
     default    Gibbs, four chains, on stripes that stay with their workers
     DSGLD-S    S x S grid, S chains, on S^2 workers
     DSGLD-C    S x 1 grid, S chains, on S workers
-    propagation          the default: half of the ratings in the first block
-    propagation 160x8    1,280 blocks, the first row and column with 3% of the ratings
 
 Ratings have the true numbers of users, items and ratings; nobody has them here. What tasks cost is
 measured on this machine, by real tasks on ratings of such rows: exact draws with a table of the
@@ -25,11 +23,9 @@ from typing import Any
 from bayesmf.engines.links import Network
 from bayesmf.errors import InputError
 from bayesmf.samplers.auto import Auto
-from bayesmf.samplers.propagation import Propagation
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.costs import Costs
-from bayesmf.server.plan import Split, count_shape, follow, measured_costs, settle
-from bayesmf.server.plan_stages import grid_for
+from bayesmf.server.costs import Costs, calibrate
+from bayesmf.server.plan import Split, count_shape, settle, sketch
 from bayesmf.server.sketch import Rate
 
 WORKERS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -42,8 +38,6 @@ CASES = (
     ("netflix", "default", WORKERS),
     ("netflix", "dsgld-s", SQUARES),
     ("netflix", "dsgld-c", COLUMNS),
-    ("netflix", "propagation", SQUARES),
-    ("netflix", "propagation 160x8", SQUARES),
 )
 # What is wanted: efficiency by shape, split and workers.
 TARGETS = {
@@ -51,7 +45,6 @@ TARGETS = {
     ("netflix", "default", 32): 0.5,
     ("netflix", "dsgld-s", 36): 0.8,
     ("netflix", "dsgld-c", 16): 0.8,
-    ("netflix", "propagation 160x8", 64): 0.9,
 }
 # The engine whose driver held all rows, by its own runs: workers, idle share (docs/cluster.md).
 BEFORE = ((1, 0.04), (9, 0.39), (16, 0.68))
@@ -62,10 +55,6 @@ def make_split(name: str, workers: int, chains: int = CHAINS) -> Split:
     if name == "default":
         return Split(name, Auto(n_chains=chains), workers)
     square = isqrt(workers)
-    if name == "propagation":
-        return Split(name, Propagation(grid=grid_for(workers)), workers)
-    if name.startswith("propagation"):
-        return Split(name, Propagation(grid=(160, 8), first=0.03), workers)
     if name == "dsgld-s":
         return Split(name, SGLD(grid=(square, square), n_chains=square), workers)
     return Split(name, SGLD(grid=(workers, 1), n_chains=workers), workers)
@@ -89,12 +78,11 @@ def curves(
                 settings = settle(counts, split, n_factors)
             except InputError:
                 continue
-            staged = isinstance(settings.sampler, Propagation)
-            kind = name if staged else str(getattr(settings.sampler, "grid", "stripes"))
+            kind = str(getattr(settings.sampler, "grid", "stripes"))
             if rate is None and kind not in known:
-                known[kind] = measured_costs(counts, settings, MEASURED)
+                known[kind] = calibrate(counts, settings, MEASURED)
             costs: Any = known[kind] if rate is None else Rate(rate)
-            planned = follow(counts, split, settings, network, costs)
+            planned = sketch(counts, split, settings, network, costs)
             row = {"shape": shape, **asdict(planned)}
             row["target"] = TARGETS.get((shape, name, n))
             if isinstance(costs, Costs):

@@ -14,16 +14,12 @@ STYLES = {
     ("netflix", "default"): {"color": COLOURS[0], "marker": "D", "linestyle": "-"},
     ("netflix", "dsgld-s"): {"color": COLOURS[1], "marker": "s", "linestyle": "--"},
     ("netflix", "dsgld-c"): {"color": COLOURS[2], "marker": "^", "linestyle": "-."},
-    ("netflix", "propagation"): {"color": COLOURS[3], "marker": "v", "linestyle": ":"},
-    ("netflix", "propagation 160x8"): {"color": COLOURS[4], "marker": "P", "linestyle": ":"},
 }
 LABELS = {
     ("yahoo", "default"): "default, Yahoo! Music's shape",
     ("netflix", "default"): "default, Netflix's shape",
     ("netflix", "dsgld-s"): r"DSGLD-S, Netflix's: $\sqrt{W}$ chains",
     ("netflix", "dsgld-c"): "DSGLD-C, Netflix's: W chains",
-    ("netflix", "propagation"): "propagation, Netflix's: the whole run",
-    ("netflix", "propagation 160x8"): "propagation, small blocks: loses more",
 }
 TICKS = (1, 4, 16, 64, 256, 1000)
 

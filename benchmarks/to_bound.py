@@ -7,7 +7,6 @@ each ends once its error on the test ratings is within so many per cent of the b
 
     default      Gibbs, two chains
     dsgld-s      S x S grid on S^2 workers, some chains
-    propagation  three stages, a block for each worker in the third
 
 One line for every split: when it was there, in virtual seconds, or what it has reached.
 """
@@ -24,24 +23,21 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf import SGLD, Auto, BayesianMF, Event, Network, Propagation, Ratings, Simulated
+from bayesmf import SGLD, Auto, BayesianMF, Event, Network, Ratings, Simulated
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.server.plan_stages import grid_for
 from benchmarks.arguments import Parser, words
 from benchmarks.scale_large import bound
 
-SPLITS = ("default", "dsgld-s", "propagation")
+SPLITS = ("default", "dsgld-s")
 
 
 def sampler(split: str, args: argparse.Namespace) -> Any:
     """The algorithm of a split; its length is what it is stopped from."""
     if split == "default":
         return Auto(n_chains=2, epochs=args.epochs)
-    if split == "dsgld-s":
-        side = isqrt(args.workers)
-        return SGLD(grid=(side, side), n_chains=args.chains or side, epochs=args.epochs)
-    return Propagation(grid=args.grid or grid_for(args.workers), first=args.first)
+    side = isqrt(args.workers)
+    return SGLD(grid=(side, side), n_chains=args.chains or side, epochs=args.epochs)
 
 
 def follow(split: str, args: argparse.Namespace, goal: float) -> dict[str, Any]:
@@ -94,8 +90,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--factors", type=int, default=30, metavar="D")
     add("--epochs", type=float, default=40.0, help="of a chain, at the most (40)")
     add("--chains", type=int, metavar="C", help="of dsgld-s (as many as its grid has rows)")
-    add("--grid", metavar="RxC", help="of propagation (its third stage has a block a worker)")
-    add("--first", type=float, default=0.7, metavar="S", help="of propagation (0.7)")
     add("--draws", type=int, default=100, help="kept in a model (100)")
     add("--minutes", type=float, metavar="M", help="of this machine for a split, at the most")
     add("--latency", type=float, default=0.5, metavar="MS", help="one way (0.5)")

@@ -37,7 +37,6 @@ LONG = (
     "test_estimator.py",
     "test_docstrings.py",
     "test_partial_fit.py",
-    "test_propagation.py",
     "test_failing_calls.py",
     "test_model_plots.py",
     "test_plots.py",

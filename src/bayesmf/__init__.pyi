@@ -40,7 +40,6 @@ from bayesmf.posterior.posterior import Mixtures as Mixtures
 from bayesmf.posterior.posterior import Posterior as Posterior
 from bayesmf.samplers.auto import Auto as Auto
 from bayesmf.samplers.gibbs import Gibbs as Gibbs
-from bayesmf.samplers.propagation import Propagation as Propagation
 from bayesmf.samplers.row_clock import RowClock as RowClock
 from bayesmf.samplers.sgd import DSGD as DSGD
 from bayesmf.samplers.sgd import SGD as SGD

@@ -61,20 +61,6 @@ def test_a_growing_run_has_a_stage_and_no_time_left(monkeypatch):
     assert "stage 11 |" in screen.getvalue()
 
 
-def test_stages_that_are_no_passes_are_called_so(monkeypatch):
-    """Posterior propagation: three stages, then draws; no burn-in, no passes."""
-    monkeypatch.setattr("sys.stderr", screen := _Screen(True))
-    monkeypatch.setenv("COLUMNS", "100")
-    progress = Progress(after_seconds=0.0)
-    progress.begin(RunPlan(1, 67, None, validated=True, stages=3))
-    until(lambda: "stage 1 of 3 ... 0 s" in screen.getvalue())
-    for epoch, text in {1: "stage 2 of 3 ...", 2: "stage 3 of 3 ...", 10: "draw 7 of 64"}.items():
-        progress(replace(EVENT, epoch=epoch, epochs=67, burning=epoch < 3))
-        until(lambda text=text: text in screen.getvalue())
-    progress.close()
-    assert "burn-in" not in screen.getvalue() and "pass " not in screen.getvalue()
-
-
 def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     """The fit's own clock may be a simulated one. Three seconds a pass, 30 passes to come."""
     now = [100.0]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import SGLD, Auto, Gibbs, InputError, Propagation, Synthetic
+from bayesmf import SGLD, Auto, Gibbs, InputError, Synthetic
 from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import make_stripes
@@ -62,14 +62,6 @@ def test_a_plan_takes_as_long_as_the_simulated_run(name, sampler, workers):
     assert planned.node_bytes == pytest.approx(max(told["node_bytes"]) / rounds, rel=0.15)
     held = max(sum(node.values()) for node in told["memory_by_node"])
     assert planned.memory == pytest.approx(held, rel=0.4)
-
-
-def test_stages_take_as_long_as_the_simulated_run():
-    split = Split("propagation", Propagation(grid=(3, 3), draws=1), 4)
-    settings = settle(COUNTS, split, 4)
-    planned = plans.propagation(COUNTS, split, settings, NETWORK, Rate(RATE))
-    told = run(DATA, settings, Simulated(4, NETWORK, rate=RATE)).engine
-    assert planned.seconds_per_epoch == pytest.approx(told["seconds"], rel=0.15)
 
 
 def test_efficiency_is_that_beside_one_worker():
@@ -130,7 +122,7 @@ def test_splits_make_sense():
     assert found["dsgld-c", 16] == SGLD(grid=(16, 1), n_chains=16)
     assert ("hybrid", 16) not in found  # it would be the square one
     assert [s.name for s in splits(256, 4)] == [
-        "default", "dsgld-s", "hybrid", "propagation"
+        "default", "dsgld-s", "hybrid"
     ]  # fmt: skip
 
 

@@ -15,16 +15,12 @@ from bayesmf.system.progress import Line, clock_text
 
 
 class RunPlan(NamedTuple):
-    """What is known of a run before it begins; `epochs` are the most that a chain may take.
-
-    The first `stages` of them are no passes over the ratings: posterior propagation has such.
-    """
+    """What is known of a run before it begins; `epochs` is the most that a chain may take."""
 
     n_chains: int
     epochs: int
     max_seconds: float | None
     validated: bool
-    stages: int = 0
 
 
 class Callback(Protocol):
@@ -101,7 +97,7 @@ class Progress:
         """
         self._restart()
         self._plan = plan
-        self.stage(_of_stages(1, plan.stages) if plan.stages else "starting")
+        self.stage("starting")
 
     def __call__(self, event: Event) -> None:
         """Show where the chains are.
@@ -117,23 +113,7 @@ class Progress:
         if self._line is None:
             self._line = Line(self._after, self._show)
         done = sum(self._epochs.values()) / len(self._epochs)
-        stages = 0 if self._plan is None else self._plan.stages
-        if stages:
-            self._show_stages(event, stages)
-            return
         self._line.measure(_stage(event), done, event.epochs, self._pieces(event, done))
-
-    def _show_stages(self, event: Event, stages: int) -> None:
-        """Which stage is under way, or how many draws have been made since the last."""
-        assert self._line is not None
-        if event.epoch < stages:
-            self._line.say(_of_stages(event.epoch + 1, stages))
-            return
-        draws, total = event.epoch - stages, event.epochs - stages
-        pieces = [f"draw {draws} of {total}"]
-        if event.rmse_all_chains is not None:
-            pieces.append(f"RMSE {event.rmse_all_chains:.4f}")
-        self._line.measure("drawing", draws, total, pieces)
 
     def _pieces(self, event: Event, done: float) -> list[str]:
         """Texts behind the bar, what matters most first."""
@@ -171,10 +151,6 @@ class Progress:
         if self._line is not None:
             self._line.close()
             self._line = None
-
-
-def _of_stages(stage: int, stages: int) -> str:
-    return f"stage {stage} of {stages}"
 
 
 def _stage(event: Event) -> str:

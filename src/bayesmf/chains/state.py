@@ -90,7 +90,6 @@ class ChainState:
     weighed: Weighed | None = None  # where rows have noise of their own
     errors_by_row: tuple[Any, Any] | None = None
     means: Params | None = None  # conditional means of the rows, where the rule has them
-    propagated: Any = None  # what the stages of rounds/propagation.py have left
 
     def side(self, side: int) -> Any:
         """Rows of users (0) or items (1)."""
@@ -126,7 +125,7 @@ class ChainState:
         found: dict[int, Ref] = {}
         for value in (
             self.params, self.momenta, self.safe, self.weighed, self.precisions, self.row_sums,
-            self.means, self.propagated,
+            self.means,
         ):  # fmt: skip
             found.update((id(ref), ref) for ref in leaves(value, Ref))
         return list(found.values())

@@ -109,8 +109,6 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
     state = (about["fit"]["convergence"] or {}).get("state")
     if state == "optimiser":
         print_text("There are no draws, so there is nothing to say of chains.")
-    elif state == "approximate":
-        print_text("Draws are independent, so there is nothing to say of chains.")
     else:
         print_text(
             "As detail, the worst R-hat and effective sample size (ESS) of each kind. "

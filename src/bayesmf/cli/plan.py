@@ -18,7 +18,7 @@ WORKERS = "4,16,64,256"
 MOST_WORKERS = 4096
 MOST_ASKED = 256
 CALLING = 0.25e-3  # seconds of the driver for a call of a worker: Ray's, as measured
-SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
+SAMPLERS = ("default", "dsgld-s", "dsgld-c", "hybrid")
 OTHER_NAMES = {"yahoo-music": "yahoo"}
 HEAD = (
     "split", "workers", "chains", "seconds a round", "an epoch of all", "used", "idle",
@@ -123,14 +123,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _row(one: Planned) -> tuple[Any, ...]:
-    staged = one.split == "propagation"  # the whole run; what its driver does is not followed
-    whole = " (all)" if staged else ""
     return (
-        f"{one.split} {one.grid}".strip() + whole, one.workers, one.chains,
+        f"{one.split} {one.grid}".strip(), one.workers, one.chains,
         f"{one.seconds_per_round:.3g}", f"{one.seconds_per_epoch:.3g}",
         f"{min(one.efficiency, 1.0):.0%}", f"{max(one.idle, 0.0):.0%}",
-        "-" if staged else f"{one.driver_bytes / 1e6:.2g}",
-        "-" if staged else f"{one.fetched_bytes / 1e6:.2g}", f"{one.node_bytes / 1e6:.2g}",
+        f"{one.driver_bytes / 1e6:.2g}",
+        f"{one.fetched_bytes / 1e6:.2g}", f"{one.node_bytes / 1e6:.2g}",
         f"{one.memory / 1e9:.2g}",
     )  # fmt: skip
 

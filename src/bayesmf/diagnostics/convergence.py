@@ -29,12 +29,11 @@ DECIDED_BY = (
     "differences count as far as they matter for intervals"
 )
 OPTIMISERS = ("SGD",)
-APPROXIMATIONS = ("Propagation",)  # independent draws, but not from the posterior itself
 # Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
 MORE, MUCH_MORE = 2, 4
 
 Convergence = Mapping[str, Any]
-State = Literal["optimiser", "approximate", "still", "too few", "converged", "not converged"]
+State = Literal["optimiser", "still", "too few", "converged", "not converged"]
 
 
 def told(found: Convergence) -> dict[str, Any]:
@@ -63,8 +62,6 @@ def state_of(found: Convergence) -> State:
     """Decide whether chains have converged; nothing else decides it."""
     if found["rule"] in OPTIMISERS:
         return "optimiser"
-    if found["rule"] in APPROXIMATIONS:
-        return "approximate"
     if found["rhat"] is None:
         return "too few" if found["passes"] < LEAST_DRAWS else "still"
     if worst(found) <= found["limit"]:
@@ -91,12 +88,6 @@ def verdict(found: Convergence) -> str:
         return (
             f"{found['rule']} looks for one best point and draws nothing, so there is nothing to "
             "converge; its intervals hold the noise of ratings, not what is unknown of them."
-        )
-    if state == "approximate":
-        return (
-            f"{found['rule']} is approximate: draws come from Gaussians of single rows, put "
-            "together from blocks, so there is no chain to converge and no R-hat; "
-            "docs/propagation.md has what it loses."
         )
     if state == "still":
         return "Whether it converged is not known: no prediction moved from draw to draw."
@@ -138,8 +129,6 @@ def headline(found: Convergence) -> str:
     state = state_of(found)
     if state == "optimiser":
         return f"{found['rule']}: one point, nothing to converge"
-    if state == "approximate":
-        return f"{found['rule']}: approximate, no R-hat"
     if state == "still":
         return "Not known whether it converged: no prediction moved"
     if state == "too few":
@@ -158,7 +147,7 @@ def _gain(found: Convergence) -> str:
 def advice(found: Convergence, shell: bool) -> str:
     """What to do about it, in Python's words or the shell's; empty where all is well."""
     state, rule = state_of(found), found["rule"]
-    if state in ("optimiser", "approximate", "converged"):
+    if state in ("optimiser", "converged"):
         return ""
     if state == "still":
         return "Its steps are too short to be seen: use longer ones, or the default sampler."

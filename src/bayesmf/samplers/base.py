@@ -67,7 +67,6 @@ class Sampler(ABC):
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
-    n_stages: ClassVar[int] = 0  # epochs that come first and are no passes: a stage each
     not_kept: ClassVar[int] = 0  # epochs that are surely burn-in, where that grows with the run
 
     # Settings, or constants of the class.

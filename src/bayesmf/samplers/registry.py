@@ -13,7 +13,6 @@ from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.burn_in import BurnIn
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.propagation import Propagation
 from bayesmf.samplers.row_clock import RowClock
 from bayesmf.samplers.sgd import SGD
 from bayesmf.samplers.sghmc import SGHMC
@@ -29,7 +28,6 @@ REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "sghmc": SGHMC,
     "sgnht": SGNHT,
     "sgld": SGLD,
-    "propagation": Propagation,
     "sgd": SGD,
 }
 

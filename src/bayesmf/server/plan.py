@@ -19,11 +19,9 @@ from bayesmf.errors import InputError
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import BatchRule, Sampler
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.propagation import Propagation
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.compile import compile_kernels
-from bayesmf.server.costs import SAMPLE, calibrate, for_epochs
-from bayesmf.server.plan_stages import grid_for, stages, sweep_cost
+from bayesmf.server.costs import calibrate, for_epochs
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.sketch import (
@@ -54,7 +52,7 @@ class Split:
     workers: int
 
 
-SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid", "propagation")
+SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid")
 
 
 def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterator[Split]:
@@ -69,9 +67,6 @@ def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterato
         if name == "default":
             yield Split(name, Auto(n_chains=chains), workers)
             continue
-        if name == "propagation":
-            yield Split(name, Propagation(grid=grid_for(workers)), workers)
-            continue
         grid, n_chains = grids[name]
         if n_chains > MOST_CHAINS or (grid, n_chains) in seen or (workers > 1 and grid == (1, 1)):
             continue
@@ -84,10 +79,9 @@ class Planned:
     """What a split would take.
 
     Seconds of a round are those of one chain, of an epoch those in which all chains have read all
-    ratings; of posterior propagation they are a stage's on average, and the whole run's. `alone`
-    is what one worker would take for such an epoch, `efficiency` that over workers times seconds.
-    Bytes are those of a round of one chain, on the driver's link and on that of the busiest node,
-    one way; `memory` is that of the largest node.
+    ratings. `alone` is what one worker would take for such an epoch, `efficiency` that over workers
+    times seconds. Bytes are those of a round of one chain, on the driver's link and on
+    that of the busiest node, one way; `memory` is that of the largest node.
     """
 
     split: str
@@ -223,44 +217,6 @@ def sketch(
     )
 
 
-def propagation(
-    counts: tuple[Counts, Counts],
-    split: Split,
-    settings: RunSettings,
-    network: Network,
-    costs: Any,
-) -> Planned:
-    """What the three stages take: the whole run, but for its draws."""
-    told = stages(counts, settings, split.workers, network, costs)
-    rule: Any = settings.sampler
-    used = told.alone / max(split.workers * told.seconds, 1e-12)
-    return Planned(
-        split=split.name, sampler="Propagation", grid=str(rule.grid), workers=split.workers,
-        nodes=told.nodes, chains=1, stripes=rule.grid.rows, seconds_per_round=told.seconds / 3,
-        seconds_per_epoch=told.seconds, alone=told.alone, efficiency=used, idle=1.0 - used,
-        driver_bytes=0.0, fetched_bytes=0.0, node_bytes=told.node_bytes / 3, memory=told.memory,
-        driver_seconds=0.0,
-    )  # fmt: skip
-
-
-def measured_costs(
-    counts: tuple[Counts, Counts], settings: RunSettings, most: tuple[int, int] = SAMPLE
-) -> Any:
-    """What a sampler's tasks cost on this machine, from runs of at most so many ratings."""
-    if isinstance(settings.sampler, Propagation):
-        return sweep_cost(counts, settings)
-    return calibrate(counts, settings, most)
-
-
-def follow(
-    counts: tuple[Counts, Counts], split: Split, settings: RunSettings, network: Network,
-    costs: Any,
-) -> Planned:  # fmt: skip
-    """What a split takes."""
-    staged = isinstance(settings.sampler, Propagation)
-    return (propagation if staged else sketch)(counts, split, settings, network, costs)
-
-
 def plan(
     counts: tuple[Counts, Counts],
     workers: Sequence[int],
@@ -289,9 +245,9 @@ def plan(
                 continue
             kind = _alike(settings.sampler)
             if costs is None and kind not in known:
-                known[kind] = measured_costs(counts, settings)
+                known[kind] = calibrate(counts, settings)
             own: Any = known[kind] if costs is None else costs
-            found.append(follow(counts, split, settings, network, own))
+            found.append(sketch(counts, split, settings, network, own))
     if not found:
         raise refused or InputError("none of these splits makes sense for so many workers")
     return found
@@ -327,9 +283,7 @@ def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
                 f"{min(then.efficiency, 1.0):.0%})"
             )
         return best, why + "."
-    # An approximation is taken by those who ask for it.
-    exact = [one for one in found if one.split != "propagation"] or list(found)
-    enough = [one for one in exact if one.efficiency >= WORTH] or exact
+    enough = [one for one in found if one.efficiency >= WORTH] or found
     best = max(enough, key=lambda one: one.chains / one.seconds_per_epoch)
     return best, (
         f"take {best.split} on {best.workers} workers, {best.chains} chains: it gets through most "

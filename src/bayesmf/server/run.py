@@ -109,7 +109,7 @@ def make_context(
         settings,
         shape,
         length,
-        make_rounds(data, sampler, settings.seed, settings),
+        make_rounds(data, sampler, settings.seed),
         make_store(sampler.n_chains, max(1, settings.max_draws // sampler.n_chains), settings.keep),
         monitor,
         probe_pairs(data, N_PROBE, settings.seed),
@@ -139,7 +139,7 @@ def make_plan(run: RunContext) -> RunPlan:
     """What callbacks may know before the first round."""
     epochs = max(1, round(run.length.epochs))
     sampler, validated = run.settings.sampler, run.monitor.validation is not None
-    return RunPlan(sampler.n_chains, epochs, run.settings.max_seconds, validated, sampler.n_stages)
+    return RunPlan(sampler.n_chains, epochs, run.settings.max_seconds, validated)
 
 
 def sample_for(

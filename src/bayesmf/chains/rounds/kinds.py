@@ -7,9 +7,7 @@ from typing import Any
 from bayesmf.chains.rounds.clock import ClockRounds
 from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.rounds.gradient import GradientRounds
-from bayesmf.chains.rounds.propagation import PropagationRounds
 from bayesmf.chains.rounds.update import UpdateRounds
-from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import Rounds
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.base import Sampler
@@ -20,15 +18,10 @@ ROUNDS: dict[str, Any] = {
     "update": UpdateRounds,
     "clock": ClockRounds,
     "gibbs": GibbsRounds,
-    "propagation": PropagationRounds,
 }
 
 
-def make_rounds(
-    data: TrainingData, rule: Sampler, seed: int, settings: RunSettings | None = None
-) -> Rounds:
-    """The rounds of a resolved rule on one data set; `settings` for those that draw priors."""
+def make_rounds(data: TrainingData, rule: Sampler, seed: int) -> Rounds:
+    """The rounds of a resolved rule on one data set."""
     made: Rounds = ROUNDS[rule.kind_of_rounds](data, rule, seed)
-    if isinstance(made, PropagationRounds) and settings is not None:
-        made.settle(settings)
     return made
