@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One file pins everything, what builds the package included.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
 
-.PHONY: demo page test test-all test-wheel test-tools docs lint format bench build clean
+.PHONY: demo page test test-all test-wheel test-tools docs lint format bench paper build clean
 
 demo: $(VENV)/.run ## fit synthetic ratings with planted truth and show what comes out
 	$(BIN)/bayesmf demo --out demo
@@ -50,7 +50,11 @@ format: $(VENV)/.test ## apply the style
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.run ## speed of samplers, threads and answers on this machine, in a minute or three
-	$(BIN)/bayesmf bench
+	$(BIN)/python -m benchmarks.speed.bench
+
+# Small and short: docs/experiments.md has the command of the full size.
+paper: $(VENV)/.run ## the experiments of the paper on few synthetic ratings, in a few minutes
+	$(BIN)/python -m experiments.paper all --settings paper --scale 0.005 --budget 2 --dimensions 10 20 --out report
 
 build: $(VENV)/.dist ## make sdist and wheel in dist/, and check what an index would show
 	rm -rf dist
@@ -58,7 +62,7 @@ build: $(VENV)/.dist ## make sdist and wheel in dist/, and check what an index w
 	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## remove the environment and what the commands made
-	rm -rf $(VENV) $(TOOLS) demo dist docs/_build docs/reference/generated
+	rm -rf $(VENV) $(TOOLS) demo report dist docs/_build docs/reference/generated
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -15,9 +15,10 @@ import sys
 import warnings
 from typing import Any
 
-from bayesmf import SGHMC, SGLD, BayesianMF, Gibbs, Network, Simulated
+from bayesmf import SGHMC, SGLD, BayesianMF, Gibbs
 from bayesmf.errors import ConvergenceWarning, InputError
 from benchmarks.arguments import Parser
+from experiments.simulated import Network, Simulated
 
 # Name, sampler, workers: few rounds are enough to count.
 CASES: dict[str, tuple[Any, int]] = {

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmf import SGD, SGLD, BayesianMF, Event, Ratings, RowClock, Simulated
-from bayesmf.engines.simulated import SHARED_MEMORY
+from bayesmf import SGD, SGLD, BayesianMF, Event, Ratings, RowClock
 from bayesmf.errors import ConvergenceWarning, InputError
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.samplers.base import Sampler
 from benchmarks.arguments import Parser
+from experiments.simulated import SHARED_MEMORY, Simulated
 
 WORKERS, HELD_OUT = 3, 0.1
 SHOWN = (1, 2, 4, 8, 16, 32, 64, 128)  # passes of the table

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf import SGLD, Auto, BayesianMF, Cluster, Event, Network, Ratings, Simulated, Synthetic
+from bayesmf import SGLD, Auto, BayesianMF, Cluster, Event, Ratings, Synthetic
 from bayesmf.engines.registry import make_engine
 from benchmarks.faults_driver import digest
+from experiments.simulated import Network, Simulated
 
 MESSAGE, MESSAGES, REPEATS = 1_000_000, 10, 10
 

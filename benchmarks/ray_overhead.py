@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
-from bayesmf.bench import training_data
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
@@ -23,6 +22,7 @@ from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.compile import compile_kernels
 from bayesmf.server.run import run
 from benchmarks.arguments import Parser
+from benchmarks.speed.timers import training_data
 
 # name: (sampler, prior); tau is fixed where rounds are compared with the formula of the paper.
 CASES: dict[str, Any] = {

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Cluster, Network, Simulated
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Cluster
 from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks.arguments import Parser, words
 from benchmarks.faults_driver import digest
+from experiments.simulated import Network, Simulated
 
 CASES: dict[str, Any] = {
     "default": Auto(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bayesmf.bench import LABELS
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
+from benchmarks.speed.timers import LABELS
 
 # Colours that every kind of colour vision tells apart, and shapes besides.
 STYLES = {

@@ -16,11 +16,11 @@ import numpy as np
 from bayesmf import Ratings
 from bayesmf.errors import BayesMFError
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.synthetic.oracle import oracle_rmse
 from bayesmf.synthetic.truth import Truth
 from bayesmf.system.progress import Counter
 from benchmarks.child import measured
 from benchmarks.scale_speed import Plan, Section
+from experiments.oracle import oracle_rmse
 
 FACTORS = 30
 # Yahoo's is enough for three sweeps and a draw: its point is that it can be done.

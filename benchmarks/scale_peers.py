@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.bench import Timer
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import BayesMFError
 from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks import race
+from benchmarks.speed.timers import Timer
 
 NAMES = {"libmf": "LIBMF", "smurff": "SMURFF", "myfm": "myFM"}
 # LIBMF fits anew for each question; the samplers go on from where they are.

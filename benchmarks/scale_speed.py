@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.bench import (
+from bayesmf.data.training import TrainingData
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.system.progress import Counter
+from benchmarks.scale_peers import NAMES, peer_timer, shared_data
+from benchmarks.speed.timers import (
     LABELS,
     RULES,
     Case,
@@ -21,12 +27,6 @@ from bayesmf.bench import (
     take_turns,
     training_data,
 )
-from bayesmf.data.training import TrainingData
-from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.synthetic.plan import SHAPES
-from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.system.progress import Counter
-from benchmarks.scale_peers import NAMES, peer_timer, shared_data
 
 SGD_FACTORS = (32, 64, 128)
 SGD_RULES = ("sgd", "sgld", "sghmc", "gibbs-4", "gibbs-1")

@@ -24,9 +24,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bayesmf.bench import training_data
 from bayesmf.data.training import TrainingData
-from bayesmf.engines.simulated import Network
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.machine import describe_machine, machine_text
 from bayesmf.synthetic.plan import SHAPES
@@ -34,6 +32,8 @@ from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks import scaling_check, scaling_curves, scaling_figure
 from benchmarks.arguments import Parser
 from benchmarks.scale_speed import Section, sizes
+from benchmarks.speed.timers import training_data
+from experiments.simulated import Network
 
 
 def make_parser() -> Parser:

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.bench import Case
 from bayesmf.chains.chain import start_chain
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.registry import make_engine
-from bayesmf.engines.simulated import SHARED_MEMORY, Network, Simulated
 from bayesmf.errors import BayesMFError
 from bayesmf.model.refs import Ref
 from bayesmf.samplers.auto import Auto
@@ -27,6 +25,8 @@ from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.start import start_run
 from bayesmf.worker.tasks import Held, Task, run_task, with_refs
+from benchmarks.speed.timers import Case
+from experiments.simulated import SHARED_MEMORY, Network, Simulated
 
 WORKERS = (1, 2)
 CASES: dict[str, Sampler | Auto] = {

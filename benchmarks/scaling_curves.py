@@ -20,13 +20,13 @@ from dataclasses import asdict
 from math import isqrt
 from typing import Any
 
-from bayesmf.engines.links import Network
 from bayesmf.errors import InputError
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.costs import Costs, calibrate
-from bayesmf.server.plan import Split, count_shape, settle, sketch
-from bayesmf.server.sketch import Rate
+from experiments.links import Network
+from experiments.plan.costs import Costs, calibrate
+from experiments.plan.plan import Split, count_shape, settle, sketch
+from experiments.plan.sketch import Rate
 
 WORKERS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SQUARES = (1, 4, 16, 36, 64, 144, 256, 576)

@@ -14,8 +14,6 @@ from bayesmf.diagnostics.ranking import ListScores as ListScores
 from bayesmf.diagnostics.ranking import RankingScores as RankingScores
 from bayesmf.engines.packing import pack as pack
 from bayesmf.engines.ray.cluster import Cluster as Cluster
-from bayesmf.engines.simulated import Network as Network
-from bayesmf.engines.simulated import Simulated as Simulated
 from bayesmf.errors import BayesMFError as BayesMFError
 from bayesmf.errors import CallbackWarning as CallbackWarning
 from bayesmf.errors import ConvergenceWarning as ConvergenceWarning

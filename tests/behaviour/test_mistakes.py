@@ -50,7 +50,7 @@ def model(data: Data) -> BayesianMF:
     [
         "diagnose MODEL --plots MODEL", "diagnose MODEL --plots MODEL/pictures",
         "predict MODEL TEST --out MODEL/p.csv", "recommend MODEL --all --out MODEL/r.csv",
-        "demo --out MODEL", "paper cost --scale 0.0002 --out MODEL", "fit TRAIN --out MODEL/second",
+        "demo --out MODEL", "fit TRAIN --out MODEL/second",
         "pack TRAIN --out MODEL/packed",
     ],
 )  # fmt: skip
@@ -68,7 +68,7 @@ def test_nothing_is_written_into_a_model(data: Data, line: str) -> None:
     [
         "fit TRAIN --out=~/m", "pack TRAIN --out=~/p", "demo --out=~/d", "synth --out=~/s.csv",
         "fit TRAIN --out m --checkpoint=~/c", "diagnose MODEL --plots=~/p",
-        "paper cost --out=~/r", "predict MODEL TEST --out=~/p.csv",
+        "predict MODEL TEST --out=~/p.csv",
     ],
 )  # fmt: skip
 def test_a_tilde_that_no_shell_read(
@@ -84,11 +84,6 @@ def test_a_tilde_that_no_shell_read(
 def test_a_tilde_from_python(model: BayesianMF) -> None:
     with pytest.raises(InputError, match="'~' is not read as your home folder"):
         model.save("~/m")
-
-
-def test_an_experiment_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
-    ran = run("paper", "cost", "--data", "movielens:nosuch", "--out", tmp_path / "r")
-    assert ran.status == 2 and contents(tmp_path) == set()
 
 
 # -- what cannot be told --------------------------------------------------------------------------
@@ -147,7 +142,6 @@ def test_what_steers_a_terminal_is_shown_as_text(tmp_path: Path) -> None:
         ("fit TRAIN --out m --sampler sgd --shuffle-groups", "--shuffle-groups does nothing"),
         ("diagnose MODEL --columns user=a", "do nothing without --test"),
         ("diagnose MODEL --format csv", "do nothing without --test"),
-        ("paper cost --ray-address a --latency 5 --out r", "--latency does nothing with"),
         ("recommend MODEL --users TRAIN", "is a table, with '"),
     ],
 )

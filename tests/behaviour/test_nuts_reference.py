@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from benchmarks.nuts import fitted, of_chains, z_scores
 from benchmarks.nuts_reference import NAMES, Case, Found, planted
 

@@ -68,9 +68,8 @@ def test_a_seed_is_an_attack(capsys):
 
 
 def test_what_a_judge_sees_of_calls(case):
-    from benchmarks.attack.case import Refused
-
     from bayesmf.errors import InputError
+    from benchmarks.attack.case import Refused
 
     def refuse(text):
         raise InputError(text)

@@ -234,8 +234,7 @@ def fake_peers(tmp_path, monkeypatch):
 def small(monkeypatch, at_root):
     """A few sizes of a few epochs."""
     from benchmarks import scale_speed
-
-    from bayesmf import bench
+    from benchmarks.speed import timers as bench
 
     monkeypatch.setattr(bench, "MOST", 2)
     monkeypatch.setattr(scale_speed, "SGD_FACTORS", (3, 4))

@@ -64,9 +64,8 @@ def test_tables_show_what_noise_by_user_and_item_brings(data, capsys):
 
 
 def test_known_pairs_are_those_with_training_ratings(data):
-    from benchmarks.noise import scores
-
     from bayesmf import BayesianMF, Gibbs, Ratings
+    from benchmarks.noise import scores
 
     ratings = Ratings.read(data / "movietweetings/ratings.dat")
     train, test = ratings.split(0.1, random_state=0)

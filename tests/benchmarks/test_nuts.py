@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks.nuts import HEAD, N_CHAINS, by_ours, compare, main, of_chains, z_scores
-from benchmarks.nuts_reference import NAMES, Case, Found, Nuts, reference
 
 from bayesmf import InputError
+from benchmarks.nuts import HEAD, N_CHAINS, by_ours, compare, main, of_chains, z_scores
+from benchmarks.nuts_reference import NAMES, Case, Found, Nuts, reference
 
 
 def _found(shift=0.0, wide=1.0, seed=0):

@@ -7,10 +7,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("playwright")
-from benchmarks import screenshots
-
 from bayesmf import InputError
 from bayesmf.demo import Sizes
+from benchmarks import screenshots
 from browsing import NOT_LOOKED_AT, chromium
 
 DRAWN = Path(__file__).resolve().parents[2] / "docs" / "figures"

@@ -94,7 +94,6 @@ def test_quantiles():
 
 def test_a_model_has_the_draws_that_were_asked_for():
     from benchmarks.serving_service import fit
-
     from small_service import small_ratings
 
     for draws in (6, 5):

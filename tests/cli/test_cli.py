@@ -388,7 +388,7 @@ def test_evaluate_says_how_many_ratings_were_learnt_from(data: Data) -> None:
 @pytest.mark.parametrize(
     "line",
     ["fit a SURPLUS --out m", "predict m p SURPLUS", "evaluate m t SURPLUS", "diagnose m SURPLUS",
-     "synth SURPLUS --out s.csv", "demo SURPLUS", "bench SURPLUS", "paper cost SURPLUS --out r"],
+     "synth SURPLUS --out s.csv", "demo SURPLUS"],
 )  # fmt: skip
 def test_a_word_too_many(line: str) -> None:
     assert "unrecognized arguments: SURPLUS" in run(*line.split()).sentence

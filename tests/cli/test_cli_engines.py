@@ -1,14 +1,10 @@
 """Where `bayesmf fit` runs: options that belong together, what is told, what is refused."""
 
-import json
-
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF
 from bayesmf.cli import main
 from bayesmf.cli.engine_options import engine_facts
-from contract import draws_digest
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +26,7 @@ def _fit(ratings, out, *more):
     [
         (["--ray-address", "auto"], "--ray-address is for --engine ray"),
         (["--engine", "serial", "--retries", "2"], "--retries is for --engine ray"),
-        (["--engine", "ray", "--latency", "1"], "--latency is for --engine simulated"),
-        (["--engine", "simulated"], "needs --workers"),
         (["--engine", "serial", "--workers", "2"], "serial has one"),
-        (["--engine", "simulated", "--workers", "2", "--latency", "-1"], "--latency"),
     ],
 )
 def test_options_of_another_engine_are_refused(ratings, tmp_path, capsys, given, sentence):
@@ -46,27 +39,6 @@ def test_options_of_another_engine_are_refused(ratings, tmp_path, capsys, given,
     assert sentence in told
     assert len(told.strip().splitlines()) == 1
     assert not (tmp_path / "m").exists()
-
-
-def test_simulated_workers_give_the_same_model_and_their_own_time(ratings, tmp_path, capsys):
-    assert _fit(ratings, tmp_path / "a") == 0
-    slow = ("--engine", "simulated", "--workers", "36", "--latency", "500", "--json")
-    capsys.readouterr()
-    assert _fit(ratings, tmp_path / "b", *slow) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["engine"]["workers"] == 36
-    # Two phases a sweep, half a second there and back each.
-    assert told["seconds"] >= 2 * told["epochs"] * 0.99
-    same = [draws_digest(BayesianMF.load(tmp_path / name)) for name in "ab"]
-    assert same[0] == same[1]
-
-
-def test_people_are_told_who_waited(ratings, tmp_path, capsys):
-    more = ("--engine", "simulated", "--workers", "2")
-    assert _fit(ratings, tmp_path / "m", *more) == 0
-    told = capsys.readouterr().out
-    assert "simulated, 2 workers on 2 nodes, idle" in told
-    assert "slowest block" in told
 
 
 def test_faults_are_told():

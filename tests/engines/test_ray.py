@@ -17,6 +17,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 
+from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
+from bayesmf.engines.base import Workload
+from bayesmf.engines.local import Serial
+from bayesmf.engines.ray.cluster import Cluster
+from bayesmf.errors import EngineError
+from bayesmf.kernels.csr import Origin
+from bayesmf.worker.block_tasks import ErrorsTask
 from benchmarks import faults_nodes
 from benchmarks.faults_driver import answer
 from benchmarks.faults_kinds import (
@@ -28,18 +35,10 @@ from benchmarks.faults_kinds import (
     kill_worker,
     lose_and_add,
 )
-
-from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Gibbs, InputError, PackedRatings, pack
-from bayesmf.engines.base import Workload
-from bayesmf.engines.local import Serial
-from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.errors import EngineError
-from bayesmf.kernels.csr import Origin
-from bayesmf.paper.datasets import Source, load_dataset
-from bayesmf.paper.experiments import ExperimentSettings, spec
-from bayesmf.paper.trials import Links, perform
-from bayesmf.worker.block_tasks import ErrorsTask
 from contract import draws_digest
+from experiments.paper.datasets import Source, load_dataset
+from experiments.paper.experiments import ExperimentSettings, spec
+from experiments.paper.trials import Links, perform
 from problems import planted
 
 # After `faults_nodes`, which tells Ray to keep to the loopback before it is imported.

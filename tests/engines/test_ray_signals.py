@@ -17,8 +17,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 
-from benchmarks.faults_nodes import alive, descendants, title, wait_for
-
 from bayesmf import SGLD, BayesianMF, Interrupted
 from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.addresses import wants_token
@@ -26,6 +24,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
 from bayesmf.storage import reader
+from benchmarks.faults_nodes import alive, descendants, title, wait_for
 from checkpointed import run_kept
 from cli_tools import make_data, run
 from problems import planted

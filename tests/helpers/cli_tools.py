@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +56,17 @@ def run(*args: object, encoding: str = "utf-8") -> Ran:
         try:
             status = main([str(arg) for arg in args])
         except SystemExit as ended:  # -h and --version
+            status = int(ended.code or 0)
+    return Ran(status, out.buffer.getvalue().decode(), err.getvalue())
+
+
+def command(main: Callable[[list[str]], int], *args: object) -> Ran:
+    """Run the `main` of an experiment or a benchmark."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = main([str(arg) for arg in args])
+        except SystemExit as ended:
             status = int(ended.code or 0)
     return Ran(status, out.buffer.getvalue().decode(), err.getvalue())
 

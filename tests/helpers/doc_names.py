@@ -43,6 +43,7 @@ OBJECTS = {
     "ours": "BayesianMFRecommender",
 }  # fmt: skip
 OTHER_PACKAGES = {"duckdb", "faiss", "lenskit", "cornac", "mlflow", "optuna"}
+OUTSIDE = ("benchmarks.", "experiments.")  # packages beside the library
 OTHERS = ("ray ", "pip ", "uv ", "ray.", "ray_", "git ")
 FILES = r"\.(?:py|md|ipynb|png|yaml|toml|txt|cff)"
 
@@ -121,11 +122,9 @@ def _command(line):
     words = line.split()
     if words[:1] == ["make"] and len(words) > 1 and words[1] not in make_targets():
         yield line
-    if words[:2] == ["python", "-m"] and words[2].startswith("benchmarks."):
-        module = words[2].split(".")[1]
-        if not list((ROOT / "benchmarks").glob(f"{module}.py")) + list(
-            (ROOT / "benchmarks").glob(f"{module}/__main__.py")
-        ):
+    if words[:2] == ["python", "-m"] and words[2].startswith(OUTSIDE):
+        path = ROOT.joinpath(*words[2].split("."))
+        if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
             yield words[2]
         options = bench_options()
     elif match := re.search(r"(?:^|=\w+ )bayesmf(?:$| (\w+))", line):
@@ -212,10 +211,8 @@ def _dotted(name):
         parts = parts[1:]
     if parts[0] in OTHER_PACKAGES:
         return True
-    if parts[0] == "benchmarks":
-        return (ROOT / "benchmarks" / parts[1]).with_suffix(".py").exists() or (
-            ROOT / "benchmarks" / parts[1]
-        ).is_dir()
+    if name.startswith((*OUTSIDE, "paper.")):
+        return _module(parts)
     if parts[0] in OBJECTS and not (SOURCE / parts[0] / f"{parts[1]}.py").exists():
         return parts[1] in members(OBJECTS[parts[0]])
     if (SOURCE / parts[0]).is_dir() or (SOURCE / f"{parts[0]}.py").exists():
@@ -224,10 +221,12 @@ def _dotted(name):
 
 
 def _module(parts):
+    root = () if parts[0] in ("benchmarks", "experiments") else ("bayesmf",)
+    root = ("experiments",) if parts[0] == "paper" else root
     found = importlib.import_module("bayesmf")
     for k, part in enumerate(parts):
         try:
-            found = importlib.import_module(".".join(("bayesmf", *parts[: k + 1])))
+            found = importlib.import_module(".".join((*root, *parts[: k + 1])))
         except ModuleNotFoundError:
             if not hasattr(found, part):
                 return part in getattr(found, "__annotations__", {})
@@ -241,7 +240,7 @@ class Names:
     def __init__(self):
         self.defined, self.arguments, self.strings, self.known = set(), set(), set(), set()
         self.functions, self.members, self.bases = {}, {}, {}
-        for path in SOURCE.rglob("*.py"):
+        for path in (*SOURCE.rglob("*.py"), *(ROOT / "experiments").rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 self._take(node)
         self.known |= self.defined | self.arguments | self.strings
@@ -305,7 +304,11 @@ def public_arguments():
 @cache
 def test_names():
     """Test files without their ending, and test functions."""
-    files = [path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path
+        for folder in ("tests", "benchmarks", "experiments")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
     functions = re.findall(r"def (test_\w+)", "\n".join(f.read_text("utf-8") for f in files))
     return {path.stem for path in files} | set(functions)
 
@@ -330,5 +333,6 @@ def command_options():
 
 @cache
 def bench_options():
-    texts = [path.read_text("utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
+    folders = (ROOT / "benchmarks", ROOT / "experiments")
+    texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
     return set(re.findall(r"[\"'](--[a-z][\w-]*)[\"']", "\n".join(texts)))

@@ -12,10 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 
-from benchmarks import faults_nodes
-
 from bayesmf import BayesianMF, Cluster, InputError, PackedRatings, Ratings, Synthetic, pack
 from bayesmf.errors import EngineError
+from benchmarks import faults_nodes
 from cli_tools import run
 from rating_frames import SMALL, files_of, frame, write_parts
 
@@ -188,4 +187,4 @@ def test_the_command(nodes, tmp_path):
 
 def test_engines_that_do_not_pack(tmp_path):
     with pytest.raises(InputError, match=r"engine .*threads.*ray.* or a Cluster"):
-        pack(tmp_path, tmp_path / "out", engine="simulated")
+        pack(tmp_path, tmp_path / "out", engine="serial")

@@ -131,11 +131,8 @@ def test_films_of_movielens(tmp_path, monkeypatch):
 
 
 def check_cluster(space):
-    assert space["same_when_imagined"] and space["same_when_resumed"] and space["killed"]
+    assert space["same_when_resumed"] and space["killed"]
     assert 2 < min(space["passes"]) <= 9 and max(space["passes"]) == 16
-    first, four, sixteen = (space["virtual"][n] for n in (1, 4, 16))
-    assert first > 2 * four and sixteen > four / 2
-    assert "100,480,507 ratings" in space["planned"].stdout
 
 
 @pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.*:FutureWarning")
@@ -150,7 +147,7 @@ def test_cluster(tmp_path, monkeypatch):
 
 def test_cluster_where_ray_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
-    space, outputs = run_here("cluster", tmp_path, monkeypatch, {'"4,16,64"': '"4"'})
+    space, outputs = run_here("cluster", tmp_path, monkeypatch)
     check_cluster(space)
     assert space["same_on_ray"] is None and space["same_after_kill"] is None
     told = json.dumps(outputs)
@@ -225,7 +222,7 @@ def test_what_is_stored_says_what_the_text_says():
     assert "these are synthetic ratings" in films and "Converged: " in films
     assert "Intervals hold what they promise" in films and "it adds up: True" in films
     assert "the same as asked in this program: True" in films and "with code 0" in films
-    assert cluster.count("the same bits: True") == 4 and "the same bits: False" not in cluster
+    assert cluster.count("the same bits: True") == 3 and "the same bits: False" not in cluster
     assert "workers lost: 1" in cluster
 
 

@@ -14,8 +14,8 @@ ROOT = Path(bayesmf.__file__).parent
 ROOMS = (
     "wording", "errors", "checks", "kernels", "system", "machine", "storage", "ids", "reading",
     "data", "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines",
-    "diagnostics", "chains", "checkpoints", "server", "posterior", "plots", "estimator", "bench",
-    "demo", "paper", "integrations", "web", "cli",
+    "diagnostics", "chains", "checkpoints", "server", "posterior", "plots", "estimator",
+    "demo", "integrations", "web", "cli",
 )  # fmt: skip
 # The public names and the entry point stand above all rooms.
 ABOVE = {"__init__", "__main__"}
@@ -74,7 +74,7 @@ def test_imports_go_one_way():
         ("kernels/keys.py", "import polars", "polars"),
         ("kernels/keys.py", "import bayesmf", "which has everything"),
         ("engines/base.py", "from bayesmf.server import run", "bayesmf.server.run"),
-        ("paper/claims.py", "import bayesmf.cli.output", "bayesmf.cli.output"),
+        ("plots/style.py", "import bayesmf.cli.output", "bayesmf.cli.output"),
         (
             "data/ratings.py",
             "if TYPE_CHECKING:\n    from bayesmf import estimator",

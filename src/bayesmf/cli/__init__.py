@@ -33,11 +33,8 @@ COMMANDS = {
     "serve": "answer over HTTP, with a page that shows how sure it is",
     "diagnose": "say whether chains have converged and intervals hold",
     "pack": "make a folder of ratings that need not fit in memory",
-    "plan": "say what a fit would take on a cluster",
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
-    "bench": "measure the speed of this machine",
-    "paper": "run the experiments of the paper, with pictures",
 }
 # What the shell sees of a program that ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141

@@ -12,19 +12,13 @@ from bayesmf.errors import InputError
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
-    from bayesmf.engines.base import Engine
     from bayesmf.engines.ray.cluster import Cluster
 
-# Options that belong to one engine, by their name in the parsed arguments.
+# Options of Ray alone, by their name in the parsed arguments.
 RAY_OPTIONS = {
     "ray_address": "--ray-address",
     "task_timeout": "--task-timeout",
     "retries": "--retries",
-}
-SIMULATED_OPTIONS = {
-    "latency": "--latency",
-    "bandwidth": "--bandwidth",
-    "workers_per_node": "--workers-per-node",
 }
 
 
@@ -42,10 +36,6 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
     add("--task-timeout", type=options.positive, metavar="S",
         help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
     _add_retries(group)
-    add("--latency", type=options.seconds, metavar="MS", help="simulated: latency, one way (0.5)")
-    add("--bandwidth", type=options.positive, metavar="GBIT", help="simulated: bandwidth (10)")
-    add("--workers-per-node", type=options.whole(1), metavar="N",
-        help="simulated: workers that share a node and its link (1)")  # fmt: skip
 
 
 def add_packing_engine(group: argparse._ArgumentGroup) -> None:
@@ -85,12 +75,11 @@ def _add_retries(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
-def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
+def engine_from_options(args: argparse.Namespace) -> str | Cluster:
     """Engine of the options; InputError for options of another engine."""
-    for engine, names in (("ray", RAY_OPTIONS), ("simulated", SIMULATED_OPTIONS)):
-        for name, option in names.items():
-            if args.engine != engine and getattr(args, name) is not None:
-                raise InputError(f"{option} is for --engine {engine}")
+    for name, option in RAY_OPTIONS.items():
+        if args.engine != "ray" and getattr(args, name) is not None:
+            raise InputError(f"{option} is for --engine ray")
     if args.workers is not None and args.engine == "serial":
         raise InputError("--workers is for the other engines: serial has one")
     if args.engine == "ray":
@@ -102,16 +91,6 @@ def engine_from_options(args: argparse.Namespace) -> str | Cluster | Engine:
         cluster = Cluster(**{name: x for name, x in given.items() if x is not None})
         make_engine(cluster, args.workers)  # without Ray, better now than after the reading
         return cluster
-    if args.engine == "simulated":
-        from bayesmf.engines.simulated import Network, Simulated
-
-        if args.workers is None:
-            raise InputError("--engine simulated needs --workers: how many to simulate")
-        latency = 0.5 if args.latency is None else args.latency
-        bandwidth = 10.0 if args.bandwidth is None else args.bandwidth
-        per_node = args.workers_per_node or 1
-        network = Network(latency * 1e-3, bandwidth * 1.25e8, workers_per_node=per_node)
-        return Simulated(args.workers, network)
     return str(args.engine)
 
 
@@ -128,8 +107,6 @@ def engine_facts(told: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if moved:
         line += f", {moved / 1e6:,.0f} MB of parameters moved"
     facts = [("engine", line)]
-    if told["name"] == "simulated":
-        facts[0] = ("engine", f"{line}; seconds are virtual")
     slow = told["slowest_partitions"]
     if len(told["idle"]) > 1 and slow:
         median, worst = told["task_seconds"]["median"], max(slow, key=lambda one: one["mean"])

@@ -1,1 +1,1 @@
-"""Where tasks are executed: this process, its threads, a Ray cluster, or simulated workers."""
+"""Where tasks are executed: this process, its threads, or a Ray cluster."""

@@ -67,11 +67,11 @@ class Engine(Protocol):
         """
 
     def seconds(self) -> float:
-        """Seconds since the start, by the wall clock or the simulated one."""
+        """Seconds since the start, by the engine's clock."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Context of what is no part of the algorithm, such as validation: a simulated clock
-        stands still meanwhile."""
+        """Context of what is not part of the algorithm, such as validation: an engine with a
+        clock of its own may stop it."""
 
     def report(self) -> dict[str, Any]:
         """Who did what, how long it took, and what was sent; see `Ledger`."""

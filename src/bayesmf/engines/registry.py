@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from bayesmf.checks import one_of, whole
 from bayesmf.engines.ray.cluster import Cluster, needs_ray
-from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
     from bayesmf.engines.base import Engine
@@ -27,14 +26,6 @@ def _threads(n_workers: int | None) -> Engine:
     return Threads(n_workers)
 
 
-def _simulated(n_workers: int | None) -> Engine:
-    from bayesmf.engines.simulated import Simulated
-
-    if n_workers is None:
-        raise InputError("engine 'simulated' needs n_workers (--workers): how many to simulate")
-    return Simulated(n_workers)
-
-
 def _on_ray(cluster: Cluster) -> Engine:
     with needs_ray():
         from bayesmf.engines.ray.engine import Ray
@@ -47,7 +38,6 @@ ENGINES: dict[str, Callable[[int | None], Engine]] = {
     "threads": _threads,
     "serial": _serial,
     "ray": lambda n_workers: _on_ray(Cluster(n_workers=n_workers)),
-    "simulated": _simulated,
 }
 
 
@@ -59,5 +49,5 @@ def make_engine(engine: str | Engine | Cluster, n_workers: int | None) -> Engine
         return _on_ray(engine if n_workers is None else replace(engine, n_workers=n_workers))
     if not isinstance(engine, str) and hasattr(engine, "submit") and not isclass(engine):
         return engine
-    one_of("engine", engine, ENGINES, " or an engine object, such as Simulated(36)")
+    one_of("engine", engine, ENGINES, " or an engine object")
     return ENGINES[str(engine)](n_workers)

@@ -29,7 +29,7 @@ TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]
 NoiseName = Literal["auto", "user", "item", "both"] | None
 KeepName = Literal["auto", "items", "users", "both"]
-EngineName = Literal["threads", "serial", "ray", "simulated"]
+EngineName = Literal["threads", "serial", "ray"]
 
 
 class BayesianMF(EstimatorHabits, PredictingLevels, RankScoring, Explaining, Plotting):
@@ -73,10 +73,9 @@ class BayesianMF(EstimatorHabits, PredictingLevels, RankScoring, Explaining, Plo
     max_draws : int, optional
         Most draws to keep, over all chains, at least one of each. The default is 400, fewer where
         they would pass 450 MB.
-    engine : {"threads", "serial", "ray", "simulated"}, Cluster or engine object
+    engine : {"threads", "serial", "ray"}, Cluster or engine object
         Where tasks run: on threads of this process, on the calling thread, on Ray (`Cluster` has
-        its settings), or on simulated workers with clocks of their own (`Simulated`). Results do
-        not depend on it.
+        its settings), or on an engine of your own. Results do not depend on it.
     n_workers : int, optional
         Threads or workers; one for each core by default.
     callbacks : sequence of callable

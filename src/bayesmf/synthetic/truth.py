@@ -30,7 +30,7 @@ class Truth(NamedTuple):
         Biases of users and items.
     noise_floor : float or None
         The error (RMSE) that no model can beat; None where ratings are stars, because rounding and
-        clipping change it (`bayesmf.synthetic.oracle` tells what it then is).
+        clipping change it (`experiments.oracle` tells what it then is).
     mean : float
         Centre of the ratings.
     noise : float

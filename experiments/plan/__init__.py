@@ -1,0 +1,1 @@
+"""Plans: what a fit would take on a cluster, without the fit."""
