@@ -15,7 +15,6 @@ import pytest
 import bayesmf.model.mapped
 from bayesmf import BayesianMF, Gibbs, InputError
 from bayesmf.storage import exchange, folders, lock
-from bayesmf.storage.atomic import replacing
 from bayesmf.storage.reader import read_folder
 from bayesmf.storage.writer import check_writable, write_folder
 from cli_tools import QUICK, run
@@ -95,19 +94,6 @@ def test_what_killed_processes_left_is_swept_and_told(tmp_path, caplog, names):
     assert os.listdir(tmp_path) == ["model"]
     told = "removed something unfinished" if names == "one" else "removed 2 unfinished things"
     assert told in caplog.text
-
-
-def test_files_are_swept_too(tmp_path, caplog):
-    """And not that of somebody at work."""
-    (tmp_path / LEFT).write_bytes(b"half")
-    with replacing(tmp_path / "a.txt") as one:
-        assert not (tmp_path / LEFT).exists()
-        one.write(b"one")
-        with replacing(tmp_path / "b.txt") as other:
-            other.write(b"other")
-    assert (tmp_path / "a.txt").read_bytes() == b"one"
-    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
-    assert caplog.text.count("removed something unfinished") == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

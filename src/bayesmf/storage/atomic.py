@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError
-from bayesmf.storage.exchange import sweep
-from bayesmf.storage.lock import one_writer, try_lock
 from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
 from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
@@ -53,18 +51,14 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
     with writing(path):
         target = _target(path)
         part = temporary_name(target)
-        with one_writer(target.parent) as alone:
-            if alone:
-                sweep(target.parent)
-            file = _created(part)
-            try_lock(file.fileno())  # nobody sweeps what somebody is at work on
+        file = _created(part)
         try:
             with file:
                 _keep_mode(file, target)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(part, target)  # before it is closed: until then nobody sweeps it
+            os.replace(part, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -76,9 +70,8 @@ def check_replaceable(path: PathLike) -> None:
     """Refuse now what could not be written later; nothing is left behind."""
     with writing(path):
         part = temporary_name(_target(path))
-        with one_writer(part.parent):
-            _created(part).close()
-            part.unlink()
+        _created(part).close()
+        part.unlink()
 
 
 @contextlib.contextmanager

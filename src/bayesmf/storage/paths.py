@@ -35,6 +35,21 @@ def real_path(path: PathLike) -> Path:
     return real
 
 
+def as_path(path: PathLike, what: str = "a file") -> Path:
+    """The path, once it is known that it can be one."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InputError(f"{path!r} is not a path: give the name of {what}, as text or a Path")
+    text = os.fspath(path)
+    if "\0" in text:
+        raise InputError(f"{text!r} cannot be the name of {what}: it holds a null character")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise InputError(f"{text!r} cannot be the name of {what}: it is not text") from None
+    refuse_tilde(Path(text))
+    return Path(text)
+
+
 def as_folder(path: PathLike) -> Path:
     """Give a path that can be one."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
