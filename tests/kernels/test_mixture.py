@@ -1,7 +1,10 @@
 """The compiled mixture kernels against scipy and plain numpy twins."""
 
+import math
+
 import numpy as np
 import pytest
+from numba import njit
 from scipy import integrate, special, stats
 
 from bayesmf.kernels.mixture import (
@@ -11,6 +14,7 @@ from bayesmf.kernels.mixture import (
     mixture_moments,
     mixture_quantile,
 )
+from bayesmf.kernels.normal import NEAR, erfc_near, exp_near
 
 PROBABILITIES = (1e-300, 1e-12, 1e-4, 0.025, 0.25, 0.5, 0.8, 0.975, 1 - 1e-4, 1 - 1e-12)
 
@@ -191,3 +195,27 @@ def test_empty_and_wrong_shapes():
     for p in (0.0, 1.0, -0.1, np.nan):
         with pytest.raises(ValueError, match="strictly between"):
             mixture_quantile(p, mu, var)
+
+
+@njit
+def near(x, y):
+    return np.array([erfc_near(v) for v in x]), np.array([exp_near(v) for v in y])
+
+
+def test_vector_code_of_the_normal_distribution():
+    rng = np.random.default_rng(9)
+    x, y = rng.uniform(-NEAR, NEAR, 20_000), rng.uniform(-500, 500, 20_000)
+    x[:6] = 0.0, 0.25, 0.84375, -0.84375, 1.25, -1.25
+    y[:3] = 0.0, 1e-300, -1e-18
+    erfc, exp = near(x, y)
+    # All bits with the glibc that it was written after; other libraries round otherwise.
+    np.testing.assert_allclose(erfc, [math.erfc(v) for v in x], rtol=4e-16)
+    np.testing.assert_allclose(exp, [math.exp(v) for v in y], rtol=4e-16)
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.05, 0.5, 0.95])
+def test_a_quantile_does_not_depend_on_other_pairs(p):
+    _, mu, var = mixture(30, 50, seed=7)
+    mu[:, ::7] *= 3.0  # some pairs take more steps than others
+    alone = [mixture_quantile(p, mu[:, [k]].copy(), var[:, [k]].copy())[0] for k in range(50)]
+    np.testing.assert_array_equal(mixture_quantile(p, mu, var), alone)

@@ -103,14 +103,11 @@ class Fitted:
         """Called with how many are done: the caller's `progress`, or a progress line."""
         return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
 
-    def _answers(
-        self, user: Index, item: Index, *ask: Callable[..., Floats | tuple[Floats, Floats]]
-    ) -> list[Floats]:
-        """All results of each function of pairs in `ask`, with a progress line if that is long."""
-        out: list[list[Floats]] = []
-        with self._counting("predicting", len(ask) * len(user), "pairs") as done:
+    def _answers(self, user: Index, item: Index, ask: Callable[..., Any]) -> list[Floats]:
+        """All results of a function of pairs, with a progress line if that takes long."""
+        out: list[tuple[Floats, ...]] = []
+        with self._counting("predicting", len(user), "pairs") as done:
             for part in parts(len(user), AT_ONCE) or [slice(0, 0)]:
-                pairs = user[part], item[part]
-                told = [f(*pairs, threads=self.n_workers, progress=done) for f in ask]
-                out.append([x for one in told for x in (one if isinstance(one, tuple) else (one,))])
+                found = ask(user[part], item[part], threads=self.n_workers, progress=done)
+                out.append(found if isinstance(found, tuple) else (found,))
         return [np.concatenate(column) for column in zip(*out, strict=True)]

@@ -268,7 +268,7 @@ class Predicting(Fitted):
         """
         asked, posterior = self._pairs(users, items, columns, ratings)
         check_level(level)
-        ask = posterior.mean_std, partial(posterior.interval, level=level)
-        mean, std, low, high = self._answers(asked.user, asked.item, *ask)
+        ask = partial(posterior.table, level=level)
+        mean, std, low, high = self._answers(asked.user, asked.item, ask)
         ids = asked.user_ids, asked.item_ids
         return Predictions(*ids, mean, std, low, high, asked.known, level)

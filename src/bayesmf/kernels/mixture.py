@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from bayesmf.kernels.jit import EXACT, njit
+from bayesmf.kernels.jit import APART, EXACT, njit
+from bayesmf.kernels.normal import NEAR, erfc_near, exp_near
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -22,8 +23,6 @@ _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
 # Far below any log density that can mean something, and small enough that sums stay finite.
 _LOG_FLOOR = -1e300
-# Columns gathered together by the quantile kernel: two cache lines of float64 per draw.
-_BLOCK = 16
 # A bracket halves at least every second step, so this is out of reach of any finite bracket.
 _MAX_STEPS = 400
 
@@ -209,82 +208,136 @@ def _normal_quantile(p):
             hi = mid
 
 
-@njit(**EXACT)
-def _cdf_pdf(x, m, s):
-    """Return distribution function and density of the mixture of one pair at `x`."""
-    below = 0.0
-    density = 0.0
-    for t in range(m.shape[0]):
-        z = (x - m[t]) / s[t]
-        below += math.erfc(-z * _SQRT_HALF)
-        density += math.exp(-0.5 * z * z) / s[t]
-    return 0.5 * below / m.shape[0], _INV_SQRT_2PI * density / m.shape[0]
+# Pairs whose quantiles are found together: several vector registers of float64.
+_TOGETHER = 16
+# Rows of the table of a search, a column for each of these pairs.
+_LO, _HI, _X, _NARROW, _PREVIOUS, _BELOW, _DENSITY, _Z, _MEAN, _SPREAD = range(10)
+_COLUMNS = 10
 
 
-@njit(**EXACT)
-def _bracket(z, m, s):
-    """Return bounds and a first guess of the quantile, and the smallest standard deviation.
+@njit(**APART)
+def _bracket(z, m, s, n, table):
+    """Bounds and a first guess of the quantile of n pairs, and their smallest standard deviations.
 
     Left of the smallest component quantile every component has less than p below it, right of the
     largest every one has more: the mixture's quantile lies between.
     """
-    lo = np.inf
-    hi = -np.inf
-    narrowest = np.inf
-    mean = 0.0
-    variance = 0.0
-    spread = 0.0
+    lo, hi, x, narrow = table[_LO], table[_HI], table[_X], table[_NARROW]
+    mean, spread, variance = table[_MEAN], table[_SPREAD], table[_Z]
+    for b in range(n):
+        lo[b] = narrow[b] = np.inf
+        hi[b] = -np.inf
+        mean[b] = variance[b] = spread[b] = 0.0
     for t in range(m.shape[0]):
-        q = m[t] + z * s[t]
-        lo = min(lo, q)
-        hi = max(hi, q)
-        narrowest = min(narrowest, s[t])
-        delta = m[t] - mean
-        mean += delta / (t + 1.0)
-        spread += delta * (m[t] - mean)
-        variance += s[t] * s[t]
-    guess = mean + z * math.sqrt((variance + spread) / m.shape[0])
-    return lo, hi, guess, narrowest
+        for b in range(n):
+            q = m[t, b] + z * s[t, b]
+            lo[b] = min(lo[b], q)
+            hi[b] = max(hi[b], q)
+            narrow[b] = min(narrow[b], s[t, b])
+            delta = m[t, b] - mean[b]
+            mean[b] += delta / (t + 1.0)
+            spread[b] += delta * (m[t, b] - mean[b])
+            variance[b] += s[t, b] * s[t, b]
+    for b in range(n):
+        x[b] = mean[b] + z * math.sqrt((variance[b] + spread[b]) / m.shape[0])
 
 
-@njit(**EXACT)
-def _lower_quantile(p, z, m, s):
-    """Return the p-quantile, p <= 1/2, of one pair by Newton on log F inside a bracket.
+@njit(**APART)
+def _cdf_pdf(m, s, n, table):
+    """Distribution functions and densities of the mixtures of n pairs, each at its own point."""
+    x, z, below, density = table[_X], table[_Z], table[_BELOW], table[_DENSITY]
+    for b in range(n):
+        below[b] = density[b] = 0.0
+    for t in range(m.shape[0]):
+        farthest = 0.0
+        for b in range(n):
+            z[b] = (x[b] - m[t, b]) / s[t, b]
+            farthest = max(farthest, abs(z[b]))
+        if farthest * _SQRT_HALF < NEAR:
+            for b in range(n):
+                below[b] += erfc_near(-z[b] * _SQRT_HALF)
+                density[b] += exp_near(-0.5 * z[b] * z[b]) / s[t, b]
+        else:
+            for b in range(n):
+                below[b] += math.erfc(-z[b] * _SQRT_HALF)
+                density[b] += math.exp(-0.5 * z[b] * z[b]) / s[t, b]
+    for b in range(n):
+        below[b] = 0.5 * below[b] / m.shape[0]
+        density[b] = _INV_SQRT_2PI * density[b] / m.shape[0]
 
-    The logarithm keeps Newton fast in the far tail, where F itself is nearly flat.  The density
+
+@njit(**APART)
+def _is_narrow(table, b):
+    """Whether the bracket of pair b is as narrow as rounding lets it be."""
+    lo, hi = table[_LO, b], table[_HI, b]
+    return hi - lo <= 1e-9 * table[_NARROW, b] + 4.0 * _EPS * max(abs(lo), abs(hi))
+
+
+@njit(**APART)
+def _middle(table, b):
+    return 0.5 * table[_LO, b] + 0.5 * table[_HI, b]
+
+
+@njit(**APART)
+def _step(table, b, p, log_p):
+    """A step of Newton on log F for pair b: whether it was the last, and the quantile then.
+
+    The logarithm keeps Newton fast in the far tail, where F itself is nearly flat. The density
     changes on the scale of the narrowest component, so a step that is short against it is the last.
     """
-    lo, hi, x, narrowest = _bracket(z, m, s)
-    if not math.isfinite(x):
-        return np.nan
-    if not lo < x < hi:
-        x = 0.5 * lo + 0.5 * hi
-    log_p = math.log(p)
-    previous = hi - lo
-    for _ in range(_MAX_STEPS):
-        if hi - lo <= 1e-9 * narrowest + 4.0 * _EPS * max(abs(lo), abs(hi)):
-            break
-        below, density = _cdf_pdf(x, m, s)
-        if below == p:
-            return x
-        if below < p:
-            lo = x
-        else:
-            hi = x
-        step = np.inf
-        if below > 0.0 and density > 0.0:
-            step = below * (math.log(below) - log_p) / density
-        newton = x - step
-        if abs(step) <= 1e-5 * narrowest:
-            return min(max(newton, lo), hi)
-        # A step that leaves the bracket or does not halve the last one gives way to bisection.
-        if lo < newton < hi and abs(step) < 0.5 * previous:
-            previous = abs(step)
-            x = newton
-        else:
-            previous = 0.5 * (hi - lo)
-            x = 0.5 * lo + 0.5 * hi
-    return 0.5 * lo + 0.5 * hi
+    x, below, density = table[_X, b], table[_BELOW, b], table[_DENSITY, b]
+    if below == p:
+        return True, x
+    table[_LO if below < p else _HI, b] = x
+    step = np.inf
+    if below > 0.0 and density > 0.0:
+        step = below * (math.log(below) - log_p) / density
+    lo, hi, newton = table[_LO, b], table[_HI, b], x - step
+    if abs(step) <= 1e-5 * table[_NARROW, b]:
+        return True, min(max(newton, lo), hi)
+    # A step that leaves the bracket or does not halve the last one gives way to bisection.
+    if lo < newton < hi and abs(step) < 0.5 * table[_PREVIOUS, b]:
+        table[_PREVIOUS, b], table[_X, b] = abs(step), newton
+    else:
+        table[_PREVIOUS, b], table[_X, b] = 0.5 * (hi - lo), _middle(table, b)
+    return _is_narrow(table, b), _middle(table, b)
+
+
+@njit(**APART)
+def _begin(table, b):
+    """The first point of pair b: whether its quantile is known already, and the quantile then."""
+    if not math.isfinite(table[_X, b]):
+        return True, np.nan
+    if not table[_LO, b] < table[_X, b] < table[_HI, b]:
+        table[_X, b] = _middle(table, b)
+    table[_PREVIOUS, b] = table[_HI, b] - table[_LO, b]
+    return _is_narrow(table, b), _middle(table, b)
+
+
+@njit(**APART)
+def _lower_quantiles(p, z, m, s, n, table, number, out):
+    """The p-quantiles, p <= 1/2, of n pairs by Newton inside brackets; columns are reordered."""
+    _bracket(z, m, s, n, table)
+    log_p, left = math.log(p), n
+    for b in range(n):
+        number[b] = b
+    for step in range(_MAX_STEPS):
+        if step > 0:
+            _cdf_pdf(m, s, left, table)
+        for b in range(left - 1, -1, -1):
+            done, found = _step(table, b, p, log_p) if step > 0 else _begin(table, b)
+            if done:  # the last pair takes its place
+                out[number[b]] = found
+                left -= 1
+                number[b] = number[left]
+                for t in range(m.shape[0] if b < left else 0):
+                    m[t, b], s[t, b] = m[t, left], s[t, left]
+                for k in range(_COLUMNS):
+                    table[k, b] = table[k, left]
+        if left == 0:
+            return
+    for b in range(left):
+        out[number[b]] = _middle(table, b)
 
 
 @njit(**EXACT)
@@ -312,16 +365,16 @@ def mixture_quantile(p, mu, var):
     # The upper half is solved mirrored, where 1 - p is exact and the tail does not cancel.
     sign = 1.0 if p <= 0.5 else -1.0
     tail = p if p <= 0.5 else 1.0 - p
-    z = _normal_quantile(tail)
-    out = np.empty(n)
-    m = np.empty((_BLOCK, draws))
-    s = np.empty((_BLOCK, draws))
-    for start in range(0, n, _BLOCK):
-        width = min(_BLOCK, n - start)
+    z, out = _normal_quantile(tail), np.empty(n)
+    m, s = np.empty((draws, _TOGETHER)), np.empty((draws, _TOGETHER))
+    table, number = np.empty((_COLUMNS, _TOGETHER)), np.empty(_TOGETHER, np.int64)
+    for start in range(0, n, _TOGETHER):
+        width = min(_TOGETHER, n - start)
         for t in range(draws):
             for b in range(width):
-                m[b, t] = sign * np.float64(mu[t, start + b])
-                s[b, t] = _sd(var[t, start + b])
-        for b in range(width):
-            out[start + b] = sign * _lower_quantile(tail, z, m[b], s[b])
+                m[t, b] = sign * np.float64(mu[t, start + b])
+                s[t, b] = _sd(var[t, start + b])
+        _lower_quantiles(tail, z, m, s, width, table, number, out[start : start + width])
+    for k in range(n):
+        out[k] *= sign
     return out

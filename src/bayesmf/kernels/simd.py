@@ -199,6 +199,17 @@ def transpose(typingctx, v0, v1, v2, v3, v4, v5, v6, v7):
 
 
 @intrinsic
+def recast(typingctx, x):
+    """The number with the bits of another: uint64 of float64, and the other way round."""
+    to = types.uint64 if x == types.float64 else types.float64
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], context.get_value_type(to))
+
+    return to(x), codegen
+
+
+@intrinsic
 def prefetch(typingctx, array, index):
     """Ask for the cache line of array[index], which will be read soon."""
 

@@ -6,6 +6,7 @@ Pairs are answered in chunks: a users x items array is never formed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,21 +101,18 @@ class Posterior(KeptDraws):
         user: Index,
         item: Index,
         work: Work,
-        pool: Pool | int | None = None,
+        threads: Pool | int | None = None,
         factors: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        """Call `work` with the blocks of pairs, on a pool or so many threads."""
-        if not isinstance(pool, Pool):
-            with Pool(pool) as own:
-                return self._each(user, item, work, own, factors, progress)
+        """Call `work` with the blocks of pairs, on a pool or a number of threads."""
 
         def rated(own: Index, slot: Index) -> NDArray[np.bool_]:
             return self.seen.rated(*((slot, own) if self.users_kept else (own, slot)))
 
         pairs = (item, user) if self.users_kept else (user, item)
-        each_block(self.sides, pairs, rated, pool, work, factors, progress)
-        return None
+        with nullcontext(threads) if isinstance(threads, Pool) else Pool(threads) as pool:
+            each_block(self.sides, pairs, rated, pool, work, factors, progress)
 
     def chunks(self, user: Index, item: Index, threads: int | None = None) -> Iterator[Mixtures]:
         """Compute the predictive mixtures of pairs, in chunks.
@@ -256,14 +254,70 @@ class Posterior(KeptDraws):
         >>> bool(mean[0] == model.predict(1, 9))
         True
         """
-        mean, variance = np.empty(len(user)), np.empty(len(user))
+        return self._summary(user, item, None, threads, progress)[:2]
+
+    def _summary(
+        self,
+        user: Index,
+        item: Index,
+        level: float | None,
+        threads: int | None,
+        progress: Progress | None,
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Mean, standard deviation and, given a level, both bounds: from mixtures computed once."""
+        mean, std, low, high = np.empty((4, len(user)))
 
         def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
             found = self.sides.components(block, solved, tables)
-            mean[at], variance[at] = found.expected, mixture_moments(found.mu, found.var)[1]
+            mean[at], std[at] = found.expected, np.sqrt(mixture_moments(found.mu, found.var)[1])
+            if level is not None:
+                mu = found.moved()
+                low[at] = mixture_quantile((1 - level) / 2, mu, found.var)
+                high[at] = mixture_quantile((1 + level) / 2, mu, found.var)
 
         self._each(user, item, work, threads, progress=progress)
-        return self.clip(self.center + self.scale * mean), self.scale * np.sqrt(variance)
+        center, scale = self.center, self.scale
+        mean = self.clip(center + scale * mean)
+        return mean, scale * std, center + scale * low, center + scale * high
+
+    def table(
+        self,
+        user: Index,
+        item: Index,
+        level: float,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Compute what `mean_std` and `interval` do, in little more time than the latter takes.
+
+        Parameters
+        ----------
+        user, item : ndarray of int64
+            Row numbers, equally many; -1 stands for a row without training ratings.
+        level : float
+            Probability of the interval, between 0 and 1.
+        threads : int, optional
+            Number of threads; one for each core by default. The answer does not depend on it.
+        progress : callable, optional
+            Called with the number of pairs answered since the last call.
+
+        Returns
+        -------
+        mean, std, low, high : ndarray of float64
+            Expected ratings, standard deviations, and bounds of intervals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesmf import BayesianMF, Gibbs
+        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+        >>> mean, std, low, high = model.posterior_.table(np.array([0]), np.array([2]), 0.8)
+        >>> bool(low[0] < mean[0] < high[0])
+        True
+        """
+        check_level(level)
+        return self._summary(user, item, level, threads, progress)
 
     def mean(
         self,
@@ -408,17 +462,7 @@ class Posterior(KeptDraws):
         >>> bool(low[0] < high[0])
         True
         """
-        check_level(level)
-        low, high = np.empty(len(user)), np.empty(len(user))
-
-        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
-            found = self.sides.components(block, solved, tables)
-            mu = found.moved()
-            low[at] = mixture_quantile((1 - level) / 2, mu, found.var)
-            high[at] = mixture_quantile((1 + level) / 2, mu, found.var)
-
-        self._each(user, item, work, threads, progress=progress)
-        return self.center + self.scale * low, self.center + self.scale * high
+        return self.table(user, item, level, threads, progress)[2:]
 
 
 def check_level(level: object) -> None:
