@@ -133,6 +133,8 @@ def left_over(job: Job, folder: Path) -> str:
         BayesianMF.load(folder.parent / "a" / "model").save(folder / "model")
     own = {"said", "tmp", "run", *job.results}
     found = [path.name for path in folder.iterdir() if path.name not in own]
+    if job.name == "pack":  # scratch folders of killed packings are left to the user
+        found = [name for name in found if not name.startswith(".bayesmf-packing-")]
     found += [f"tmp/{path.name}" for path in (folder / "tmp").iterdir()]
     found += [f"run/{path.name}" for path in (folder / "run").rglob(".bayesmf-*")]
     return f"left behind: {', '.join(sorted(found)[:5])}" if found else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from benchmarks.attack.material import answers, draws_of, estimator
 from benchmarks.attack.registry import attack
 
 KINDS = (
-    "model", "model_str", "model_items", "model_users", "packed", "checkpoint", "begun", "sorting"
+    "model", "model_str", "model_items", "model_users", "packed", "checkpoint"
 )  # fmt: skip
 
 
@@ -126,21 +124,12 @@ def add_file(case: Case, folder: Path) -> None:
 
 def put(case: Case, kind: str) -> Path:
     """A sound folder of a kind in the working folder."""
-    if kind not in ("begun", "sorting"):
-        return case.copy(kind)
-    for name in (".packed.packing", "ratings.csv"):
-        case.copy(f"{kind}/{name}", name)
-    shutil.copystat(case.material.folder / kind / "ratings.csv", case.work / "ratings.csv")
-    journal = case.work / ".packed.packing/journal"
-    # The job is named by the place of its file, which is another here.
-    here = json.dumps(str((case.work / "ratings.csv").resolve())).encode()
-    journal.write_bytes(re.sub(rb'"[^"]*/ratings\.csv"', lambda _: here, journal.read_bytes()))
-    return case.work / ".packed.packing"
+    return case.copy(kind)
 
 
 def ask(case: Case, kind: str) -> tuple[str, np.ndarray]:
     """Answers that need all of the folder, and the name of what they should be."""
-    from bayesmf import BayesianMF, Checkpoint, PackedRatings, Ratings, pack
+    from bayesmf import BayesianMF, Checkpoint, PackedRatings, Ratings
 
     if kind.startswith("model"):
         return kind, case.call(lambda: answers(BayesianMF.load(case.work / kind)))
@@ -149,16 +138,9 @@ def ask(case: Case, kind: str) -> tuple[str, np.ndarray]:
     if kind == "opened":
         opened = case.call(lambda: PackedRatings.open(case.work / "packed"))
         return "packed_draws", case.call(lambda: draws_of(estimator().fit(opened)))
-    if kind == "checkpoint":
-        known = Ratings.read(case.material.folder / "ratings.csv")
-        kept = Checkpoint(case.work / "checkpoint", every=3600, resume=True)
-        return "model_draws", case.call(lambda: draws_of(estimator().fit(known, checkpoint=kept)))
-
-    def go_on() -> Any:
-        pack(case.work / "ratings.csv", case.work / "packed", chunk=120, stretch=150)
-        return draws_of(estimator().fit(PackedRatings.open(case.work / "packed", verify=True)))
-
-    return "packed_draws", case.call(go_on)
+    known = Ratings.read(case.material.folder / "ratings.csv")
+    kept = Checkpoint(case.work / "checkpoint", every=3600, resume=True)
+    return "model_draws", case.call(lambda: draws_of(estimator().fit(known, checkpoint=kept)))
 
 
 def compare(case: Case, kind: str) -> None:
@@ -224,59 +206,6 @@ def commands(case: Case) -> None:
               "--sampler", "gibbs", "--factors", 2))
         )  # fmt: skip
         case.cli(*command)
-
-
-@attack("folders", 2)
-def work_places(case: Case) -> None:
-    """What stands where pack works is a link, or not ours."""
-    from bayesmf import pack
-
-    case.copy("ratings.csv")
-    work = case.work / ".packed.packing"
-    how = case.rng.choice(
-        ("link", "folder", "file", "fifo", "lock", "journal", "result", "users", "part", "empty")
-    )
-    case.say(f"the work folder has {how}")
-    if how == "link":
-        os.symlink(case.outside / "folder", work)
-    elif how == "file":
-        work.write_text("mine")
-    elif how == "fifo":
-        os.mkfifo(work)
-    elif how == "folder":
-        shutil.copytree(case.outside / "folder", work)
-    else:
-        put(case, case.rng.choice(("begun", "sorting"))) if how != "empty" else work.mkdir()
-        _hurt_work(case, work, how)
-    before = sorted(str(p) for p in work.rglob("*")) if how == "folder" else None
-    try:
-        case.call(
-            lambda: pack(case.work / "ratings.csv", case.work / "packed", chunk=120, stretch=150)
-        )
-    finally:
-        if before is not None and sorted(str(p) for p in work.rglob("*"))[: len(before)] != before:
-            case.find("files touched", "a folder that is not pack's was emptied")
-
-
-def _hurt_work(case: Case, work: Path, how: str) -> None:
-    places = {
-        "lock": ["lock"], "journal": ["journal"], "part": ["journal.part"],
-        "result": ["result", "result/by_user_other.npy", "result/user_id_ids.npy"],
-        "users": ["users", "items", "users/0.user", "value.0"], "empty": ["lock", "precious"],
-    }  # fmt: skip
-    path = work / case.rng.choice(places[how])
-    kind = case.rng.choice(("link", "link", "fifo", "dangling"))
-    case.say(f"{path.name} is a {kind}")
-    case.planted.add(path)
-    path.parent.mkdir(exist_ok=True)
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    else:
-        target = "precious.txt" if path.suffix or how in ("lock", "journal") else "folder"
-        os.symlink(case.outside / (target if kind == "link" else "made-by-you"), path)
 
 
 @attack("folders")

@@ -85,7 +85,7 @@ def save_over(case: Case) -> None:
 
 @attack("kills", quick=False)
 def pack(case: Case) -> None:
-    """A packing goes on to the same files."""
+    """A packing that was killed leaves no result, and can be run again."""
     case.untidy = True
     source = case.copy("ratings.csv")
     line = ("pack", source, "--out", case.work / "packed")
@@ -93,13 +93,12 @@ def pack(case: Case) -> None:
     judge_killed(case, process(case, line, kill=kill), kill[0])
     again = case.cli(*line, *(("--overwrite",) if (case.work / "packed").exists() else ()))
     if again.status != 0:
-        return case.find("other answers", f"it cannot go on: {again.err}")
+        return case.find("other answers", f"it cannot start again: {again.err}")
     reference = case.work / "reference"
     case.cli("pack", source, "--out", reference)
     for file in sorted(reference.iterdir()):
         if (case.work / "packed" / file.name).read_bytes() != file.read_bytes():
             case.find("other answers", f"packed to other bytes of {file.name}")
-    swept(case)
     return None
 
 

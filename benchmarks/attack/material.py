@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,6 @@ def make(folder: Path) -> Material:
     pack(folder / "names.csv", folder / "packed_str")
     fitted = estimator().fit(folder / "packed")
     found["packed"], found["packed_draws"] = answers(fitted), draws_of(fitted)
-    _work_folder(folder)
     _checkpoint(folder, timed)
     synthetic.truth().save(folder / "truth.npz") if hasattr(synthetic, "truth") else _truth(folder)
     np.savez(folder / "answers.npz", **found)
@@ -142,29 +140,6 @@ def _tables(folder: Path, rows: list[Any]) -> None:
         return
     packed = zstandard.compress((folder / "ratings.csv").read_bytes())
     (folder / "ratings.csv.zst").write_bytes(packed)
-
-
-class Stop(Exception):
-    """Ends a job half way, as a kill would; what it has noted stays."""
-
-
-def _work_folder(folder: Path) -> None:
-    """What a packing leaves behind that was killed: half way through reading, and later."""
-    from bayesmf import pack
-
-    for name, stage, count in (("begun", "reading", 3), ("sorting", "sorting by item", 2)):
-        place = folder / name
-        place.mkdir()
-        shutil.copyfile(folder / "ratings.csv", place / "ratings.csv")
-        left = [count]
-
-        def stop(done: int, total: int, now: str, stage: str = stage, left: Any = left) -> None:
-            left[0] -= now == stage
-            if left[0] == 0:
-                raise Stop
-
-        with contextlib.suppress(Stop):
-            pack(place / "ratings.csv", place / "packed", chunk=120, stretch=150, progress=stop)
 
 
 def _checkpoint(folder: Path, ratings: Any) -> None:

@@ -96,20 +96,6 @@ def _pack(chunk: int) -> Callable[[Material, Path, Any], None]:
     return run
 
 
-def _begun(material: Material, work: Path) -> None:
-    """A packing that was killed after it had read."""
-    from bayesmf import pack
-
-    shutil.copyfile(material.folder / "ratings.csv", work / "ratings.csv")
-
-    def stop(done: int, total: int, stage: str) -> None:
-        if stage != "reading":
-            raise KeyboardInterrupt
-
-    with contextlib.suppress(KeyboardInterrupt):
-        pack(work / "ratings.csv", work / "packed", chunk=300, stretch=300, progress=stop)
-
-
 def _short() -> Any:
     """A run with few checkpoints: each is some fifty calls."""
     from bayesmf import BayesianMF, Gibbs
@@ -181,11 +167,6 @@ WRITERS: dict[str, Writer] = {
         lambda material, work: shutil.copyfile(material.folder / "ratings.csv",
             work / "ratings.csv"),
         _pack(1000), lambda material, work: _packed(material, work / "packed"),
-        (".packed.packing",),
-    ),
-    "pack on": Writer(
-        _begun, _pack(300), lambda material, work: _packed(material, work / "packed"),
-        (".packed.packing",)
     ),
     "checkpoint": Writer(_ratings, _fit_kept, _resumed, ("kept",)),
     "predict csv": _predict("csv"),

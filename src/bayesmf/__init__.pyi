@@ -12,7 +12,6 @@ from bayesmf.diagnostics.coverage import Group as Group
 from bayesmf.diagnostics.metrics import Scores as Scores
 from bayesmf.diagnostics.ranking import ListScores as ListScores
 from bayesmf.diagnostics.ranking import RankingScores as RankingScores
-from bayesmf.engines.packing import pack as pack
 from bayesmf.engines.ray.cluster import Cluster as Cluster
 from bayesmf.errors import BayesMFError as BayesMFError
 from bayesmf.errors import CallbackWarning as CallbackWarning
@@ -33,6 +32,7 @@ from bayesmf.estimator.results import Recommendations as Recommendations
 from bayesmf.ids.id_map import IdMap as IdMap
 from bayesmf.kernels.jit import CacheWarning as CacheWarning
 from bayesmf.model.draws import Draws as Draws
+from bayesmf.packed.pack import pack as pack
 from bayesmf.packed.ratings import PackedRatings as PackedRatings
 from bayesmf.posterior.posterior import Mixtures as Mixtures
 from bayesmf.posterior.posterior import Posterior as Posterior

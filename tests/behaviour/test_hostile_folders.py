@@ -4,7 +4,6 @@ Forged ones have right digests (resigned.py), so that only a look at the numbers
 A test that fails here may end the whole run by a signal: kernels check nothing.
 """
 
-import json
 import os
 import shutil
 
@@ -385,105 +384,6 @@ def test_moments_far_above_the_spread(tmp_path):
     kept = made.rating.astype(np.float64)
     assert packed.mean() == pytest.approx(kept.mean(), rel=1e-15)
     assert packed.std() == pytest.approx(kept.std(), rel=1e-12)
-
-
-# -- the folder in which ratings are packed -----------------------------------------------------
-
-
-@pytest.fixture
-def to_pack(tmp_path):
-    path = tmp_path / "ratings.csv"
-    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(path)
-    return path
-
-
-def tree(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
-
-
-@pytest.mark.parametrize("what", ["link", "folder", "file", "notes of others", "more", "inside"])
-def test_a_packing_touches_no_folder_but_its_own(to_pack, tmp_path, what):
-    mine, work = tmp_path / "mine", tmp_path / ".out.packing"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("years")
-    if what == "link":
-        work.symlink_to(mine)
-    elif what == "file":
-        work.write_text("years")
-    else:
-        work.mkdir()
-        name = {"more": "result/thesis.txt", "inside": "users/thesis.txt"}.get(what, "thesis.txt")
-        (work / name).parent.mkdir(exist_ok=True)
-        (work / name).write_text("years")
-        job = {"kind": "other" if what == "notes of others" else "bayesmf-packing"}
-        (work / "journal").write_text(json.dumps(job) + "\n")
-    before = tree(tmp_path)
-    refused(lambda path: pack(path, tmp_path / "out"), to_pack, r"\.out\.packing")
-    assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", ["lock", "journal", "journal.part", "users"])
-@pytest.mark.parametrize("what", ["link", "pipe"])
-def test_links_and_pipes_among_its_files(to_pack, tmp_path, name, what):
-    work = tmp_path / ".out.packing"
-    work.mkdir()
-    (work / "journal").write_text('{"kind": "bayesmf-packing"}\n')
-    (work / name).unlink(missing_ok=True)
-    if what == "pipe":
-        os.mkfifo(work / name)
-    else:
-        (work / name).symlink_to(tmp_path / "elsewhere")
-    refused(lambda path: pack(path, tmp_path / "out"), to_pack, r"\.out\.packing")
-    assert not (tmp_path / "elsewhere").exists()
-
-
-class Killed(BaseException):
-    pass
-
-
-class KillAfter:
-    """Ends a packing after some of its steps."""
-
-    def __init__(self, steps):
-        self.left = steps
-
-    def __call__(self, done, total, stage):
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-
-
-def test_damage_to_what_a_killed_packing_left(to_pack, tmp_path, caplog):
-    """Any bit of it: the result is the same, or all is done again, which is told."""
-    out, rng = tmp_path / "out", np.random.default_rng(0)
-    expected = tree(pack(to_pack, tmp_path / "good", chunk=200, stretch=300).path)
-    sound = 0
-    for k in range(20):
-        with pytest.raises(Killed):
-            pack(to_pack, out, chunk=200, stretch=300, progress=KillAfter(int(rng.integers(1, 13))))
-        work = tmp_path / ".out.packing"
-        files = sorted(path for path in work.rglob("*") if path.is_file() and path.name != "lock")
-        file = files[rng.integers(len(files))]
-        raw = bytearray(file.read_bytes())
-        raw[rng.integers(len(raw))] ^= 1 << rng.integers(8)
-        file.write_bytes(raw)
-        caplog.clear()
-        pack(to_pack, out, chunk=200, stretch=300)
-        assert tree(out) == expected, (k, file)
-        sound += "damaged" not in caplog.text
-        shutil.rmtree(out)
-    assert 0 < sound < 20
-
-
-def test_a_giant_among_what_a_killed_packing_left(to_pack, tmp_path, caplog):
-    with pytest.raises(Killed):
-        pack(to_pack, tmp_path / "out", chunk=200, stretch=300, progress=KillAfter(4))
-    os.truncate(tmp_path / ".out.packing" / "users" / "1.starts", 1 << 40)
-    packed = pack(to_pack, tmp_path / "out", chunk=200, stretch=300)
-    assert len(packed) == 900 and "damaged: all is done again" in caplog.text
 
 
 # -- checkpoints --------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def test_only_the_engine_and_the_deployment_import_ray():
                 names = [node.module]
             if any(name.split(".")[0] == "ray" for name in names):
                 found.add(path.relative_to(root).as_posix())
-    names = ("actor", "crew", "dispatch", "engine", "joining", "packing", "scheduling")
+    names = ("actor", "crew", "dispatch", "engine", "joining", "scheduling")
     assert found == {*(f"engines/ray/{name}.py" for name in names), "web/ray_serve.py"}
 
 

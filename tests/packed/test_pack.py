@@ -1,6 +1,5 @@
 import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +11,8 @@ import pytest
 from bayesmf import InputError, PackedRatings, Ratings, pack
 from bayesmf.kernels.csr import sort_rows
 from bayesmf.packed import sorted_chunks
-from bayesmf.packed.ratings import work_folder
-from bayesmf.storage import exchange
-from bayesmf.storage.journal import Journal
-from rating_frames import SMALL, files_of, frame
+from bayesmf.reading import remote
+from rating_frames import SMALL, files_of, frame, write_parts
 
 
 def write(folder, data, name):
@@ -221,120 +218,46 @@ def test_packed_ratings_are_replaced_only_when_asked(tmp_path):
     assert os.listdir(tmp_path / "deep") == ["out"]
 
 
-# -- packings that are killed ---------------------------------------------------------------------
+# -- packings that are stopped --------------------------------------------------------------------
 
 
-class Killed(BaseException):
+class Stopped(BaseException):
     pass
 
 
-class Until:
-    """Progress that ends the process, in a way, after so many steps."""
+def test_a_packing_stopped_at_any_step_leaves_nothing(tmp_path):
+    path = write(tmp_path, frame(600, repeats=True, times=True, strings=True), "a.parquet")
 
-    def __init__(self, steps):
-        self.steps, self.seen = steps, []
+    def pack_until(steps, **options):
+        seen = []
 
-    def __call__(self, done, total, stage):
-        assert 0 <= done <= total
-        self.seen.append((done, stage))
-        if len(self.seen) > self.steps:
-            raise Killed
+        def progress(done, total, stage):
+            assert 0 <= done <= total
+            seen.append(stage)
+            if len(seen) > steps:
+                raise Stopped
 
+        pack(path, tmp_path / "out", progress=progress, **options, **SMALL)
+        return seen
 
-@pytest.mark.parametrize("lose_note", [False, True])
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
-def test_going_on_after_every_step(tmp_path, name, lose_note):
-    path = write(tmp_path, frame(600, repeats=True, times=True, strings=True), name)
-    options = {"duplicates": "mean", **SMALL}
-    steps = Until(1000)
-    pack(path, tmp_path / "whole", progress=steps, **options)
-    want, total = files_of(tmp_path / "whole"), len(steps.seen)
-    assert total > 10
-    out, journal = tmp_path / "out", work_folder(tmp_path / "out") / "journal"
-    for k in range(total):
-        with pytest.raises(Killed):
-            pack(path, out, progress=Until(k), **options)
-        assert not out.exists()
-        if lose_note:
-            # Killed between the last byte of a step and its note, or within the note.
-            *notes, last = journal.read_bytes().splitlines(keepends=True)
-            journal.write_bytes(b"".join(notes) + last[: 9 * (k % 2)])
-        rest = Until(1000)
-        pack(path, out, progress=rest, **options)
-        assert len(rest.seen) == total - k - 1 + lose_note
-        assert files_of(out) == want
-        assert sorted(os.listdir(tmp_path)) == [name, "out", "whole"]
-        shutil.rmtree(out)
-
-
-@pytest.mark.parametrize("exchanged", [True, False])
-@pytest.mark.parametrize("moment", range(4))
-def test_going_on_from_the_last_moments(tmp_path, monkeypatch, moment, exchanged):
-    """Killed before, between and after the renames that replace a folder, or while cleaning up."""
-    old, new = (write(tmp_path, frame(seed=k), f"{k}.csv") for k in range(2))
-    pack(old, tmp_path / "out")
-    moments = []
-
-    def killed_at(function):
-        def kill(*args, **options):
-            moments.append(function.__name__)
-            if len(moments) > moment:
-                raise Killed
-            return function(*args, **options)
-
-        return kill
-
-    def arm(done, total, stage):
-        if stage == "finished":
-            monkeypatch.setattr(os, "replace", killed_at(os.replace))
-            monkeypatch.setattr(os, "unlink", killed_at(os.unlink))
-            real = exchange.exchange if exchanged else lambda one, other: False
-            monkeypatch.setattr(exchange, "exchange", killed_at(real))
-
-    with pytest.raises(Killed):
-        pack(new, tmp_path / "out", overwrite=True, progress=arm)
-    monkeypatch.undo()
-    again = Until(1000)
-    finished = pack(new, tmp_path / "out", overwrite=True, progress=again)
-    assert not again.seen
-    assert_same(finished, Ratings.read(new))
-    left = {name for name in os.listdir(tmp_path) if not name.startswith(".bayesmf-old-")}
-    assert left == {"0.csv", "1.csv", "out"}
-
-
-def test_a_result_that_was_taken_away_is_made_again(tmp_path, monkeypatch):
-    path = write(tmp_path, frame(), "a.csv")
-    monkeypatch.setattr(Journal, "remove", lambda self: None)
-    pack(path, tmp_path / "out")
-    monkeypatch.undo()
-    shutil.rmtree(tmp_path / "out")
-    assert_same(pack(path, tmp_path / "out"), Ratings.read(path))
-    assert sorted(os.listdir(tmp_path)) == ["a.csv", "out"]
-
-
-def test_other_arguments_and_other_files_start_afresh(tmp_path):
-    path = write(tmp_path, frame(repeats=True), "a.csv")
-    for change in ("duplicates", "file"):
-        with pytest.raises(Killed):
-            pack(path, tmp_path / "out", progress=Until(4), overwrite=True, **SMALL)
-        options = dict(SMALL)
-        if change == "duplicates":
-            options["duplicates"] = "mean"
-        else:
-            write(tmp_path, frame(seed=5), "a.csv")
-        steps = Until(1000)
-        packed = pack(path, tmp_path / "out", progress=steps, overwrite=True, **options)
-        assert steps.seen[0][1] == "reading" and len(steps.seen) > 10
-        assert_same(packed, Ratings.read(path, duplicates=options.get("duplicates", "last")))
+    seen = pack_until(1000)
+    stages = ["reading", "sorting by user", "sorting by item", "finished"]
+    assert list(dict.fromkeys(seen)) == stages and len(seen) > 10
+    before = files_of(tmp_path / "out")
+    for steps in range(len(seen)):
+        with pytest.raises(Stopped):
+            pack_until(steps, overwrite=True)
+        assert files_of(tmp_path / "out") == before
+        assert sorted(os.listdir(tmp_path)) == ["a.parquet", "out"]
 
 
 SCRIPT = """
 import os, sys
 from bayesmf import pack
 os.fsync = lambda handle: None
-def tell(done, total, stage):
+def show(done, total, stage):
     print(stage, flush=True)
-pack(sys.argv[1], sys.argv[2], chunk=int(sys.argv[3]), stretch=int(sys.argv[3]), progress=tell)
+pack(sys.argv[1], sys.argv[2], chunk=int(sys.argv[3]), stretch=int(sys.argv[3]), progress=show)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -344,7 +267,7 @@ def command(*args):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_a_real_kill(tmp_path):
+def test_a_killed_packing_leaves_no_result_and_starts_again(tmp_path):
     path = write(tmp_path, frame(20_000, users=500, items=300), "a.parquet")
     want = files_of(pack(path, tmp_path / "whole", chunk=2000, stretch=2000).path)
     for stage in ("reading", "sorting by user", "sorting by item"):
@@ -356,12 +279,7 @@ def test_a_real_kill(tmp_path):
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
         assert not (tmp_path / "out").exists()
-        with pytest.raises(InputError, match="is not finished: run it again"):
-            PackedRatings.open(tmp_path / "out")
-    rest = Until(1000)
-    packed = pack(path, tmp_path / "out", chunk=2000, stretch=2000, progress=rest)
-    assert files_of(packed.path) == want
-    assert {stage for _, stage in rest.seen} == {"sorting by item", "finished"}
+    assert files_of(pack(path, tmp_path / "out", chunk=2000, stretch=2000).path) == want
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
@@ -381,11 +299,56 @@ def test_memory_does_not_grow_with_the_ratings(tmp_path):
     assert peaks[1] - peaks[0] < 20, peaks
 
 
-def test_more_than_one_process_is_refused(tmp_path):
-    path = write(tmp_path, frame(), "a.csv")
+# -- patterns and URIs --------------------------------------------------------------------------
 
-    def meanwhile(done, total, stage):
-        with pytest.raises(InputError, match="Another process is at work"):
-            pack(path, tmp_path / "out")
 
-    assert_same(pack(path, tmp_path / "out", progress=meanwhile, **SMALL), Ratings.read(path))
+def test_secrets_of_a_uri_are_not_shown():
+    """Nor what else is there for the storage alone; both are kept for who opens it."""
+    uri = "s3://name:word@bucket/ratings/part-*.parquet?region=nowhere"
+    assert remote._shown(uri) == "s3://bucket/ratings/part-*.parquet"
+    folder = "s3://name:word@bucket/ratings?region=nowhere"
+    assert remote._without_pattern(uri) == (folder, "part-*.parquet")
+    assert remote._without_pattern(folder) == (folder, "")
+
+
+def test_patterns_and_uris(tmp_path):
+    parts = write_parts(tmp_path / "parts", frame(repeats=True, times=True))
+    want = files_of(pack(parts, tmp_path / "want", **SMALL).path)
+    uri = parts.as_uri()
+    for k, source in enumerate(
+        (f"{parts}/part-*.parquet", [f"{parts}/part-0[01]*", f"{uri}/part-0[23]*"], uri, f"{uri}/")
+    ):
+        assert files_of(pack(source, tmp_path / f"here{k}", **SMALL).path) == want
+    one = pack(f"{uri}/part-00.parquet", tmp_path / "one")
+    assert len(one) <= 300 and one.path == tmp_path / "one"
+
+
+def test_uris_are_named_in_messages(tmp_path):
+    data = frame().with_row_index()
+    empty = pl.when(pl.col("index") == 400).then(None).otherwise(pl.col("rating"))
+    parts = write_parts(tmp_path / "parts", data.with_columns(empty.alias("rating")))
+    uri = parts.as_uri()
+    out = tmp_path / "out"
+    with pytest.raises(InputError) as want:
+        pack(parts, out, **SMALL)
+    with pytest.raises(InputError) as got:
+        pack(uri, out, **SMALL)
+    assert str(got.value) == str(want.value).replace(str(parts), uri)
+    (parts / "part-00.parquet").write_bytes(b"PAR1, or so it seems")
+    with pytest.raises(InputError, match=r"file:.*part-00.parquet cannot be read as Parquet data"):
+        pack(uri, out, **SMALL)
+    (parts / "part-00.parquet").write_bytes(b"")
+    for source, says in (
+        (uri, "part-00.parquet is empty"),
+        (f"{uri}/none", "There is no file or folder file:"),
+        (f"{uri}/none-*", "stands for no file"),
+        (f"{uri}/*/a.parquet", "in the last part of a URI alone"),
+        (tmp_path.as_uri(), "is a folder without Parquet files"),
+        ("nowhere://a/b", "nowhere://a/b cannot be read: Unrecognized filesystem"),
+        ("https://a.example/b.csv", "addresses are not read"),
+        (f"{tmp_path}/none-*", "There is no file or folder"),
+    ):
+        with pytest.raises(InputError, match=says):
+            pack(source, out)
+    with pytest.raises(InputError, match="is read as Parquet, not as 'csv'"):
+        pack(uri, out, format="csv")

@@ -102,8 +102,6 @@ def test_another_manifest(folder):
 
 def test_no_packed_ratings(tmp_path):
     assert_refused(tmp_path / "none", "There is no packed ratings folder")
-    assert_refused(tmp_path, "does not hold packed ratings: make them with bayesmf pack")
-    (tmp_path / ".none.packing").mkdir()
-    assert_refused(tmp_path / "none", "is not finished: run it again")
+    assert_refused(tmp_path, "is not a bayesmf packed ratings folder")
     with pytest.raises(InputError, match="opened, not made"):
         PackedRatings()

@@ -15,7 +15,7 @@ import pytest
 from bayesmf import InputError, Ratings, Synthetic
 from bayesmf.errors import DataWarning, warn
 from bayesmf.packed.pack import pack
-from bayesmf.reading.chunks import Bookmark, rating_files, read_chunks
+from bayesmf.reading.chunks import rating_files, read_chunks
 from bayesmf.reading.files import Unreadable, open_regular, reading
 from bayesmf.reading.memory import pairs_of
 from cli_tools import run
@@ -28,7 +28,7 @@ NAME = b"a\xff".decode(errors="surrogateescape")  # a name that is not UTF-8
 
 def stream(path):
     files = rating_files(path, "auto", None)
-    return sum(len(table.user) for table, *_ in read_chunks(files, 50, Bookmark()))
+    return sum(len(table.user) for table, *_ in read_chunks(files, 50))
 
 
 def test_a_line_as_csv_does_not_like_it(tmp_path):

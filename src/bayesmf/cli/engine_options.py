@@ -32,47 +32,12 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
         metavar="W",
         help="threads or workers (one for each core)",
     )
-    _add_ray_address(group)
+    add("--ray-address", metavar="A",
+        help="ray: cluster to join, auto for this machine's (else one is started)")  # fmt: skip
     add("--task-timeout", type=options.positive, metavar="S",
         help="ray: seconds until a worker counts as hung (600)")  # fmt: skip
-    _add_retries(group)
-
-
-def add_packing_engine(group: argparse._ArgumentGroup) -> None:
-    """Options of where ratings are packed: of those of a fit the ones that matter."""
-    add = group.add_argument
-    add("--engine", choices=("threads", "ray"), default="threads",
-        help="here, or by the workers of a Ray cluster (threads)")  # fmt: skip
-    add("--workers", type=options.whole(1), metavar="W", help="ray: tasks at a time (all it can)")
-    _add_ray_address(group)
-    _add_retries(group)
-
-
-def packing_engine(args: argparse.Namespace) -> str | Cluster:
-    """Where to pack, of the options; InputError for options of another engine."""
-    names = {"workers": "n_workers", "ray_address": "address", "retries": "retries"}
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.engine != "ray":
-        if given:
-            raise InputError(f"--{next(iter(given)).replace('_', '-')} is for --engine ray")
-        return str(args.engine)
-    from bayesmf.engines.ray.cluster import Cluster
-
-    return Cluster(**{names[name]: value for name, value in given.items()})
-
-
-def _add_ray_address(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--ray-address", metavar="A",
-        help="ray: cluster to join, auto for this machine's (else one is started)",
-    )  # fmt: skip
-
-
-def _add_retries(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--retries", type=options.whole(0), metavar="N",
-        help="ray: tries of a task after its worker was lost (3)",
-    )  # fmt: skip
+    add("--retries", type=options.whole(0), metavar="N",
+        help="ray: tries of a task after its worker was lost (3)")  # fmt: skip
 
 
 def engine_from_options(args: argparse.Namespace) -> str | Cluster:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
-from bayesmf.cli.engine_options import add_packing_engine, packing_engine
-from bayesmf.cli.output import during, peak_rss_mb, print_json, print_text
+from bayesmf.cli.output import peak_rss_mb, print_json, print_text
 from bayesmf.system.progress import Counter
 from bayesmf.wording import count
 
@@ -21,11 +19,10 @@ def parser() -> options.Parser:
     """The options of `pack`."""
     out = options.command(
         "pack",
-        "Pack ratings, perhaps more than fit in memory, into a folder that fit reads in place. The "
-        "same command again goes on where it was interrupted.",
+        "Pack ratings, perhaps more than fit in memory, into a folder that fit reads in place.",
         "ratings.parquet --out packed",
         "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
-        "s3://bucket/ratings/ --out /shared/packed --engine ray --ray-address auto --workers 64",
+        "s3://bucket/ratings/ --out packed",
     )
     out.add_argument(
         "ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings, or URIs"
@@ -34,18 +31,16 @@ def parser() -> options.Parser:
     out.add_argument("--overwrite", action="store_true", help="replace packed ratings in FOLDER")
     options.add_file_options(out)
     options.add_duplicates(out)
-    add_packing_engine(out.add_argument_group("where it is done"))
     options.add_json(out)
     return out
 
 
 def run(args: argparse.Namespace) -> None:
     """Pack, and print the size and the speed."""
-    from bayesmf.engines.packing import pack
+    from bayesmf.packed.pack import pack
 
     begin = time.monotonic()
-    engine = packing_engine(args)
-    bars = _Bars("" if engine == "threads" else "starting Ray")
+    bars = _Bars()
     try:
         packed = pack(
             args.ratings,
@@ -54,7 +49,6 @@ def run(args: argparse.Namespace) -> None:
             format=args.format,
             duplicates=args.duplicates,
             overwrite=args.overwrite,
-            engine=engine,
             progress=bars,
         )
     finally:
@@ -69,24 +63,19 @@ def run(args: argparse.Namespace) -> None:
 class _Bars:
     """Progress of each stage, as a bar of its own."""
 
-    def __init__(self, first: str) -> None:
+    def __init__(self) -> None:
         self.bar: Counter | None = None
         self.stage = ""
-        self._first = ExitStack()  # a line without a bar before the first stage
-        if first:
-            self._first.enter_context(during(first))
 
     def __call__(self, done: int, total: int, stage: str) -> None:
         if stage != self.stage:
             self.close()
-            self._first.close()
             self.bar = Counter(stage, total, "bytes" if stage == "reading" else "ratings")
             self.stage = stage
         assert self.bar is not None
         self.bar.update(done - self.bar.n)
 
     def close(self) -> None:
-        self._first.close()
         if self.bar is not None:
             self.bar.close()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Self
 
 from bayesmf.data.duplicates import check_duplicates
 from bayesmf.errors import InputError
-from bayesmf.reading.datasets import refuse_dataset
 from bayesmf.reading.memory import Columns, Table, refuse_columns, table_of, table_with
 
 
@@ -122,7 +122,7 @@ class Sources:
         if isinstance(data, (str, os.PathLike)):
             return cls.read(data, format=format, columns=columns, duplicates=duplicates)
         check_duplicates(duplicates)
-        refuse_dataset(data)
+        _refuse_dataset(data)
         if hasattr(data, "tocoo"):
             # One cell, and one rating, however often it is stored: to SciPy it is their sum.
             duplicates = "sum"
@@ -181,3 +181,13 @@ class Sources:
         self = cls.__new__(cls)
         self._fill(table, duplicates)
         return self
+
+
+def _refuse_dataset(data: Any) -> None:
+    """Say what to do with a `ray.data.Dataset`, which may be larger than memory."""
+    ray_data = sys.modules.get("ray.data")
+    if ray_data is not None and isinstance(data, ray_data.Dataset):
+        raise InputError(
+            "a Ray Dataset is not read: write it with dataset.write_parquet(folder) and give the"
+            " folder to bayesmf.pack"
+        )

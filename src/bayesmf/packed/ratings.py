@@ -14,14 +14,31 @@ from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.kernels.csr import Origin, RowLists
-from bayesmf.packed.contents import LISTS, SIDES, packed_expected
-from bayesmf.storage.folders import is_real_folder
+from bayesmf.kernels.csr import MOST_LEVELS, Origin, RowLists
+from bayesmf.storage.contents import (
+    ASCENDING,
+    FINITE,
+    NUMBER,
+    WHOLE,
+    Expected,
+    below,
+    check_plain,
+    ids_expected,
+    starts_misfit,
+)
 from bayesmf.storage.manifest import MANIFEST, PACKED, peek
-from bayesmf.storage.paths import as_folder, as_input_error
+from bayesmf.storage.paths import as_folder
 from bayesmf.storage.reader import open_folder
 from bayesmf.storage.verify import verify_all
 from bayesmf.wording import count
+
+SIDES = ("user", "item")
+LISTS = ("starts", "other", "value")
+
+_META = {
+    "n_ratings": WHOLE, "n_users": WHOLE, "n_items": WHOLE, "low": NUMBER, "high": NUMBER,
+    "mean": NUMBER, "squared_deviations": NUMBER, "levels": (None, [NUMBER]),
+}  # fmt: skip
 
 
 class PackedRatings:
@@ -113,9 +130,7 @@ class PackedRatings:
         """
         self = cls.__new__(cls)
         self.path, self._verified = as_folder(path), verify
-        with as_input_error(path, "read"):
-            _refuse_unfinished(self.path)
-        arrays, meta, claims, self._digest = open_folder(self.path, PACKED, packed_expected, "c")
+        arrays, meta, claims, self._digest = open_folder(self.path, PACKED, _expected, "c")
         if not verify:
             claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
         self._stamp = _stamp(self.path)
@@ -257,11 +272,6 @@ def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
     return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in found]
 
 
-def work_folder(path: Path) -> Path:
-    """Give the hidden folder in which ratings for a folder are packed."""
-    return path.parent / f".{path.name}.packing"
-
-
 def this_copy(folder: str) -> str:
     """Tell copies of a folder apart, on other machines or in containers of one: the one that was
     read may be sound, and another damaged."""
@@ -277,13 +287,32 @@ def this_copy(folder: str) -> str:
     return f"{machine} {found.st_dev} {found.st_ino}"
 
 
-def _refuse_unfinished(folder: Path) -> None:
-    if folder.is_dir() and (folder / MANIFEST).exists():
-        return
-    if is_real_folder(work_folder(folder)) or folder.name.endswith(".packing"):
-        raise InputError(
-            f"The packing of ratings to {folder} is not finished: run it again, it will go on"
-            " where it was"
-        )
-    if folder.is_dir():
-        raise InputError(f"{folder} does not hold packed ratings: make them with bayesmf pack")
+def _expected(arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> Mapping[str, Expected]:
+    """What each array of packed ratings must be; ValueError where that does not fit together."""
+    _check_meta(meta)
+    n, levels = meta["n_ratings"], meta["levels"]
+    expected: dict[str, Expected] = {}
+    sizes = meta["n_users"], meta["n_items"]
+    values = (
+        Expected("f4", (n,), FINITE) if levels is None else Expected("u1", (n,), below(len(levels)))
+    )
+    for side, n_rows, n_others in zip(SIDES, sizes, sizes[::-1], strict=True):
+        ids, n_ids = ids_expected(arrays, side)
+        if n_ids != n_rows or starts_misfit(arrays[f"by_{side}_starts"], n):
+            raise ValueError(f"by_{side}_starts.npy does not fit the ratings and their {side}s")
+        expected |= ids
+        expected[f"by_{side}_starts"] = Expected("i8", (n_rows + 1,), ASCENDING)
+        expected[f"by_{side}_other"] = Expected("i4", (n,), below(n_others))
+        expected[f"by_{side}_value"] = values
+    return expected
+
+
+def _check_meta(meta: dict[str, Any]) -> None:
+    check_plain(meta, _META, "meta")
+    levels = meta["levels"]
+    if min(meta["n_ratings"], meta["n_users"], meta["n_items"]) < 1:
+        raise ValueError("meta.n_ratings, n_users or n_items is 0")
+    if meta["low"] > meta["high"] or meta["squared_deviations"] < 0:
+        raise ValueError("meta.low, meta.high and the moments are not those of ratings")
+    if levels is not None and not (0 < len(levels) <= MOST_LEVELS and levels == sorted(levels)):
+        raise ValueError("meta.levels are not those of ratings")

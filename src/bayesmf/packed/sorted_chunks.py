@@ -1,7 +1,7 @@
-"""Sorted chunks, in which ratings wait on the disk: each in the order of its rows.
+"""Sorted chunks of ratings on disk, each in the order of its rows.
 
-A sorted chunk is a chunk of ratings grouped by row.  The ratings of some rows lie in one stretch of
-each, so that all ratings of those rows are read without looking at the others.
+A sorted chunk is a chunk of ratings grouped by row. The ratings of neighbouring rows are one slice
+of each chunk, so they are read without the others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists, group_rows
 from bayesmf.reading.formats import join_ids
 from bayesmf.reading.memory import Table
-from bayesmf.storage.pieces import Written
 
 if TYPE_CHECKING:
     import polars as pl
 
-_OF_RATINGS = ("starts", "other", "value", "time")
 _TYPES = {"starts": np.int64, "other": np.int32, "value": np.float32}
-# Ids of several chunks are merged together, once they are many.
+# Ids of chunks are merged when there are this many.
 _MERGE_IDS = 1 << 22
 
 Ids = Union[NDArray[np.int64], "pl.Series"]
 Values = Callable[[int, int, int], NDArray[Any]]
-"""Values of chunk ``k`` from ``begin`` to ``end - 1``."""
+"""Returns the values of chunk ``k`` from ``begin`` to ``end - 1``."""
 
 
 class UserChunk(NamedTuple):
@@ -55,15 +53,7 @@ class Stretch(NamedTuple):
 
 
 def group_by_user(table: Table, timed: bool) -> UserChunk:
-    """Group a table by user, with ids numbered inside the table alone.
-
-    Parameters
-    ----------
-    table
-        The ratings.
-    timed
-        Whether their timestamps are needed.
-    """
+    """Group a table by user, with ids numbered inside the table alone."""
     assert table.rating is not None
     users, user = encode_ids(as_ids(table.user))
     items, item = encode_ids(as_ids(table.item))
@@ -76,79 +66,35 @@ def group_by_user(table: Table, timed: bool) -> UserChunk:
 
 
 class SortedChunks:
-    """The sorted chunks in a folder.
+    """The sorted chunks in a new folder; `timed` if the ratings have timestamps."""
 
-    Parameters
-    ----------
-    folder
-        The folder, made where it is missing.
-    written
-        Who writes its files.
-    timed
-        Whether the ratings have timestamps.
-
-    Attributes
-    ----------
-    turned : set of int
-        SortedChunks that were brought into another order of their rows.
-    """
-
-    def __init__(self, folder: Path, written: Written, timed: bool = False) -> None:
-        self.folder, self.timed, self._written = folder, timed, written
-        self.turned: set[int] = set()
-        folder.mkdir(exist_ok=True)
+    def __init__(self, folder: Path, timed: bool = False) -> None:
+        self.folder, self.timed = folder, timed
+        folder.mkdir()
 
     def file(self, k: int, what: str) -> Path:
-        """Give the path of one array of chunk ``k``."""
-        turned = k in self.turned and what in _OF_RATINGS
-        return self.folder / f"{k}.{what}{'.turned' if turned else ''}"
+        """Return the path of one array of chunk ``k``."""
+        return self.folder / f"{k}.{what}"
 
     def write(self, k: int, lists: RowLists, time: NDArray[np.int64] | None = None) -> None:
-        """Write a chunk; which rows these are is written with :meth:`name_rows`.
-
-        Parameters
-        ----------
-        k
-            Number of the chunk.
-        lists
-            Its ratings, for rows that all have some.
-        time
-            Their timestamps.
-        """
+        """Write a chunk of rows that all have ratings; :meth:`name_rows` writes which rows."""
         for name, array in vars(lists).items():
-            self._written.whole(self.file(k, name), array)
+            write_raw(self.file(k, name), array)
         if time is not None:
-            self._written.whole(self.file(k, "time"), time)
+            write_raw(self.file(k, "time"), time)
 
     def write_ids(self, k: int, users: Ids, items: Ids) -> None:
-        """Write which ids the numbers of a chunk stand for.
+        """Write which ids the numbers of a chunk stand for."""
+        write_ids(self.file(k, "user"), users)
+        write_ids(self.file(k, "item"), items)
 
-        Parameters
-        ----------
-        k
-            Number of the chunk.
-        users, items
-            The ids, integers or strings.
-        """
-        write_ids(self._written, self.file(k, "user"), users)
-        write_ids(self._written, self.file(k, "item"), items)
-
-    def number(self, k: int, maps: Mapping[str, IdMap]) -> int:
-        """Give a chunk the row numbers that its ids have over all chunks; tell how many rows.
-
-        Parameters
-        ----------
-        k
-            Number of the chunk.
-        maps
-            The ids of all chunks, of "user" and "item".
-        """
+    def number(self, k: int, maps: Mapping[str, IdMap]) -> None:
+        """Give a chunk the row numbers that its ids have over all chunks."""
         user, item = (
             maps[side].lookup(read_ids(self.file(k, side))).astype(np.int32)
             for side in ("user", "item")
         )
         self.name_rows(k, user, item)
-        return len(user)
 
     def name_rows(
         self, k: int, rows: NDArray[np.int32], others: NDArray[np.int32] | None = None
@@ -166,14 +112,12 @@ class SortedChunks:
         """
         order = np.argsort(rows)
         if np.any(order[1:] < order[:-1]):
-            self._turn(k, order)
-        self._written.whole(self.file(k, "rows"), rows[order])
+            self._reorder(k, order)
+        write_raw(self.file(k, "rows"), rows[order])
         if others is not None:
-            self._written.whole(self.file(k, "others"), others)
+            write_raw(self.file(k, "others"), others)
 
-    def _turn(self, k: int, order: NDArray[np.int64]) -> None:
-        """Write a chunk again, in another order of its rows; the old files stay for another try."""
-        self.turned.discard(k)
+    def _reorder(self, k: int, order: NDArray[np.int64]) -> None:
         found = {name: np.fromfile(self.file(k, name), dtype) for name, dtype in _TYPES.items()}
         position = np.empty(len(order), dtype=np.int32)
         position[order] = np.arange(len(order), dtype=np.int32)
@@ -183,29 +127,16 @@ class SortedChunks:
         if self.timed:
             time = np.fromfile(self.file(k, "time"), dtype=np.int64)
             time = group_rows(row, found["other"], time, len(order)).value
-        self.turned.add(k)
         self.write(k, lists, time)
 
-    def count_rows(self, k: int, counts: NDArray[np.int64], first: int = 0) -> None:
-        """Add the number of ratings of each row in a chunk, from row ``first`` on."""
-        rows, starts = self._span(k, first, first + len(counts))
+    def count_rows(self, k: int, counts: NDArray[np.int64]) -> None:
+        """Add the number of ratings of each row in a chunk."""
+        rows, starts = self._span(k, 0, len(counts))
         counts[rows] += starts[1:] - starts[:-1]
 
     def gather(self, chunks: Sequence[int], first: int, stop: int, values: Values) -> Stretch:
-        """Read the ratings of rows ``first`` to ``stop - 1`` from some chunks.
-
-        Parameters
-        ----------
-        chunks
-            Numbers of the chunks, in the order of their ratings.
-        first, stop
-            The rows.
-        values
-            Gives some of the values of a chunk.
-        """
+        """Read the ratings of rows ``first`` to ``stop - 1`` from chunks, in their order."""
         spans = [self._span(k, first, stop) for k in chunks]
-        if any(len(s) != len(rows) + 1 or s[0] < 0 or np.any(s[1:] < s[:-1]) for rows, s in spans):
-            raise ValueError("the rows of a chunk do not follow each other")
         ends = np.cumsum([starts[-1] - starts[0] for _, starts in spans])
         row, other = (np.empty(ends[-1], dtype=np.int32) for _ in range(2))
         value = np.empty(ends[-1], dtype=values(chunks[0], 0, 0).dtype)
@@ -221,7 +152,7 @@ class SortedChunks:
         return Stretch(row, other, value, time)
 
     def ratings(self, k: int, begin: int, end: int) -> NDArray[np.float32]:
-        """Give some values of a chunk that holds ratings, not codes."""
+        """Return some values of a chunk that holds ratings, not codes."""
         return read_raw(self.file(k, "value"), np.float32, begin, end)
 
     def _span(self, k: int, first: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -240,28 +171,31 @@ class SortedChunks:
 
 
 class CodedValues:
-    """Values of chunks, from codes among a chunk's own levels to codes among all levels.
+    """Values of parts, from codes among a part's own levels to codes among all levels.
 
     Parameters
     ----------
     file
-        Gives the file of a chunk's values.
-    notes
-        Of the chunks; their ``levels`` are None where the file holds the ratings themselves.
+        Returns the file of a part's values.
+    own
+        Levels of each part; None where the file holds the ratings themselves.
     levels
-        All levels, None where they are too many: then the values are the ratings.
+        All levels, None where there are too many: then the values are the ratings.
     """
 
     def __init__(
-        self, file: Callable[[int], Path], notes: list[dict[str, Any]], levels: list[float] | None
+        self,
+        file: Callable[[int], Path],
+        own: Iterable[list[float] | None],
+        levels: list[float] | None,
     ) -> None:
         self.file = file
         self.tables: list[NDArray[Any] | None] = []
-        for note in notes:
-            own = None if note["levels"] is None else np.array(note["levels"], dtype=np.float32)
-            if own is not None and levels is not None:
-                own = np.searchsorted(np.array(levels, dtype=np.float32), own).astype(np.uint8)
-            self.tables.append(own)
+        for some in own:
+            table = None if some is None else np.array(some, dtype=np.float32)
+            if table is not None and levels is not None:
+                table = np.searchsorted(np.array(levels, dtype=np.float32), table).astype(np.uint8)
+            self.tables.append(table)
 
     def __call__(self, p: int, begin: int, end: int) -> NDArray[Any]:
         table = self.tables[p]
@@ -270,23 +204,29 @@ class CodedValues:
         return np.take(table, read_raw(self.file(p), np.uint8, begin, end))
 
 
+def write_raw(file: Path, array: NDArray[Any]) -> None:
+    """Write an array without a header."""
+    with file.open("wb") as stream:
+        stream.write(np.ascontiguousarray(array).view(np.uint8).data)
+
+
 def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
     """Read some elements of an array without a header."""
     offset = start * np.dtype(dtype).itemsize
     return np.fromfile(file, dtype=dtype, count=stop - start, offset=offset)
 
 
-def write_ids(written: Written, file: Path, ids: Ids) -> None:
+def write_ids(file: Path, ids: Ids) -> None:
     """Write ids, integers or strings."""
     import polars as pl
 
     raw = io.BytesIO()
     pl.DataFrame({"id": ids}).write_ipc(raw)
-    written.raw(file, raw.getbuffer())
+    file.write_bytes(raw.getbuffer())
 
 
 def read_ids(file: Path) -> pl.Series:
-    """Read what :func:`write_ids` wrote."""
+    """Read the ids that :func:`write_ids` wrote."""
     import polars as pl
 
     with file.open("rb") as stream:
@@ -294,13 +234,13 @@ def read_ids(file: Path) -> pl.Series:
 
 
 def union_ids(files: Iterable[Path]) -> pl.Series:
-    """Give the ids of all files, ascending; strings where not all are integers."""
+    """Return the ids of all files, ascending; strings where not all are integers."""
     waiting: list[pl.Series] = []
     count = most = 0
     for file in files:
         waiting.append(read_ids(file))
         count += len(waiting[-1])
-        # The more there are, the rarer they are merged: the work grows but little faster.
+        # Merged less often the more there are, so that the work stays nearly linear.
         if count > max(_MERGE_IDS, 2 * most):
             waiting = [join_ids(waiting).unique().sort()]
             count = most = len(waiting[0])

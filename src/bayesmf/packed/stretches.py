@@ -1,8 +1,9 @@
-"""Stretches of users, small enough to be sorted in memory: without repeats, and item by item."""
+"""Stretches of neighbouring rows, sorted in memory: without repeats, by user and by item."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,33 @@ from numpy.typing import NDArray
 
 from bayesmf.data.duplicates import drop_repeats, repeat_error
 from bayesmf.ids.id_map import IdMap
-from bayesmf.kernels.csr import RowLists, code_ratings, group_rows, sort_rows, transpose
+from bayesmf.kernels.csr import (
+    MOST_LEVELS,
+    RowLists,
+    code_ratings,
+    group_rows,
+    sort_rows,
+    transpose,
+)
 from bayesmf.packed.sorted_chunks import CodedValues, SortedChunks, Stretch
-from bayesmf.packed.values import about_values
+
+
+class ValueStats(NamedTuple):
+    """Levels, range and moments of some ratings."""
+
+    n: int
+    levels: list[float] | None
+    """Distinct ratings, ascending; None where there are too many."""
+    low: float
+    high: float
+    mean: float
+    squared_deviations: float
+
+    def as_meta(self) -> dict[str, Any]:
+        """Return all but the number of ratings."""
+        meta = self._asdict()
+        del meta["n"]
+        return meta
 
 
 class UserPart(NamedTuple):
@@ -20,44 +45,48 @@ class UserPart(NamedTuple):
 
     lists: RowLists
     by_item: RowLists
-    """Those ratings item by item, of the items that have any."""
+    """The same ratings grouped by item, of the items that have any."""
     items: NDArray[np.int32]
     """The rows of ``by_item``."""
     repeats: int
-    """How many ratings were left out."""
-    about: dict[str, Any]
-    """Levels, range and moments."""
+    """Number of repeats left out."""
+    stats: ValueStats
 
 
 def sort_users(
     chunks: SortedChunks,
     numbers: Sequence[int],
     rows: tuple[int, int],
-    n_items: int,
     duplicates: str,
-    ids: Callable[[str], IdMap],
+    ids: Mapping[str, IdMap],
 ) -> UserPart:
-    """Gather and sort the ratings of a stretch of users.
+    """Gather and sort the ratings of users from ``rows[0]`` to ``rows[1] - 1``.
 
     Parameters
     ----------
     chunks, numbers
         The sorted chunks by user, and their numbers.
     rows
-        The first user, and the one behind the last.
-    n_items
-        Number of all items.
+        The first user, and the one after the last.
     duplicates
         As for :func:`bayesmf.pack`.
     ids
-        Gives the ids of a side, for an error message.
+        Of both sides.
     """
     first, stop = rows
     found = chunks.gather(numbers, first, stop, chunks.ratings)
-    lists = without_repeats(found, first, stop - first, n_items, duplicates, ids)
+    lists = _without_repeats(found, first, stop - first, duplicates, ids)
     repeats = len(found.row) - len(lists)
     del found
-    return sorted_part(lists, first, n_items, repeats)
+    # Only the ratings that are left decide which levels there are.
+    codes, levels = code_ratings(lists.value) or (lists.value, None)
+    lists = RowLists(lists.starts, lists.other, codes)
+    turned = transpose(lists, len(ids["item"]))
+    np.add(turned.other, first, out=turned.other)
+    items = np.flatnonzero(turned.counts())
+    starts = np.append(turned.starts[items], len(turned))
+    by_item = RowLists(starts, turned.other, turned.value)
+    return UserPart(lists, by_item, items.astype(np.int32), repeats, _stats(codes, levels))
 
 
 def sort_items(
@@ -67,84 +96,29 @@ def sort_items(
     n_users: int,
     values: CodedValues,
 ) -> RowLists:
-    """Gather and sort the ratings of a stretch of items.
-
-    Parameters
-    ----------
-    chunks, numbers
-        The sorted chunks by item, and their numbers.
-    rows
-        The first item, and the one behind the last.
-    n_users
-        Number of all users.
-    values
-        Of the chunks.
-    """
+    """Gather and sort the ratings of items from ``rows[0]`` to ``rows[1] - 1``."""
     first, stop = rows
     row, other, value, _ = chunks.gather(numbers, first, stop, values)
-    check_range(row, stop - first)
-    check_range(other, n_users)
+    _check_range(row, stop - first)
+    _check_range(other, n_users)
     # Chunks follow each other by user, so users ascend inside an item.
     return group_rows(row, other, value, stop - first)
 
 
-def sorted_part(lists: RowLists, first: int, n_items: int, repeats: int) -> UserPart:
-    """Code the ratings of users from ``first`` on, and group them by item as well.
-
-    Parameters
-    ----------
-    lists
-        The ratings, as `without_repeats` gave them.
-    first
-        The first user.
-    n_items
-        Number of all items.
-    repeats
-        How many ratings were left out.
-    """
-    # Repeats may leave other ratings than were read: levels are known at the end.
-    codes, levels = code_ratings(lists.value) or (lists.value, None)
-    lists = RowLists(lists.starts, lists.other, codes)
-    turned = transpose(lists, n_items)
-    np.add(turned.other, first, out=turned.other)
-    items = np.flatnonzero(turned.counts())
-    starts = np.append(turned.starts[items], len(turned))
-    by_item = RowLists(starts, turned.other, turned.value)
-    return UserPart(lists, by_item, items.astype(np.int32), repeats, about_values(codes, levels))
-
-
-def without_repeats(
-    found: Stretch,
-    first: int,
-    n_rows: int,
-    n_items: int,
-    duplicates: str,
-    ids: Callable[[str], IdMap],
+def _without_repeats(
+    found: Stretch, first: int, n_rows: int, duplicates: str, ids: Mapping[str, IdMap]
 ) -> RowLists:
-    """Sort the ratings of some users, and leave one of each user and item.
-
-    Parameters
-    ----------
-    found
-        The ratings, as they were gathered; some are changed.
-    first, n_rows
-        The first user, and how many there are.
-    n_items
-        Number of all items.
-    duplicates
-        As for :func:`bayesmf.pack`.
-    ids
-        Gives the ids of a side, for an error message.
-    """
+    """Sort the ratings of some users, and keep one of each user and item."""
     row, other, rating, time = found
-    check_range(row, n_rows)
-    check_range(other, n_items)
+    n_items = len(ids["item"])
+    _check_range(row, n_rows)
+    _check_range(other, n_items)
     lists = sort_rows(row, other, rating, n_rows, n_items)
     at, of = _repeats(lists)
     if not len(at):
         return lists
     if duplicates == "error":
-        raise repeat_error(ids("user")[first + of[0]], ids("item")[lists.other[at[0]]])
+        raise repeat_error(ids["user"][first + of[0]], ids["item"][lists.other[at[0]]])
     repeated_keys = np.unique(of * n_items + lists.other[at])
     del lists
     key = row.astype(np.int64) * n_items + other
@@ -161,14 +135,14 @@ def _repeats(lists: RowLists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return at[same], row[same]
 
 
-def check_range(rows: NDArray[np.int32], n: int) -> None:
-    """Raise ValueError for numbers that no row has: kernels would write elsewhere."""
+def _check_range(rows: NDArray[np.int32], n: int) -> None:
+    """Raise ValueError for row numbers out of range, with which kernels would write elsewhere."""
     if len(rows) and int(rows.view(np.uint32).max()) >= n:
         raise ValueError("a row is out of range")
 
 
 def cut_rows(counts: NDArray[np.int64], most: int) -> list[int]:
-    """Cut rows into stretches of at most so many ratings, or of one row."""
+    """Cut rows into stretches of at most `most` ratings, or of one row."""
     ends = np.cumsum(counts)
     cuts = [0]
     while cuts[-1] < len(counts):
@@ -176,3 +150,45 @@ def cut_rows(counts: NDArray[np.int64], most: int) -> list[int]:
         stop = int(np.searchsorted(ends, before + most, side="right"))
         cuts.append(max(stop, cuts[-1] + 1))
     return cuts
+
+
+def _stats(value: NDArray[Any], levels: NDArray[np.float32] | None) -> ValueStats:
+    """Levels, range and moments of ratings, or of their codes among `levels`."""
+    if levels is None:
+        ratings, weight = value.astype(np.float64), np.ones(1)
+    else:
+        ratings = levels.astype(np.float64)
+        weight = np.bincount(value, minlength=len(levels)).astype(np.float64)
+    mean = float(np.sum(ratings * weight)) / len(value)
+    return ValueStats(
+        n=len(value),
+        levels=None if levels is None else levels.tolist(),
+        low=float(ratings.min()),
+        high=float(ratings.max()),
+        mean=mean,
+        squared_deviations=float(np.sum((ratings - mean) ** 2 * weight)),
+    )
+
+
+def joint_stats(parts: Sequence[ValueStats]) -> ValueStats:
+    """Merge statistics; squared deviations are about the mean, for ratings far from zero."""
+    n = sum(part.n for part in parts)
+    mean = math.fsum(part.n * part.mean for part in parts) / n
+    squares = (part.squared_deviations + part.n * (part.mean - mean) ** 2 for part in parts)
+    return ValueStats(
+        n=n,
+        levels=_all_levels(parts),
+        low=min(part.low for part in parts),
+        high=max(part.high for part in parts),
+        mean=mean,
+        squared_deviations=math.fsum(squares),
+    )
+
+
+def _all_levels(parts: Sequence[ValueStats]) -> list[float] | None:
+    found: set[float] = set()
+    for part in parts:
+        if part.levels is None:
+            return None
+        found.update(part.levels)
+    return sorted(found) if len(found) <= MOST_LEVELS else None

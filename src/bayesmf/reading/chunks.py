@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from bayesmf.errors import InputError
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
@@ -45,16 +45,6 @@ _PARTS = {
 }
 
 
-class Bookmark(NamedTuple):
-    """How far the files have been read."""
-
-    file: int = 0
-    offset: int = 0
-    """Rows of the file that were read; bytes where it is text."""
-    lines: int = 0
-    """Lines that were read, where it is text."""
-
-
 @dataclass(frozen=True)
 class RatingFile:
     """A file of ratings and how it is read.
@@ -78,22 +68,6 @@ class RatingFile:
         """Bytes of the file."""
         return self.path.stat().st_size
 
-    def identity(self) -> list[Any]:
-        """Which file it is, as plain JSON: path, size, time, and how it is read."""
-        status = self.path.stat()
-        chosen = None if self.columns is None else dict(self.columns)
-        path = str(self.path.resolve())
-        return [path, status.st_size, status.st_mtime_ns, self.format, chosen]
-
-    def rows(self) -> int | None:
-        """Number of its ratings, None where all of it must be read to know."""
-        if self.format not in ("parquet", "arrow"):
-            return None
-        import polars as pl
-
-        with _reading(self), _scan(self) as frame:
-            return int(frame.select(pl.len()).collect().item())
-
     def timed(self) -> bool:
         """Tell whether the file has timestamps."""
         if self.format in ("parquet", "arrow"):
@@ -102,26 +76,13 @@ class RatingFile:
             return True
         return "timestamp" in _layout_of(self)[1]
 
-    def chunks(self, rows: int, offset: int, lines: int) -> Iterator[tuple[Table, int, int, float]]:
-        """Give tables of about `rows` ratings from a position on.
-
-        Parameters
-        ----------
-        rows
-            Ratings in a chunk.
-        offset, lines
-            Where to begin, as told with an earlier chunk.
-
-        Yields
-        ------
-        table, offset, lines, share
-            The ratings, the position behind them, and the share of the file that lies before it.
-        """
+    def chunks(self, rows: int) -> Iterator[tuple[Table, float]]:
+        """Yield tables of about `rows` ratings, and the share of the file read with each."""
         if self.format in ("parquet", "arrow"):
-            return _typed_chunks(self, rows, offset)
+            return _typed_chunks(self, rows)
         if self.format == "netflix" or _packed(self.path) in ("zstd", "zlib"):
-            return _whole_chunks(self, rows, offset)
-        return _text_chunks(self, rows, offset, lines)
+            return _whole_chunks(self, rows)
+        return _text_chunks(self, rows)
 
 
 AnyFile = RatingFile | RemoteFile
@@ -193,31 +154,13 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
     )
 
 
-def read_chunks(
-    files: Sequence[AnyFile], rows: int, start: Bookmark
-) -> Iterator[tuple[Table, Bookmark, int]]:
-    """Give the ratings of files in chunks.
-
-    Parameters
-    ----------
-    files
-        What :func:`rating_files` gave.
-    rows
-        Ratings in a chunk, about.
-    start
-        Where to begin, as told with an earlier chunk.
-
-    Yields
-    ------
-    table, bookmark, done
-        The ratings, the position behind them, and the bytes of the files before that position.
-    """
-    sizes = [file.size for file in files]
-    for k in range(start.file, len(files)):
-        position = (start.offset, start.lines) if k == start.file else (0, 0)
-        done = sum(sizes[:k])
-        for table, offset, lines, share in files[k].chunks(rows, *position):
-            yield table, Bookmark(k, offset, lines), done + int(share * sizes[k])
+def read_chunks(files: Sequence[AnyFile], rows: int) -> Iterator[tuple[Table, int]]:
+    """Yield the ratings of files in chunks of about `rows`, and the bytes read with each."""
+    done = 0
+    for file in files:
+        for table, share in file.chunks(rows):
+            yield table, done + int(share * file.size)
+        done += file.size
 
 
 @contextlib.contextmanager
@@ -242,11 +185,10 @@ def _reading(file: RatingFile) -> contextlib.AbstractContextManager[None]:
     return reading(file.path, f"{file.format.capitalize()} data")
 
 
-def _typed_chunks(
-    file: RatingFile, rows: int, offset: int
-) -> Iterator[tuple[Table, int, int, float]]:
+def _typed_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
     import polars as pl
 
+    offset = 0
     names, found = _columns_of(file)
     with _scan(file) as frame:
         with _reading(file):
@@ -260,51 +202,44 @@ def _typed_chunks(
             if not part.height:
                 raise InputError(f"{file.path} ends before the {total:,} rows it speaks of")
             offset += part.height
-            yield table, offset, 0, offset / total
+            yield table, offset / total
 
 
 def _file_row(path: Path, offset: int, row: int) -> str:
     return f"{path} row {offset + row} (counting from 0)"
 
 
-def _whole_chunks(
-    file: RatingFile, rows: int, offset: int
-) -> Iterator[tuple[Table, int, int, float]]:
+def _whole_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
     """Chunks of a file that can only be read as a whole."""
     table = FORMATS[file.format].read(file.path, file.columns)
     total = len(table.user)
-    while offset < total:
+    for offset in range(0, total, rows):
         part = Table._make(None if col is None else col.slice(offset, rows) for col in table)
-        offset = min(offset + rows, total)
-        yield part, offset, 0, offset / total
+        yield part, min(offset + rows, total) / total
 
 
 def _layout_of(file: RatingFile) -> tuple[Layout, dict[str, int]]:
     return locate(file.path, file.columns, TRIPLE)
 
 
-def _text_chunks(
-    file: RatingFile, rows: int, offset: int, lines: int
-) -> Iterator[tuple[Table, int, int, float]]:
+def _text_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
     layout, found = _layout_of(file)
     size = file.size
     quoted = layout.delimiter not in ("::", " ")
     with _open_text(file.path) as (stream, raw):
-        if offset:
-            stream.seek(offset)
-        else:
-            lines = layout.skip
-            offset = sum(len(stream.readline()) for _ in range(lines))
+        lines = layout.skip
+        for _ in range(lines):
+            stream.readline()
         while part := _next_lines(stream, rows * _LINE_BYTES, quoted):
             blank = len(part) - len(part.lstrip(b"\r\n"))
             before = lines + part[:blank].count(b"\n")
-            offset, lines = offset + len(part), lines + part.count(b"\n")
+            lines += part.count(b"\n")
             if blank == len(part):
                 continue
             laid_out = layout._replace(head=[], part=part[blank:], before=before)
             table = read_laid_out(file.path, laid_out, found)
             if table is not None:
-                yield table, offset, lines, min(raw.tell() / size, 1.0)
+                yield table, min(raw.tell() / size, 1.0)
 
 
 @contextlib.contextmanager

@@ -45,9 +45,8 @@ class RemoteFile:
         Its URI, for people.
     root, inner
         The URI that the user gave, which says which storage it is, and the file's path in there.
-    size, changed
-        Its bytes, and when it was last written to, in nanoseconds; 0 where the storage does not
-        tell.
+    size
+        Its bytes.
     columns
         What the user said of the columns.
     """
@@ -56,46 +55,23 @@ class RemoteFile:
     root: str
     inner: str
     size: int
-    changed: int
     columns: Columns | None
     format: str = "parquet"
-
-    def identity(self) -> list[Any]:
-        """Which file it is, as plain JSON: path, size, time, and how it is read."""
-        chosen = None if self.columns is None else dict(self.columns)
-        return [self.path, self.size, self.changed, self.format, chosen]
-
-    def rows(self) -> int:
-        """Number of its ratings."""
-        with self._open() as file:
-            return self._total(file)
 
     def timed(self) -> bool:
         """Tell whether the file has timestamps."""
         with self._open() as file:
             return "timestamp" in self._columns(file)[1]
 
-    def chunks(self, rows: int, offset: int, lines: int) -> Iterator[tuple[Table, int, int, float]]:
-        """Give tables of `rows` ratings from a row on, as `RatingFile.chunks` does.
-
-        Parameters
-        ----------
-        rows
-            Ratings in a chunk.
-        offset, lines
-            The first row; nothing.
-
-        Yields
-        ------
-        table, offset, lines, share
-            The ratings, the row behind them, nothing, and the share of the file that lies before.
-        """
+    def chunks(self, rows: int) -> Iterator[tuple[Table, float]]:
+        """Yield tables of `rows` ratings, and the share of the file read with each."""
         import polars as pl
 
         with self._open() as file:
             names, found = self._columns(file)
             wanted = [names[at] for at in found.values()]
             total = self._total(file)
+            offset = 0
             while offset < total:
                 with self._reading():
                     part = pl.from_arrow(_rows(file, wanted, offset, min(rows, total - offset)))
@@ -107,7 +83,7 @@ class RemoteFile:
                     {role: part[names[at]] for role, at in found.items()}, where=where
                 )
                 offset += part.height
-                yield table, offset, 0, offset / total
+                yield table, offset / total
 
     def _total(self, file: Any) -> int:
         """Rows of the file, which its row groups have to have."""
@@ -219,7 +195,7 @@ def _without_pattern(uri: str) -> tuple[str, str]:
 def _file(about: Any, path: str, root: str, columns: Columns | None) -> RemoteFile:
     if not about.size:
         raise InputError(f"{path} is empty")
-    return RemoteFile(path, root, about.path, int(about.size), about.mtime_ns or 0, columns)
+    return RemoteFile(path, root, about.path, int(about.size), columns)
 
 
 def _is_wanted(name: str, pattern: str) -> bool:

@@ -42,7 +42,6 @@ from bayesmf.storage.paths import (
     sync_folder,
     temporary_name,
 )
-from bayesmf.storage.pieces import hidden_name
 
 _CHUNK_BYTES = 1 << 22
 
@@ -258,25 +257,15 @@ def write_array(folder: Path, name: str, array: Array) -> dict[str, Any]:
 def write_joined(
     folder: Path, name: str, dtype: Any, length: int, parts: Iterable[Array]
 ) -> dict[str, Any]:
-    """Write ``name.npy`` of arrays that follow each other; return what a manifest says of it.
-
-    It appears when it is complete; whoever writes the same at the same time does no harm.
-    """
+    """Write ``name.npy`` of arrays that follow each other; return what a manifest says of it."""
     dtype = np.dtype(dtype).newbyteorder("<")
-    file = folder / f"{name}.npy"
-    hidden = hidden_name(file)
 
     def chunks() -> Iterator[Any]:
         yield header_bytes(dtype, (length,))
         for part in parts:
             yield np.ascontiguousarray(part, dtype).view(np.uint8).data
 
-    try:
-        size, digest = write_chunks(hidden, chunks())
-        os.replace(hidden, file)
-    finally:
-        hidden.unlink(missing_ok=True)
-    sync_folder(folder)
+    size, digest = write_chunks(folder / f"{name}.npy", chunks())
     return {"dtype": dtype.str, "shape": [length], "bytes": size, "sha256": digest}
 
 
