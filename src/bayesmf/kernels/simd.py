@@ -14,9 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 8
 
@@ -114,7 +112,7 @@ def fma(typingctx, a, b, c):
         suffix = _SUFFIX[a.dtype] if isinstance(a, Vector) else f"f{a.bitwidth}"
         name = f"llvm.fmuladd.{suffix}"
         function = ir.FunctionType(kind, [kind] * 3)
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
+        return builder.call(builder.module.declare_intrinsic(name, fnty=function), args)
 
     return a(a, b, c), codegen
 
@@ -150,7 +148,7 @@ def root(typingctx, a):
         kind = _ir_vector(sig.return_type)
         name = f"llvm.sqrt.{_SUFFIX[sig.return_type.dtype]}"
         function = ir.FunctionType(kind, [kind])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
+        return builder.call(builder.module.declare_intrinsic(name, fnty=function), args)
 
     return a(a), codegen
 
@@ -221,7 +219,7 @@ def prefetch(typingctx, array, index):
             if getattr(pointer.type, "is_opaque", False)
             else "llvm.prefetch.p0i8"
         )
-        prefetching = cgutils.get_or_insert_function(builder.module, function, name)
+        prefetching = builder.module.declare_intrinsic(name, fnty=function)
         # For reading, to stay in all caches, data.
         builder.call(prefetching, [pointer, *(ir.Constant(_INT, n) for n in (0, 3, 1))])
         return context.get_dummy_value()
