@@ -16,7 +16,7 @@ from bayesmf import BayesianMF
 from bayesmf.estimator.fold_in import sent_table, with_senders
 from bayesmf.posterior.catalogue import Catalogue, OwnRows, own_rows
 from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
-from bayesmf.system.threads import Pool
+from bayesmf.process import Pool
 from benchmarks.bandit_worlds import Index
 
 Asked = Callable[[BayesianMF, Index, Any, Index, int], Index]

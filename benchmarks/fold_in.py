@@ -19,7 +19,7 @@ from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import DataWarning, InputError
 from bayesmf.posterior.fold_in import NewRatings, fold_in
 from bayesmf.posterior.rows import rows_at_once
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 from benchmarks.arguments import Parser
 
 LEVELS = ("50", "80", "90", "95")

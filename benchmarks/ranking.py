@@ -33,7 +33,7 @@ from bayesmf.diagnostics.ranking import ListScorer
 from bayesmf.errors import InputError
 from bayesmf.estimator.evaluate_ranking import Liked, Popularity
 from bayesmf.estimator.questions import HeldOut
-from bayesmf.system.threads import parts
+from bayesmf.process import parts
 from benchmarks.arguments import Parser
 
 FILES = {

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.machine import describe_machine, machine_text
 from benchmarks import scale_figure, scale_large, scale_speed
 from benchmarks.arguments import Parser
 from benchmarks.scale_speed import Plan, Section
+from experiments.machine import describe_machine, machine_text
 
 SECTIONS: dict[str, Callable[[Plan], Section]] = {
     "sgd": scale_speed.sgd,

@@ -16,8 +16,8 @@ import numpy as np
 from bayesmf import Ratings
 from bayesmf.errors import BayesMFError
 from bayesmf.packed.ratings import PackedRatings
+from bayesmf.process import counting
 from bayesmf.synthetic.truth import Truth
-from bayesmf.system.progress import Counter
 from benchmarks.child import measured
 from benchmarks.scale_speed import Plan, Section
 from experiments.oracle import oracle_rmse
@@ -154,8 +154,8 @@ def bound(folder: Path) -> dict[str, float]:
         (np.asarray(ids.ids, np.int64)[rows] - 1).astype(np.int32)
         for ids, rows in ((test.user_ids, test.user_rows), (test.item_ids, test.item_rows))
     )
-    with Counter("reading", 2 * len(packed), "ratings") as progress:
+    with counting("reading", 2 * len(packed), "ratings") as progress:
         return oracle_rmse(
             np.cumsum(starts), items[packed.by_user.other], packed.by_user.value, packed.levels,
-            truth, user, item, test.rating, progress.update,
+            truth, user, item, test.rating, progress,
         )  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from bayesmf.data.training import TrainingData
+from bayesmf.process import counting
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
-from bayesmf.system.progress import Counter
 from benchmarks.scale_peers import NAMES, peer_timer, shared_data
 from benchmarks.speed.timers import (
     LABELS,
@@ -83,8 +83,8 @@ class Section:
 def turns(timers: Iterable[Timer], plan: Plan, what: str) -> None:
     """`take_turns` with a bar on a terminal."""
     todo = list(timers)
-    with Counter(f"timing {what}", (1 + plan.repeats) * len(todo), "runs") as progress:
-        take_turns(todo, plan.repeats, progress.update)
+    with counting(f"timing {what}", (1 + plan.repeats) * len(todo), "runs") as progress:
+        take_turns(todo, plan.repeats, progress)
 
 
 def sizes(data: TrainingData) -> str:

@@ -26,13 +26,13 @@ from typing import Any
 
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.machine import describe_machine, machine_text
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks import scaling_check, scaling_curves, scaling_figure
 from benchmarks.arguments import Parser
 from benchmarks.scale_speed import Section, sizes
 from benchmarks.speed.timers import training_data
+from experiments.machine import describe_machine, machine_text
 from experiments.simulated import Network
 
 

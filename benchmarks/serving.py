@@ -29,11 +29,11 @@ from typing import Any
 
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.machine import describe_machine
 from bayesmf.synthetic.plan import SHAPES
 from benchmarks import serving_checks as checks
 from benchmarks.arguments import Parser, words
 from benchmarks.serving_service import KINDS, Asker, Service, fit, has_wrk
+from experiments.machine import describe_machine
 
 QUESTIONS = 500  # of each kind, chosen at random again and again
 CONNECTIONS = "1,2,4,8,16,32"

@@ -32,7 +32,6 @@ LONG = (
     "test_demo.py",
     "test_benchmarks.py",
     "test_answers_page.py",
-    "test_forks.py",
     "test_stopping.py",
     "test_estimator.py",
     "test_docstrings.py",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
 from bayesmf.errors import BayesMFError, ConvergenceWarning, InputError
+from bayesmf.process import counting
 from bayesmf.storage.atomic import replacing
-from bayesmf.system.progress import Counter
 from benchmarks.arguments import Parser
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measure(args: argparse.Namespace) -> Measured:
-    from bayesmf.machine import describe_machine
+    from bayesmf.process import cores
     from bayesmf.synthetic.synthetic import Synthetic
-    from bayesmf.system.threads import cores
+    from experiments.machine import describe_machine
 
     if args.threads > (have := cores()):
         note(f"--threads {args.threads} is more than the {have} cores there are")
@@ -158,8 +158,8 @@ def _take_turns(timers: Iterable[Timer], repeats: int, what: str) -> None:
     from benchmarks.speed.timers import take_turns
 
     todo = list(timers)
-    with Counter(f"timing {what}", (1 + repeats) * len(todo), "runs") as progress:
-        take_turns(todo, repeats, progress.update)
+    with counting(f"timing {what}", (1 + repeats) * len(todo), "runs") as progress:
+        take_turns(todo, repeats, progress)
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def _text(found: Measured, json: bool) -> str:
 
 
 def _print_tables(found: Measured, markdown: bool) -> None:
-    from bayesmf.machine import machine_text
+    from experiments.machine import machine_text
 
     about = found.about
     say = print if markdown else print_text

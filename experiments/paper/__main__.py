@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
+from bayesmf.process import cores
 from bayesmf.reading.files import open_regular, reading
 from bayesmf.storage.paths import check_output
-from bayesmf.system.threads import cores
 from bayesmf.wording import count
 from experiments import command
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayesmf.system.progress import Line, clock_text
+from bayesmf.process import Line, clock_text
 from experiments.paper.datasets import Dataset, Source, load_dataset
 from experiments.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from experiments.paper.trials import Links, TrialSpec, perform, stored

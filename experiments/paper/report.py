@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayesmf.machine import describe_machine, machine_text
+from experiments.machine import describe_machine, machine_text
 from experiments.paper import claims, figures, tables
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import CHAINS, SQUARES, ExperimentSettings

@@ -23,13 +23,13 @@ from bayesmf.estimator.results import Recommendation
 from bayesmf.plots import demo as figures
 from bayesmf.plots.panels import Floats, RowSpread
 from bayesmf.plots.style import make_folder
+from bayesmf.process import is_terminal, screen_width
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.sgd import SGD
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.truth import Truth
-from bayesmf.system.progress import is_terminal, screen_width
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
 BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal

@@ -1,13 +1,15 @@
-"""The ways in which bayesmf says no: one sentence each, saying what, where and what to do."""
+"""Exceptions and warnings of bayesmf, and texts for errors of other libraries."""
 
 import contextlib
+import os
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from bayesmf.wording import cut_middle
+from bayesmf.wording import cut, cut_middle
 
 
 class BayesMFError(Exception):
@@ -91,9 +93,9 @@ class Interrupted(KeyboardInterrupt):
     --------
     >>> import signal
     >>> from bayesmf import Interrupted
-    >>> error = Interrupted(signal.SIGTERM, "after round 7", "resume=True goes on from there")
+    >>> error = Interrupted(signal.SIGTERM, "after round 7", "fit again with resume=True")
     >>> print(error)
-    stopped by SIGTERM after round 7; resume=True goes on from there
+    stopped by SIGTERM after round 7; fit again with resume=True
     >>> error.stopped
     'stopped by SIGTERM after round 7'
     """
@@ -186,3 +188,32 @@ def warn(sentence: str, category: type[Warning]) -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":
         level, frame = level + 1, frame.f_back
     warnings.warn(cut_middle(sentence), category, stacklevel=level)
+
+
+# -- errors of other libraries --------------------------------------------------------------------
+
+_LONGEST_REASON = 300
+
+
+def polars_errors(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """Exceptions of polars for an `except`, its panic (no Exception) included; and more."""
+    polars = sys.modules.get("polars")  # if it is not imported, it has raised nothing
+    if polars is None:
+        return more
+    return polars.exceptions.PolarsError, polars.exceptions.PanicException, *more
+
+
+def reason_of(error: BaseException) -> str:
+    """First line of another library's message, shortened."""
+    # Of an OSError without the file name, which the sentence has already.
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    reason = text.strip().partition("\n")[0].rstrip(".: ")
+    return cut(reason, _LONGEST_REASON) or "no reason given"
+
+
+def as_os_error(error: BaseException) -> OSError | None:
+    """The OSError behind an error of a library; None if it is of another kind."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None

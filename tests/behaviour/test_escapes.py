@@ -1,15 +1,12 @@
 """Ids, names and messages that would steer a terminal: shown as escapes, kept as data."""
 
 import json
-import subprocess
-import sys
 
 import polars as pl
 import pytest
 
 from bayesmf import InputError, Ratings
 from bayesmf.cli.output import note, print_csv
-from bayesmf.system.progress import bar_format
 from bayesmf.wording import printable
 from cli_tools import QUICK, process, run
 from terminal import forked
@@ -73,28 +70,6 @@ def test_notes_lines_and_traces(capsys, monkeypatch, tmp_path):
     said = capsys.readouterr().err + run("fit", tmp_path / EVIL, "--debug").err
     assert not [mark for mark in STEERS if mark in said]
     assert len(said) < 10_000
-    assert bar_format(f"reading {EVIL}", (), 100).startswith(f"reading {SHOWN} |")
-
-
-def test_a_panic_of_polars_is_one_sentence(tmp_path):
-    """Rust prints where it was, and a trace, before Python hears of it."""
-    code = (
-        "import sys; from bayesmf.cli import main\n"
-        "import bayesmf.reading.parquet_arrow\n"
-        "def panics(*_, **__):\n"
-        "    import os; os.write(2, b'thread panicked at somewhere.rs')\n"
-        "    import polars; raise polars.exceptions.PanicException('oh')\n"
-        "import polars; polars.read_parquet = panics\n"
-        "sys.argv[0] = 'bayesmf'; sys.exit(main())\n"
-    )
-    path = tmp_path / "a.parquet"
-    pl.DataFrame({"user": [1]}).write_parquet(path)
-    args = [sys.executable, "-c", code, "fit", str(path), "--out", str(tmp_path / "model")]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert done.stderr == f"bayesmf: error: {path} cannot be read as Parquet data: it is damaged\n"
-    debugged = subprocess.run([*args, "--debug"], capture_output=True, text=True, timeout=60)
-    assert "panicked" in debugged.stderr
 
 
 def test_an_unforeseen_panic_is_a_sentence(monkeypatch):

@@ -80,7 +80,7 @@ def drawn_for_one(model, person):
     """Catalogue, person's rows, what Thompson sampling draws, scores by a policy and a pick."""
     from bayesmf.posterior.catalogue import Catalogue, own_rows
     from bayesmf.posterior.one_user import UserScores, thompson_pick
-    from bayesmf.system.threads import Pool
+    from bayesmf.process import Pool
 
     catalogue = Catalogue.of(model.posterior_)
     own = own_rows(catalogue.users(np.arange(3)), person)

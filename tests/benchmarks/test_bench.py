@@ -10,11 +10,11 @@ import pytest
 from bayesmf import Synthetic
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
-from bayesmf.machine import describe_machine, machine_text
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.gibbs import Gibbs
 from benchmarks.speed import timers as bench
 from benchmarks.speed.timers import Case, EpochTimer, Timer, take_turns
+from experiments.machine import describe_machine, machine_text
 
 
 @pytest.fixture(scope="module")

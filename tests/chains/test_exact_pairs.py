@@ -16,8 +16,8 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.params import RowPrior
 from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.process import Pool
 from bayesmf.server.run import run
-from bayesmf.system.threads import Pool
 from problems import random_data
 
 DATA = random_data(40, 30, 500)

@@ -78,7 +78,7 @@ def test_a_signal_and_the_command_that_goes_on(
     assert (process.returncode, stdout) == (128 + signum, "")
     epoch = _newest(folder)
     assert 5 <= epoch < 60
-    said, _, command = stderr.rstrip("\n").partition("; go on with: ")
+    said, _, command = stderr.rstrip("\n").partition("; resume with: ")
     assert said == f"bayesmf: stopped by {signum.name} after epoch {epoch} of 60"
     assert shlex.split(command) == ["bayesmf", *map(str, args), "--resume"]
     assert not out.exists()
@@ -113,9 +113,9 @@ def test_before_the_run_begins_a_signal_says_the_same(
     ran = run(*args)
     assert (ran.status, ran.out) == (128 + signum, "")
     again = shlex.join(["bayesmf", *map(str, args), "--resume"])
-    assert ran.err == f"bayesmf: stopped by {signum.name}; go on with: {again}\n"
+    assert ran.err == f"bayesmf: stopped by {signum.name}; resume with: {again}\n"
     assert signal.getsignal(signum) is before
-    assert run(*args, "--resume").err.endswith(f"; go on with: {again}\n")  # added once
+    assert run(*args, "--resume").err.endswith(f"; resume with: {again}\n")  # added once
     dashed = ("fit", "--checkpoint", tmp_path / "c", "--out", tmp_path / "m", "--", "r.csv")
     assert run(*dashed).err.endswith(" --resume -- r.csv\n")
     assert contents(tmp_path) == set()

@@ -76,27 +76,3 @@ def test_other_folders_are_left_alone(made):
     ran = run("update", made / "model", made / "new.csv", "--out", made / "mine")
     assert ran.status == 2 and (made / "mine" / "letter.txt").read_text() == "dear"
     assert run("update", made / "none", made / "new.csv", "--out", made / "never").status == 2
-
-
-@pytest.mark.parametrize("out", ["shared", "nowhere"])
-def test_an_update_that_was_overtaken_says_so(out, made, monkeypatch):
-    """Two at once: the second to end would undo what the first has done."""
-    first = ("update", made / "model", made / "new.csv", "--out", made / "shared")
-    assert run(*first).status == 0
-    partial_fit = BayesianMF.partial_fit
-
-    def overtaken(model, more):
-        monkeypatch.setattr(BayesianMF, "partial_fit", partial_fit)
-        assert run("update", made / "shared", made / "odd2.csv", "--out", made / out).status == 0
-        return model.partial_fit(more)
-
-    (made / "odd2.csv").write_text("user,item,rating\n555,4,2\n")
-    monkeypatch.setattr(BayesianMF, "partial_fit", overtaken)
-    ran = run("update", made / "shared", made / "new.csv", "--out", made / out)
-    assert ran.status == 2 and "another process has written" in ran.sentence
-    assert BayesianMF.load(made / out).report_["updates"] == 2
-    assert 555 in BayesianMF.load(made / out).user_ids_
-    assert not [p for p in made.iterdir() if p.name.startswith((".bayesmf", "bayesmf-model"))]
-    # And again, from there.
-    again = run("update", made / out, made / "new.csv", "--out", made / out, "--json")
-    assert again.json["updates"] == 3

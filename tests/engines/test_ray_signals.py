@@ -144,7 +144,7 @@ def test_who_ends_the_machines_too_hears_where_to_go_on(tmp_path, reference):
                 raise EngineError("the raylet has ended")
             return super().submit(task)
 
-    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after epoch .* of 9; go on with"):
+    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after epoch .* of 9; resume with"):
         run_kept(tmp_path / "c", engine=Ending())
     assert run_kept(tmp_path / "c", resume=True) == reference
 

@@ -14,7 +14,7 @@ from bayesmf.posterior.catalogue import BONUS_DRAWS, Catalogue, own_rows
 from bayesmf.posterior.one_user import UserScores, thompson_pick
 from bayesmf.posterior.policies import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 from naive import Exact
 from posteriors import KEEPS, random_posterior
 from problems import planted

@@ -11,7 +11,7 @@ from bayesmf.kernels.best_items import select_top
 from bayesmf.posterior import ranking, rows
 from bayesmf.posterior.policies import POLICIES
 from bayesmf.posterior.ranking import Question, rank_users
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 from naive import Exact
 from posteriors import KEEPS, random_posterior
 from problems import planted

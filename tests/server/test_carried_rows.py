@@ -5,6 +5,7 @@ import pytest
 
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.params import RowPrior
+from bayesmf.process import Pool
 from bayesmf.server.carried_rows import (
     Carried,
     Side,
@@ -13,7 +14,6 @@ from bayesmf.server.carried_rows import (
     find_carried,
     row_posteriors,
 )
-from bayesmf.system.threads import Pool
 
 N, NEW, WIDTH = 400, 3000, 4
 

@@ -8,6 +8,7 @@ visited in an order drawn anew for each pass (random reshuffling).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from bayesmf.kernels.deal import (
 )
 from bayesmf.kernels.keys import STREAM_BATCH, STREAM_LAYOUT, STREAM_STRIPES, generator
 from bayesmf.kernels.minibatch import Batches
-from bayesmf.system.forks import once
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Block:
         value = own.levels[own.value] if own.value.dtype == np.uint8 else own.value
         return np.repeat(own.segment_user, np.diff(own.segment_starts)), own.item, value
 
-    @once
+    @cached_property
     def _found(self) -> NDArray[np.int64]:
         sizes = len(self.user_rows), len(self.item_rows)
         out = np.zeros((2, sum(sizes)), np.int64)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from bayesmf.chains.history import Event
 from bayesmf.checks import not_negative, whole
 from bayesmf.errors import InputError
-from bayesmf.system.progress import Line, clock_text
+from bayesmf.process import Line, clock_text
 
 
 class RunPlan(NamedTuple):

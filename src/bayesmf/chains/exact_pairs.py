@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,7 @@ from bayesmf.kernels.pairs import sum_pair_means
 from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
 from bayesmf.model.refs import Fetch, fetch_here, whole
-from bayesmf.system.forks import once
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 # Rows that are worked out together: few enough to spread over threads, and some 100 KB of means.
 ROW_BLOCK = 256
@@ -52,7 +52,7 @@ class IntegratedPairs(WatchedPairs):
     data: TrainingData
     keep: str
 
-    @once
+    @cached_property
     def order(self) -> Order:
         """The pairs row by row."""
         sizes = self.data.n_users, self.data.n_items

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.model.noise import N_PARAMETERS
 from bayesmf.model.refs import Fetch, Layout, Pieces
-from bayesmf.system.forks import once
 from bayesmf.worker.pair_tasks import GivenPairs, PairsOf, PairsTask
 
 
@@ -56,7 +56,7 @@ class WatchedPairs:
     item: NDArray[np.int32]
     rated: NDArray[np.bool_]
 
-    @once
+    @cached_property
     def _cuts(self) -> dict[int, tuple[tuple[Layout, Layout], list[Cut]]]:
         return {}
 

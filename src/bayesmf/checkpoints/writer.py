@@ -21,7 +21,7 @@ from bayesmf.checkpoints.fingerprint import identity
 from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, opened
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
-from bayesmf.system.signals import Interruption, awaited
+from bayesmf.process import StopRequest, stop_requests
 
 log = logging.getLogger("bayesmf")
 
@@ -50,7 +50,7 @@ class Saving(Unsaved):
     """The checkpoints of a run under way."""
 
     def __init__(
-        self, checkpoint: Checkpoint, folders: Sequence[ChainFolder], asked: Interruption
+        self, checkpoint: Checkpoint, folders: Sequence[ChainFolder], asked: StopRequest
     ) -> None:
         self._checkpoint, self._folders, self._asked = checkpoint, folders, asked
         self._chains: Sequence[Chain] = ()
@@ -114,7 +114,7 @@ class Saving(Unsaved):
         raise Interrupted(
             self._asked.signum,
             f"after epoch {int(newest / length.per_epoch + 1e-9)}{of}",
-            f"go on with fit(..., checkpoint=Checkpoint({str(self._checkpoint.folder)!r}, "
+            f"resume with fit(..., checkpoint=Checkpoint({str(self._checkpoint.folder)!r}, "
             "resume=True))",
         )
 
@@ -140,7 +140,10 @@ def saving(
         yield Unsaved()
         return
     checkpoint = as_checkpoint(checkpoint)
-    with opened(checkpoint, identity(data, settings, validation)) as folders, awaited() as asked:
+    with (
+        opened(checkpoint, identity(data, settings, validation)) as folders,
+        stop_requests() as asked,
+    ):
         made = Saving(checkpoint, folders, asked)
         try:
             yield made

@@ -76,21 +76,11 @@ def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Fit, save, and print the result."""
-    checkpoint = _checkpoint(args)
-    if checkpoint is None:
-        return _run(args, None)
-    from bayesmf.system.signals import at_once
-
-    with at_once():  # SIGTERM too, whatever is under way: the run can go on
-        _run(args, checkpoint)
-
-
-def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
-    from bayesmf.cli.rescue import save
     from bayesmf.cli.scores import score
     from bayesmf.server.settings import least_bytes
     from bayesmf.storage.writer import check_writable
 
+    checkpoint = _checkpoint(args)
     fit_options.check_folder_options(args)
     model = _model(args)
     check_writable(args.out)
@@ -104,7 +94,7 @@ def _run(args: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
     check_writable(args.out, least)
     _fit(model, train, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
-    save(model, args.out, users=not args.no_users, max_draws=args.max_saved_draws)
+    model.save(args.out, users=not args.no_users, max_draws=args.max_saved_draws)
     if args.save_holdout is not None:
         assert test is not None
         try:
@@ -293,7 +283,6 @@ def _result(
 def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.scores import score_facts
     from bayesmf.estimator.facts import fit_facts
-    from bayesmf.kernels.jit import CLOCK, KernelCache
 
     result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
@@ -301,9 +290,8 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     facts = [*fit_facts(result, shell=True), ("train RMSE", f"{short(rmse)}{single}")]
     if result["validation_rmse"] is not None:
         facts.append(("validation", f"RMSE {short(result['validation_rmse'])}"))
-    if (compiled := CLOCK.seconds()) >= 1:
-        later = "" if KernelCache.told else "; later runs load what was compiled"
-        facts.append(("compiling", f"{compiled:.0f} s{later}"))
+    if result["compile_seconds"] >= 5:
+        facts.append(("compiling", f"{result['compile_seconds']:.0f} s; later runs take less"))
     if args.engine not in ("threads", "serial"):
         facts += engine_options.engine_facts(result["engine"])
     facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import InputError
+from bayesmf.process import Line, is_terminal, outside_of_lines, screen_width
 from bayesmf.storage.atomic import check_replaceable, replacing, writing
 from bayesmf.storage.paths import check_output
-from bayesmf.system.progress import Line, is_terminal, screen_width, set_aside
 from bayesmf.wording import cut_middle, printable, short
 
 if TYPE_CHECKING:
@@ -149,13 +149,13 @@ def note(sentence: str, command: str = "") -> None:
         text = "\n".join(lines)
     else:
         text = printable(f"{text} {command}".rstrip())
-    with set_aside(), contextlib.suppress(OSError, ValueError, RuntimeError):
+    with outside_of_lines(), contextlib.suppress(OSError, ValueError, RuntimeError):
         # A stderr that cannot be written must not end the command.
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def told_as_notes(debug: bool) -> Iterator[None]:
+def warnings_as_notes(debug: bool) -> Iterator[None]:
     """Print our warnings and log as notes; those of libraries only with --debug."""
     handler = _Notes(logging.WARNING)
     log = logging.getLogger("bayesmf")

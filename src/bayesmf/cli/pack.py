@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import peak_rss_mb, print_json, print_text
-from bayesmf.system.progress import Counter
+from bayesmf.process import counting
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.packed.pack import pack
 
     begin = time.monotonic()
-    bars = _Bars()
+    bars = _Stages()
     try:
         packed = pack(
             args.ratings,
@@ -60,24 +62,25 @@ def run(args: argparse.Namespace) -> None:
         print_text(_line(about))
 
 
-class _Bars:
-    """Progress of each stage, as a bar of its own."""
+class _Stages:
+    """A progress line for each stage."""
 
     def __init__(self) -> None:
-        self.bar: Counter | None = None
-        self.stage = ""
+        self._stage, self._done = "", 0
+        self._open = ExitStack()
+        self._update: Callable[[int], Any] | None = None
 
     def __call__(self, done: int, total: int, stage: str) -> None:
-        if stage != self.stage:
+        if stage != self._stage or self._update is None:
             self.close()
-            self.bar = Counter(stage, total, "bytes" if stage == "reading" else "ratings")
-            self.stage = stage
-        assert self.bar is not None
-        self.bar.update(done - self.bar.n)
+            unit = "bytes" if stage == "reading" else "ratings"
+            self._update = self._open.enter_context(counting(stage, total, unit))
+            self._stage, self._done = stage, 0
+        self._update(done - self._done)
+        self._done = done
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self._open.close()
 
 
 def _about(packed: PackedRatings, seconds: float) -> dict[str, Any]:

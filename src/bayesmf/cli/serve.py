@@ -111,7 +111,7 @@ def add_serving(out: options.Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Check everything, then serve."""
-    from bayesmf.system.threads import cores
+    from bayesmf.process import cores
     from bayesmf.web import hangup
     from bayesmf.web.environment import METRICS_FOLDER, one_blas_thread
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, print_facts, print_json
 from bayesmf.errors import InputError
-from bayesmf.system.progress import Counter
+from bayesmf.process import counting
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> None:
     holdout = 0.01 if args.holdout is None else args.holdout
     held = 0 if args.test is None else plan.held_out(holdout)
     begin = time.monotonic()
-    with Counter("writing", plan.n_ratings, "ratings") as progress:
-        plan.write(args.out, progress.update, test=args.test, holdout=holdout, shuffle=args.shuffle)
+    with counting("writing", plan.n_ratings, "ratings") as progress:
+        plan.write(args.out, progress, test=args.test, holdout=holdout, shuffle=args.shuffle)
     if args.truth is not None:
         plan.truth().save(args.truth)
     about = {

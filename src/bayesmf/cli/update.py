@@ -35,19 +35,17 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Add the ratings, save, and print what there is now."""
-    from bayesmf.cli.rescue import save
     from bayesmf.estimator.bayesian_mf import BayesianMF
-    from bayesmf.storage.writer import Standing, check_writable
+    from bayesmf.storage.writer import check_writable
 
     check_writable(args.out)
-    before_us = Standing.now(args.out)  # before the model is read, which may be the same
     model = BayesianMF.load(args.model)
     more = options.read_ratings(args.ratings, args)
     before, begin = dict(model.report_), time.monotonic()
     model.n_workers = args.workers
     model.partial_fit(more)
     seconds = time.monotonic() - begin
-    save(model, args.out, instead_of=before_us)
+    model.save(args.out)
     told = _result(model, before, len(more), seconds)
     if args.json:
         print_json({**told, "model": args.out})

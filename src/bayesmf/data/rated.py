@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from bayesmf.data.training import TrainingData, count_numbers
 from bayesmf.kernels.rated import find_rated
 from bayesmf.kernels.types import readonly
-from bayesmf.system.forks import once
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RatedItems:
         find_rated(*pairs, marks, out)
         return out
 
-    @once
+    @cached_property
     def _n_items(self) -> int:
         return int(self.items.max(initial=-1)) + 1
 

@@ -27,7 +27,6 @@ from bayesmf.ids.unknown import warn_of_twins
 from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
-from bayesmf.system.forks import check_polars
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -336,7 +335,6 @@ class Ratings(Sources, Splitting, Tabular):
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files")
         check_output(path)
-        check_polars(f"writing {path}")
         with replacing(path) as file:
             if suffix == ".csv":
                 self.to_polars().write_csv(file)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.system.forks import check_polars
 from bayesmf.wording import short
 
 if TYPE_CHECKING:
@@ -100,7 +99,6 @@ class Tabular:
         ['user', 'item', 'rating']
         """
         _needed("pyarrow")
-        check_polars("to_arrow()")
         return self.to_polars().to_arrow()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
-from bayesmf.system.forks import once
 
 # Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
 COUNTED = 1 << 20
@@ -68,7 +68,7 @@ class TrainingData:
     def n_users(self) -> int:
         return len(self.by_user.starts) - 1
 
-    @once
+    @cached_property
     def by_item(self) -> RowLists:
         """Ratings item by item."""
         return self.turned or transpose(self.by_user, self.n_items)
@@ -87,7 +87,7 @@ class TrainingData:
         """Whether the ratings themselves are here."""
         return self.has_users and self.by_user.value is not None
 
-    @once
+    @cached_property
     def _item_counts(self) -> NDArray[np.int64]:
         if self.counts is not None:
             return self.counts

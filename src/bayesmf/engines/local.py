@@ -15,7 +15,7 @@ from typing import Any
 from bayesmf.engines.base import Handle, Workload
 from bayesmf.engines.ledger import Ledger, WallClock
 from bayesmf.model.refs import Array, Ref, fetch_here
-from bayesmf.system.threads import cores
+from bayesmf.process import cores
 from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
 
 

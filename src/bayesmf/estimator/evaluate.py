@@ -21,8 +21,8 @@ from bayesmf.estimator.sklearn import r_squared
 from bayesmf.posterior.levels import levels_of
 from bayesmf.posterior.residuals import training_errors
 from bayesmf.posterior.traces import traces
+from bayesmf.process import Line
 from bayesmf.reading.memory import Columns
-from bayesmf.system.progress import Line
 
 
 class Scoring(Fitted):

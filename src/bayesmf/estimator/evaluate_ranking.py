@@ -16,8 +16,8 @@ from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.questions import HeldOut, held_out_ratings
 from bayesmf.estimator.recommend import Recommending
 from bayesmf.posterior.policies import PolicyName
+from bayesmf.process import parts
 from bayesmf.reading.memory import Columns
-from bayesmf.system.threads import parts
 
 Index = NDArray[np.int64]
 

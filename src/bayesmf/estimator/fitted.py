@@ -14,9 +14,8 @@ from bayesmf.estimator.facts import fit_facts
 from bayesmf.estimator.sklearn import not_fitted
 from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior.posterior import Floats, Index, Posterior
+from bayesmf.process import counting, parts
 from bayesmf.storage.verify import Verification
-from bayesmf.system.progress import counting
-from bayesmf.system.threads import parts
 
 # Pairs that are put in order together, some 60 bytes each.
 AT_ONCE = 1 << 23

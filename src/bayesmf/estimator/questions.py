@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,6 @@ from bayesmf.estimator.fit import training_ratings
 from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
-from bayesmf.system.forks import once
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]
@@ -61,12 +61,12 @@ class Asked:
         given = (lambda: ratings.users), (lambda: ratings.items)
         return cls(user, item, given, (user_map, item_map), False)
 
-    @once
+    @cached_property
     def user_ids(self) -> NDArray[Any]:
         """Ids of the users as they were given."""
         return np.resize(_array(self.given[0]()), len(self.user))
 
-    @once
+    @cached_property
     def item_ids(self) -> NDArray[Any]:
         """Ids of the items as they were given."""
         return np.resize(_array(self.given[1]()), len(self.item))
@@ -129,7 +129,7 @@ class HeldOut:
         """Look up the rows of the ratings' ids in a model."""
         return cls(ratings, *rows_of_ratings(ratings, *maps), maps, seen)
 
-    @once
+    @cached_property
     def counts(self) -> dict[str, Any]:
         """How many ratings have an id that is not known, and how many are training ratings."""
         return {

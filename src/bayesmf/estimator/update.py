@@ -16,6 +16,7 @@ from bayesmf.estimator.fold_in import check_scale, outside
 from bayesmf.ids.merge import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
+from bayesmf.process import counting
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Gibbs
@@ -23,7 +24,6 @@ from bayesmf.samplers.registry import sampler_from
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.update import Addition, update_draws
 from bayesmf.server.update_plan import MUCH_NEW
-from bayesmf.system.progress import counting
 
 
 def learn_more(

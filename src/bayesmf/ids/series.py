@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import InputError
-from bayesmf.system.foreign import polars_errors
+from bayesmf.errors import InputError, polars_errors
 from bayesmf.wording import cut
 
 if TYPE_CHECKING:

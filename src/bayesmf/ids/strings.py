@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.types import readonly
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 Index = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.types import Rows
 from bayesmf.model.mapped import allocate
 from bayesmf.posterior.rows import ExactRows, rows_at_once
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 
 def all_rows(source: ExactRows, draw: bool = False) -> tuple[Rows, Rows]:

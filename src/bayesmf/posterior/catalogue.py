@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,7 @@ from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.noise import precisions_of
 from bayesmf.posterior.posterior import Index, Posterior
 from bayesmf.posterior.rows import NOTHING, Solved, lay_out
-from bayesmf.system.forks import once
-from bayesmf.system.threads import parts
+from bayesmf.process import parts
 
 # Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row when
 # candidates are looked for: it costs width^2 for an item and draw.
@@ -60,7 +60,7 @@ class Catalogue:
         rows = rows[:, items]
         return cls(posterior, items, rows, rows if same else means[:, items])
 
-    @once
+    @cached_property
     def stacked(self) -> list[Rows]:
         """`means` of some draws side by side, (items, draws x width): for longer products."""
         n = self.means.shape[1]
@@ -69,7 +69,7 @@ class Catalogue:
             for part in parts(len(self.means), STACK)
         ]
 
-    @once
+    @cached_property
     def where(self) -> Index:
         """Position of each item of the model here, -1 for those that are not."""
         found = np.full(self.posterior.n_items, -1)
@@ -94,12 +94,12 @@ class Catalogue:
         noise = (1.0 / precisions_of(draws, 0).of(rows)).astype(np.float32)
         return Solved(means, NOTHING, np.arange(len(rows)), locations, noise)
 
-    @once
+    @cached_property
     def some_draws(self) -> Index:
         """Draws by which a bonus knows users' rows, spread evenly."""
         return spread_evenly(self.posterior.draws.chain, BONUS_DRAWS)
 
-    @once
+    @cached_property
     def _given(self) -> Given:
         return lay_out(self.rows[self.some_draws], self.posterior.n_factors)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,6 @@ from bayesmf.posterior.all_rows import all_rows
 from bayesmf.posterior.noise import precisions_of, weights_of
 from bayesmf.posterior.pairs import Sides, sides_of
 from bayesmf.posterior.rows import ExactRows, RowSource, StoredRows, natural_priors, take_rows
-from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class KeptDraws:
         """Number of items."""
         return self.ratings.n_items
 
-    @once
+    @cached_property
     def seen(self) -> RatedItems:
         """Which items each user has rated."""
         return RatedItems.from_training(self.ratings)
@@ -94,7 +94,7 @@ class KeptDraws:
         """Whether items are the side that is worked out."""
         return self.draws.items is None
 
-    @once
+    @cached_property
     def sides(self) -> Sides:
         """The kept side, and where rows of the other come from."""
         return sides_of(self.draws, self._source(), self.n_factors)
@@ -113,7 +113,7 @@ class KeptDraws:
             weights_of(draws, 1 - side), getattr(self.ratings, lists), self.ratings.levels, D,
         )  # fmt: skip
 
-    @once
+    @cached_property
     def expected_rows(self) -> Rows:
         """Conditional means of all rows of the side that is not kept, (draws, rows, width)."""
         source = self.sides.source
@@ -126,7 +126,7 @@ class KeptDraws:
         """This posterior with draws of items: where users are kept, items drawn given each draw."""
         return self._with_drawn_items if self.users_kept else self
 
-    @once
+    @cached_property
     def _with_drawn_items(self) -> Self:
         source = self.sides.source
         assert isinstance(source, ExactRows)
@@ -140,11 +140,11 @@ class KeptDraws:
         base = self.with_items
         return base if base.draws.users is None else base._without_stored_users
 
-    @once
+    @cached_property
     def _without_stored_users(self) -> Self:
         return replace(self, draws=replace(self.draws, users=None, user_means=None))
 
-    @once
+    @cached_property
     def few_draws(self) -> Self:
         """This posterior with FEW_DRAWS, spread evenly."""
         return self.with_draws(spread_evenly(self.draws.chain, FEW_DRAWS))

@@ -28,7 +28,7 @@ from bayesmf.model.spread import spread_evenly
 from bayesmf.posterior.pairs import Block, Progress, Tables
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved
-from bayesmf.system.threads import Pool
+from bayesmf.process import Pool
 
 # Training ratings and draws by which edges are learnt: an average over both.
 RATINGS, DRAWS = 8_000, 8

@@ -21,7 +21,7 @@ from bayesmf.kernels.types import Rows, readonly
 from bayesmf.posterior.catalogue import Catalogue, OwnRows
 from bayesmf.posterior.policies import DRAWN
 from bayesmf.posterior.posterior import Floats, Index
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 # Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
 # thread takes to start, and the most that others wait for it at the end.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.noise import RowPrecisions, weights_of
 from bayesmf.posterior.rows import RowSource, Solved, full_matrices, lay_out, rows_at_once
-from bayesmf.system.forks import once
-from bayesmf.system.threads import Pool
+from bayesmf.process import Pool
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -92,7 +92,7 @@ class Sides:
         """Whether expected values are found from conditional means of kept rows."""
         return self.kept_means is not self.kept
 
-    @once
+    @cached_property
     def everything(self) -> Tables:
         """All kept rows, laid out once."""
         means = lay_out(self.kept_means, self.n_factors) if self.has_means else None
@@ -116,14 +116,14 @@ class Sides:
                 made.__dict__[name] = self.__dict__[name]
         return made
 
-    @once
+    @cached_property
     def unseen(self) -> Given:
         """A kept row that nobody has seen: its prior's mean."""
         found = lay_out(self.prior[0].astype(np.float32)[:, None], self.n_factors)
         found.root[:, 0] = np.sqrt(self.weights.unseen())
         return found
 
-    @once
+    @cached_property
     def roots(self) -> NDArray[np.float64]:
         """Cholesky factors of the covariance of kept rows' features."""
         D = self.n_factors

@@ -18,7 +18,7 @@ from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.posterior.kept import KeptDraws
 from bayesmf.posterior.pairs import Block, Progress, Tables, Work, each_block
 from bayesmf.posterior.rows import Solved
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]

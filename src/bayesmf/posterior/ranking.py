@@ -30,7 +30,7 @@ from bayesmf.posterior.pairs import Block, Components, Tables
 from bayesmf.posterior.policies import DRAWN, POLICIES
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]

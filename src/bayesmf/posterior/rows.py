@@ -8,6 +8,7 @@ ratings are the same thing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,6 @@ from bayesmf.kernels.row_posterior import Given, UnknownNoise, make_row_scratch,
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.params import RowPrior
 from bayesmf.posterior.noise import RowPrecisions, unknown_noise
-from bayesmf.system.forks import once
 
 Index = NDArray[np.int64]
 
@@ -185,13 +185,13 @@ class ExactRows:
     budget: int = CACHE_BYTES
     own: Given | None = None  # where `other` was laid out before
 
-    @once
+    @cached_property
     def cache(self) -> RowCache:
         """Rows that were worked out in bulk."""
         n_draws, _, width = self.other.shape
         return RowCache(len(self.lists.starts) - 1, n_draws, width, self.budget)
 
-    @once
+    @cached_property
     def everything(self) -> Given:
         """All rows of the other side, laid out once: as large as they are themselves."""
         if self.own is not None:
@@ -236,7 +236,7 @@ class ExactRows:
             found[unknown] = 1.0 / self.solve(rows[unknown], factors=False).noise
         return found
 
-    @once
+    @cached_property
     def unknown(self) -> UnknownNoise:
         """What precisions are drawn from that are not known: of new users, or with new ratings."""
         n_draws, _, width = self.other.shape
@@ -269,7 +269,7 @@ class StoredRows:
     weights: RowPrecisions
     n_factors: int
 
-    @once
+    @cached_property
     def everything(self) -> Given:
         """All rows of the other side."""
         return lay_out(self.other, self.n_factors, weights=self.weights)

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.storage.manifest import MODEL, PACKED, peek
 from bayesmf.storage.regular import NotRegular, open_handle
-from bayesmf.system.foreign import polars_errors, reason_of, silenced
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -61,8 +60,7 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
         For whatever the system, polars (a panic included), a decompressor or csv raised.
     """
     try:
-        with silenced() if kind != "text" else contextlib.nullcontext():
-            yield
+        yield
     except InputError:
         raise
     except polars_errors(OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.reading.columns import recognise
-from bayesmf.system.foreign import polars_errors, reason_of
 from bayesmf.system.forks import check_polars
 
 _CHECKED = 200  # rows that are looked at for signs of another order

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, reason_of
 from bayesmf.ids.series import to_series
 from bayesmf.reading.column_order import check_order
 from bayesmf.reading.columns import (
@@ -24,7 +24,6 @@ from bayesmf.reading.columns import (
 )
 from bayesmf.reading.frames import Frame, frame_of, wrong_shape
 from bayesmf.reading.table import Table, make_table
-from bayesmf.system.foreign import reason_of
 
 if TYPE_CHECKING:
     import polars as pl

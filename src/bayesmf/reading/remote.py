@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, reason_of
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
 from bayesmf.reading.files import PARQUET, Unreadable
 from bayesmf.reading.table import Table, make_table
-from bayesmf.system.foreign import reason_of
 
 MISCOUNTED = "it has other rows than it counts"
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.checks import refuse_lost_digits
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.ids.encode import as_ids, canonical_ints
 from bayesmf.ids.series import Where, first_true, memory_row, refuse_odd
 from bayesmf.reading.after_fork import checked_columns
-from bayesmf.system.foreign import polars_errors, reason_of
 from bayesmf.system.forks import polars_is_lost
 from bayesmf.wording import cut
 

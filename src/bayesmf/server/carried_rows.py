@@ -22,8 +22,8 @@ from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.params import RowPrior
+from bayesmf.process import Pool, parts
 from bayesmf.server.update_plan import MOST_MISSED
-from bayesmf.system.threads import Pool, parts
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import N_SUMS, SSE
 from bayesmf.model.refs import Layout
-from bayesmf.system.threads import Pool, parts
+from bayesmf.process import Pool, parts
 
 Index = NDArray[np.int64]
 

@@ -14,10 +14,10 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import InputError
-from bayesmf.machine import memory_bytes
 from bayesmf.model.draws import SIDES
 from bayesmf.model.noise import NOISE_BY
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
+from bayesmf.process import memory_bytes
 from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.registry import as_sampler

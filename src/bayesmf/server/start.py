@@ -17,7 +17,6 @@ from bayesmf.server.compile import compile_kernels
 from bayesmf.server.report import RunReport
 from bayesmf.server.run import run
 from bayesmf.server.settings import FitSettings
-from bayesmf.system.signals import deferred
 
 
 def start_run(
@@ -53,8 +52,7 @@ def start_run(
     engine = make_engine(wanted.engine, wanted.n_workers)
     settings = _shared_out(settings, wanted, engine)
     stage("compiling")
-    with deferred():
-        compiled = compile_kernels(settings, data)
+    compiled = compile_kernels(settings, data)
     done = run(data, settings, engine, validation, callbacks, compiled.rehearsal, checkpoint)
     return replace(done, compile_seconds=compiled.seconds)
 

@@ -35,11 +35,11 @@ from bayesmf.model.draws import ROW_NOISE, ROWS, Draws
 from bayesmf.model.mapped import allocate
 from bayesmf.model.noise import Noise
 from bayesmf.model.params import Params, Precisions
+from bayesmf.process import Pool, parts
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
 from bayesmf.server.half_sweep import counts_of, half_noise, half_sweep, layout_of, without
 from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
-from bayesmf.system.threads import Pool, parts
 from bayesmf.worker.row_draws import draw_rows
 
 Index = NDArray[np.int64]

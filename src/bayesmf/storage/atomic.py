@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, as_os_error, polars_errors, reason_of
 from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
-from bayesmf.system.foreign import as_os_error, polars_errors, reason_of
 
 
 @contextlib.contextmanager

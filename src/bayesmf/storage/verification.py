@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.errors import InputError
+from bayesmf.process import cores
 from bayesmf.storage.contents import ANY, Rule
 from bayesmf.storage.paths import PathLike, as_input_error
-from bayesmf.system.threads import cores
 
 _BYTES = 1 << 20  # read at a time, whole numbers of any type; an array above it is worth a thread
 _PATIENCE = 1.0  # seconds for which an end waits for a disk that does not answer

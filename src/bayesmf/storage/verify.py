@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmf.errors import InputError
+from bayesmf.process import cores
 from bayesmf.storage.contents import ANY, Rule
 from bayesmf.storage.npy import Header
 from bayesmf.storage.paths import as_input_error
-from bayesmf.system.threads import cores
 
 # Read at a time: what is left to do when there is no more need to. Whole numbers of any type.
 _BYTES = 1 << 20

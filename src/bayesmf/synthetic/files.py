@@ -11,7 +11,6 @@ import numpy as np
 
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing, writing
-from bayesmf.system.forks import check_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +22,6 @@ _SUFFIXES = (".csv", ".tsv", ".parquet")
 
 def check_paths(path: Path, test: Path | None) -> None:
     """Refuse names that cannot be meant."""
-    check_polars(f"writing {path}")
     for each in (path, *([] if test is None else [test])):
         if each.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{each}: ratings are written to .csv, .tsv or .parquet files")

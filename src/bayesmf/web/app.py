@@ -22,7 +22,7 @@ import bayesmf.web.responses as responses
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.system.threads import cores
+from bayesmf.process import cores
 from bayesmf.web.card import look_closer
 from bayesmf.web.guard import Guard, Limits, check_token, where
 from bayesmf.web.metrics import Metrics

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 import bayesmf.web.hangup as hangup
 import bayesmf.web.worker as worker
 from bayesmf.errors import BayesMFError, InputError
-from bayesmf.system.progress import is_terminal
-from bayesmf.system.threads import cores
+from bayesmf.process import cores, is_terminal
 from bayesmf.web.environment import METRICS_FOLDER
 from bayesmf.web.worker import BACKLOG, GRACE, Settings
 

@@ -6,7 +6,7 @@ import shutil
 
 from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
-from bayesmf.machine import memory_bytes
+from bayesmf.process import memory_bytes
 
 STORE = 512 << 20  # bytes for parameters on their way
 

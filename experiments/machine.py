@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf import __version__
-from bayesmf.system.threads import cores
+from bayesmf.process import cores, memory_bytes
 
 
 def describe_machine() -> dict[str, Any]:
@@ -68,11 +67,3 @@ def _caches(folder: Path) -> dict[str, str]:
             continue
         found[f"L{level}{letters.get(kind, '')}"] = size
     return found
-
-
-def memory_bytes() -> int | None:
-    """Memory of this machine; None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return None
