@@ -54,10 +54,7 @@ def main() -> None:
         ids, _ = model.recommend(
             everyone, rated if leave_out else None, N=10, filter_already_liked_items=leave_out
         )
-        taken = {
-            "seconds": time.perf_counter() - begin,
-            "cpu_seconds": time.process_time() - busy,
-        }
+        taken = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - busy}
         np.save(asked["out"], ids)
         print(json.dumps(taken), file=lines)
 

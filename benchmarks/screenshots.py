@@ -18,11 +18,7 @@ from bayesmf.storage.atomic import replacing
 from benchmarks.arguments import Parser
 from benchmarks.browser import browser, chromium, served
 
-PHONE = {
-    "viewport": {"width": 390, "height": 844},
-    "device_scale_factor": 2,
-    "is_mobile": True,
-}
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True}
 # The same "random" ratings in each run: a linear congruential generator.
 SAME_RATINGS = """
     let state = 20;
