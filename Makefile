@@ -50,7 +50,7 @@ format: $(VENV)/.test ## apply the style
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.run ## speed of samplers, threads and answers on this machine, in a minute or three
-	$(BIN)/python -m benchmarks.speed.bench
+	$(BIN)/python -m benchmarks bench
 
 # Small and short: docs/experiments.md has the command of the full size.
 paper: $(VENV)/.run ## the experiments of the paper on few synthetic ratings, in a few minutes

@@ -1,4 +1,4 @@
-"""Data for `benchmarks.datasets`: what lies in a folder, and variants that are made on the spot."""
+"""Data for `benchmarks defaults`: what lies in a folder, and variants that are made on the spot."""
 
 from __future__ import annotations
 

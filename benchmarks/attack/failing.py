@@ -1,4 +1,4 @@
-"""Every call of the writers' I/O fails in turn: `python -m benchmarks.attack --failing`.
+"""Every call of the writers' I/O fails in turn: `python -m benchmarks attack --failing`.
 
 For each writer and each k the k-th call fails, once, or as on a disk that is full from then on.
 Afterwards there must be the old state or the new one, whole; what was wrong must be told in a

@@ -1,10 +1,9 @@
-"""`make bench`: how fast this machine samples and answers."""
+"""Speed of samplers, threads and answers on this machine (`make bench`)."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import check_file, note, print_json, print_table, print_text
-from bayesmf.errors import BayesMFError, ConvergenceWarning, InputError
+from bayesmf.errors import ConvergenceWarning, InputError
 from bayesmf.process import counting
 from bayesmf.storage.atomic import replacing
-from benchmarks.arguments import Parser
+from benchmarks.options import Parser, command
 
 if TYPE_CHECKING:
     from bayesmf.data.ratings import Ratings
@@ -248,15 +247,8 @@ def _print_tables(found: Measured, markdown: bool) -> None:
             print_table(heads, rows)
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """0, or 2 for bad input."""
-    try:
-        run(parser().parse_args(argv))
-    except (BayesMFError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
+    run(parser().parse_args(argv))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

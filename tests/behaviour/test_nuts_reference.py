@@ -1,4 +1,4 @@
-"""Gibbs against what NUTS has found of the same posterior, once: a small part of benchmarks.nuts.
+"""Gibbs against what NUTS has found of the same posterior, once: a small part of benchmarks nuts.
 
 `nuts_reference.npz` has means and variances of 50 pairs, and of the logarithms of all precisions of
 noise, their shapes and rates, with Monte Carlo errors: parts of files of `--references`. Chains
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.nuts import fitted, of_chains, z_scores
-from benchmarks.nuts_reference import NAMES, Case, Found, planted
+from benchmarks.accuracy.nuts import fitted, of_chains, z_scores
+from benchmarks.accuracy.nuts_reference import NAMES, Case, Found, planted
 
 FILE = Path(__file__).with_name("nuts_reference.npz")
 

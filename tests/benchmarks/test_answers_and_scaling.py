@@ -16,7 +16,7 @@ def at_root(monkeypatch):
 
 
 def test_answers_say_that_their_peer_is_missing(monkeypatch, capsys):
-    from benchmarks import answers
+    from benchmarks.speed import answers
 
     monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
     options = ["--pairs", "1000", "--draws", "3", "--factors", "4", "--repeats", "1"]
@@ -33,7 +33,7 @@ def test_answers_say_that_their_peer_is_missing(monkeypatch, capsys):
 
 
 def test_one_answer_is_timed(monkeypatch, capsys):
-    from benchmarks import answers, latency
+    from benchmarks.speed import answers, latency
 
     monkeypatch.setattr(answers, "SHAPES", {"ml-1m": (60, 40, 300)})
     monkeypatch.setattr(latency, "TIMES", 2)
@@ -56,7 +56,7 @@ def test_one_answer_is_timed(monkeypatch, capsys):
 
 def test_scaling_draws_its_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    from benchmarks.scaling import main
+    from benchmarks.cluster.scaling import main
 
     small = ["--curves", "--shapes", "netflix", "--factors", "4", "--rate", "1e7"]
     assert main([*small, "--most", "4", "--out", str(tmp_path)]) == 0
@@ -69,26 +69,3 @@ def test_scaling_draws_its_curves(tmp_path, capsys):
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert main([*small, "--most", "0"]) == 2
     assert "--most" in capsys.readouterr().err
-
-
-def test_splits_are_followed_to_a_bound(tmp_path, capsys):
-    pytest.importorskip("pyarrow")
-    from benchmarks.to_bound import main
-
-    from bayesmf import Synthetic, pack
-
-    ratings = Synthetic(80, 50, 2400, random_state=0).ratings()
-    train, test = ratings.split(0.1, random_state=0)
-    train.write(tmp_path / "train.parquet")
-    test.write(tmp_path / "test.parquet")
-    pack(tmp_path / "train.parquet", tmp_path / "packed")
-    small = [str(tmp_path), "--workers", "4", "--factors", "3", "--epochs", "8", "--json"]
-    assert main([*small, "--bound", "10", "--splits", "default,dsgld-s"]) == 0
-    found = json.loads(capsys.readouterr().out)["splits"]
-    assert [one["split"] for one in found] == ["default", "dsgld-s"]
-    assert all(one["seconds"] > 0 and one["rmse"] < 10.1 for one in found)
-    assert main([*small, "--bound", "0.001", "--splits", "dsgld-s"]) == 0
-    (missed,) = json.loads(capsys.readouterr().out)["splits"]
-    assert missed["seconds"] is None and missed["virtual_seconds"] > 0
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert "there is no packed in" in capsys.readouterr().err

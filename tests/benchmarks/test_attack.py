@@ -33,7 +33,7 @@ def case(tmp_path):
 
 
 def attack(*options, timeout=240):
-    command = [sys.executable, "-m", "benchmarks.attack", *map(str, options)]
+    command = [sys.executable, "-m", "benchmarks", "attack", *map(str, options)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
 
 
@@ -49,7 +49,7 @@ def test_some_attacks_find_nothing(tmp_path):
 
 
 def test_a_seed_is_an_attack(capsys):
-    from benchmarks.attack.__main__ import main
+    from benchmarks.attack.attack import main
     from benchmarks.attack.registry import chosen, known
 
     seeds = chosen(500, 3, None, quick=False)

@@ -17,8 +17,8 @@ def at_root(monkeypatch):
 @pytest.fixture
 def worlds(monkeypatch):
     """Small worlds in place of those of the study."""
-    from benchmarks import bandit, bandit_figure, bandit_report
-    from benchmarks.bandit_worlds import World
+    from benchmarks.ranking import bandit, bandit_figure, bandit_report
+    from benchmarks.ranking.bandit_worlds import World
 
     small = {
         "goods": World("goods that come and go", known=100, answers=10, on_sale=50, arrivals=4),
@@ -32,7 +32,7 @@ def worlds(monkeypatch):
 
 
 def test_worlds_are_as_they_are_told(worlds):
-    from benchmarks.bandit_worlds import ROUND, Shop, World
+    from benchmarks.ranking.bandit_worlds import ROUND, Shop, World
 
     goods, people, cold = (Shop(world, 4, 0) for world in worlds.values())
     again = Shop(worlds["goods"], 4, 0)
@@ -55,8 +55,8 @@ def test_worlds_are_as_they_are_told(worlds):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("world", ["goods", "people", "cold"])
 def test_every_policy_shows_what_may_be_shown(worlds, world):
-    from benchmarks.bandit import POLICIES, first_model, run
-    from benchmarks.bandit_worlds import Shop
+    from benchmarks.ranking.bandit import POLICIES, first_model, run
+    from benchmarks.ranking.bandit_worlds import Shop
 
     shop = Shop(worlds[world], 2, 0)
     names = [name for name in POLICIES if name != "best item" or world == "cold"]
@@ -95,9 +95,9 @@ def drawn_for_one(model, person):
 
 
 def test_two_parts_make_up_thompson_sampling(worlds):
-    from benchmarks.bandit import first_model
-    from benchmarks.bandit_policies import beside_guess
-    from benchmarks.bandit_worlds import Shop
+    from benchmarks.ranking.bandit import first_model
+    from benchmarks.ranking.bandit_policies import beside_guess
+    from benchmarks.ranking.bandit_worlds import Shop
 
     model = first_model(Shop(worlds["goods"], 1, 0), 0)
     catalogue, own, pick, scores = drawn_for_one(model, 1)
@@ -107,9 +107,9 @@ def test_two_parts_make_up_thompson_sampling(worlds):
 
 
 def test_half_of_the_way_is_half_as_wide(worlds):
-    from benchmarks.bandit import first_model
-    from benchmarks.bandit_policies import part_of_the_way
-    from benchmarks.bandit_worlds import Shop
+    from benchmarks.ranking.bandit import first_model
+    from benchmarks.ranking.bandit_policies import part_of_the_way
+    from benchmarks.ranking.bandit_worlds import Shop
 
     model = first_model(Shop(worlds["goods"], 1, 0), 0)
     catalogue, own, pick, scores = drawn_for_one(model, 1)
@@ -122,7 +122,7 @@ def test_half_of_the_way_is_half_as_wide(worlds):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_command_prints_a_table_and_writes(worlds, tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    from benchmarks.bandit import main
+    from benchmarks.ranking.bandit import main
 
     asked = ["--visits", "800", "--seeds", "2", "--worlds", "goods", "--policies", "mean,thompson"]
     stored = str(tmp_path / "a.csv")
@@ -139,8 +139,8 @@ def test_the_command_prints_a_table_and_writes(worlds, tmp_path, capsys):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_further_seeds_and_the_control(worlds, tmp_path, capsys, monkeypatch):
-    from benchmarks import bandit
-    from benchmarks.bandit_report import read
+    from benchmarks.ranking import bandit
+    from benchmarks.ranking.bandit_report import read
 
     asked = [("cold", range(4), list(bandit.CONTROLS)), ("goods", range(3, 4), ["mean"])]
     monkeypatch.setattr(bandit, "MORE", asked)
@@ -157,8 +157,8 @@ def test_further_seeds_and_the_control(worlds, tmp_path, capsys, monkeypatch):
 
 
 def test_the_control_learns():
-    from benchmarks.bandit_control import control, fitted
-    from benchmarks.bandit_worlds import Shop, World
+    from benchmarks.ranking.bandit_control import control, fitted
+    from benchmarks.ranking.bandit_worlds import Shop, World
 
     rng = np.random.default_rng(0)
     a, b = fitted(rng.binomial(200, rng.beta(3, 20, size=2000)), np.full(2000, 200.0))
@@ -170,8 +170,8 @@ def test_the_control_learns():
 
 
 def test_spread_is_stated_and_true(worlds, tmp_path, capsys):
-    from benchmarks.bandit import main
-    from benchmarks.bandit_spread import read_spread, spread_table
+    from benchmarks.ranking.bandit import main
+    from benchmarks.ranking.bandit_spread import read_spread, spread_table
 
     asked = ["--spread", "--seeds", "1", "--worlds", "goods", "--csv", str(tmp_path / "a.csv")]
     assert main(asked) == 0
@@ -184,8 +184,8 @@ def test_spread_is_stated_and_true(worlds, tmp_path, capsys):
 
 
 def test_gains_of_nothing_are_nothing(worlds):
-    from benchmarks.bandit import gains, run
-    from benchmarks.bandit_worlds import Shop
+    from benchmarks.ranking.bandit import gains, run
+    from benchmarks.ranking.bandit_worlds import Shop
 
     shop = Shop(worlds["goods"], 2, 0)
     one, best = (run(shop, name, None, 0) for name in ("random", "oracle"))
@@ -196,7 +196,7 @@ def test_gains_of_nothing_are_nothing(worlds):
 
 
 def test_verdicts_say_who_earns_more(worlds):
-    from benchmarks.bandit_report import verdicts
+    from benchmarks.ranking.bandit_report import verdicts
 
     gains = {"random": (), "mean": (0, 0), "thompson": (12, 8), "ucb": (12, 11), "oracle": (90, 90)}
     rows = [
@@ -213,7 +213,7 @@ def test_verdicts_say_who_earns_more(worlds):
 
 
 def test_what_is_not_there_is_said(capsys):
-    from benchmarks.bandit import main
+    from benchmarks.ranking.bandit import main
 
     for asked, told in (
         (["--worlds", "Mars"], "there is no world 'Mars'"),
@@ -233,8 +233,8 @@ FIGURES = ROOT / "docs" / "figures"
 @pytest.fixture
 def stored():
     """Rows of the first three seeds, further rows, and the spread, as they are stored."""
-    from benchmarks.bandit_report import read
-    from benchmarks.bandit_spread import read_spread
+    from benchmarks.ranking.bandit_report import read
+    from benchmarks.ranking.bandit_spread import read_spread
 
     first = read(FIGURES / "bandit.csv")
     more = read(FIGURES / "bandit_more.csv")
@@ -242,7 +242,7 @@ def stored():
 
 
 def test_what_is_stored_is_what_the_commands_run(stored):
-    from benchmarks.bandit import LATE, MORE, POLICIES, WORLDS
+    from benchmarks.ranking.bandit import LATE, MORE, POLICIES, WORLDS
 
     first, more, _ = stored
     everything = first + more
@@ -258,8 +258,8 @@ def test_what_is_stored_is_what_the_commands_run(stored):
 
 
 def test_every_table_of_the_page_is_stored(stored):
-    from benchmarks.bandit_report import over_seeds, short_table, table
-    from benchmarks.bandit_spread import spread_table
+    from benchmarks.ranking.bandit_report import over_seeds, short_table, table
+    from benchmarks.ranking.bandit_spread import spread_table
 
     first, more, spread = stored
     page = (ROOT / "docs" / "bandits.md").read_text()
@@ -275,7 +275,7 @@ def test_every_table_of_the_page_is_stored(stored):
 
 
 def test_what_the_page_says_of_fresh_seeds(stored):
-    from benchmarks.bandit_report import grouped, mean_and_error
+    from benchmarks.ranking.bandit_report import grouped, mean_and_error
 
     more = grouped(stored[1])
     page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
@@ -298,7 +298,7 @@ def test_what_the_page_says_of_fresh_seeds(stored):
 
 
 def test_what_the_page_says_of_all_seeds(stored):
-    from benchmarks.bandit_report import a_visit, grouped
+    from benchmarks.ranking.bandit_report import a_visit, grouped
 
     found = grouped(stored[0] + stored[1])
     page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())

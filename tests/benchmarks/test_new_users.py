@@ -1,12 +1,11 @@
 """Benchmarks of the kept side, of new users and of early errors, on a few planted ratings."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Synthetic
+from bayesmf import BayesianMF, DataWarning, Gibbs, Synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +40,7 @@ def _run(monkeypatch, module, *args):
 
 
 def test_both_sides_and_one_are_scored_from_the_same_draws(data, monkeypatch, capsys):
-    from benchmarks import kept_side
+    from benchmarks.accuracy import kept_side
 
     monkeypatch.setattr(kept_side, "DRAWS", (1, 4))
     _run(monkeypatch, kept_side, "--data", data, "--factors", 2)
@@ -59,7 +58,7 @@ def test_both_sides_and_one_are_scored_from_the_same_draws(data, monkeypatch, ca
 
 def test_scores_of_the_table_are_those_of_the_model(ratings):
     """With all draws, both kept: as `evaluate` has them."""
-    from benchmarks import kept_side
+    from benchmarks.accuracy import kept_side
 
     train, test = ratings.split(0.1, random_state=0)
     model = BayesianMF(2, sampler=Gibbs(epochs=8, burn_in=2), keep="both", random_state=0)
@@ -82,7 +81,7 @@ def _table(kept_side, model, test, n):
 
 
 def test_users_are_apart_and_no_rating_is_lost(ratings):
-    from benchmarks.fold_in import joined, split
+    from benchmarks.accuracy.fold_in import joined, split
 
     old, sent, asked = split(ratings, 0)
     new = set(sent.users.tolist()) | set(asked.users.tolist())
@@ -95,7 +94,7 @@ def test_users_are_apart_and_no_rating_is_lost(ratings):
 
 
 def test_new_users_are_compared_and_timed(data, monkeypatch, capsys):
-    from benchmarks import fold_in
+    from benchmarks.accuracy import fold_in
 
     one_user = fold_in.one_user
     monkeypatch.setattr(fold_in, "one_user", lambda model: one_user(model, n=20, times=5))
@@ -110,7 +109,7 @@ def test_new_users_are_compared_and_timed(data, monkeypatch, capsys):
 
 
 def test_what_is_sent_counts(ratings):
-    from benchmarks.fold_in import errors, split
+    from benchmarks.accuracy.fold_in import errors, split
 
     old, sent, asked = split(ratings, 0)
     model = BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0).fit(old)
@@ -122,73 +121,12 @@ def test_what_is_sent_counts(ratings):
     assert found["50"] < found["80"] < found["95"] <= 100
 
 
-# -- early_errors ---------------------------------------------------------------------------------
-
-
-def test_every_system_is_followed_told_and_drawn(data, tmp_path, capsys):
-    from benchmarks import early_errors
-
-    asked = ["--data", data / "ml-1m", "--out", tmp_path / "out", "--factors", 2, "--passes", 3]
-    asked = [*map(str, asked), "--seeds", "1"]
-    assert early_errors.main(asked) == 0
-    with (tmp_path / "out" / "early_errors.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * len(early_errors.SYSTEMS)
-    assert {row["system"] for row in rows} == set(early_errors.SYSTEMS)
-    assert all(0.2 < float(row["rmse"]) < 3 and float(row["seconds"]) > 0 for row in rows)
-    told = capsys.readouterr().out
-    assert (tmp_path / "out" / "early_errors.md").read_text() == told
-    assert told.count("- ") == 4 and "DSGLD-C: " in told and "below (per seed" in told
-    assert (tmp_path / "out" / "early_errors.png").stat().st_size > 10_000
-    # What is done is not done again.
-    path = tmp_path / "out" / "early_errors.csv"
-    found = early_errors.run_all(early_errors.make_parser().parse_args(asked), path)
-    assert found == early_errors.read(path) and len(found) == len(rows)
-    assert [str(row["rmse"]) for row in found] == [row["rmse"] for row in rows]
-
-
-def _curves(**rmse):
-    """Rows of two seeds, a pass a second."""
-    return [
-        {"system": name, "seed": seed, "pass": k + 1, "seconds": k + 1.0, "rmse": value}
-        for name, values in rmse.items()
-        for seed in (0, 1)
-        for k, value in enumerate(values)
-    ]
-
-
-def test_verdicts_say_where_a_sampler_is_behind():
-    from benchmarks.early_errors import best_by, table, verdicts
-
-    rows = _curves(SGD=[1.0, 0.9, 0.8, 0.8, 0.8], SGLD=[1.1, 0.9, 0.8, 0.75, 0.72])
-    (told,) = verdicts(rows)
-    assert "above SGD's in passes 1 of some seed; from pass 4 on at or below" in told
-    assert "in the end 10.00% below (per seed 10.00, 10.00)" in told
-    assert "behind SGD at 2 of 10 passes" in told
-    (late,) = verdicts(_curves(SGD=[1.0] * 5, SGLD=[0.9, 0.9, 0.9, 0.9, 1.1]))
-    assert "passes 5" in late and "from pass 4" not in late and "-10.00% below" in late
-    (always,) = verdicts(_curves(SGD=[1.0] * 5, RowClock=[0.9] * 5))
-    assert "in every pass of every seed below" in always
-    assert table(rows)[2] == "| 1 | 1.0000 ± 0.0000 | 1.1000 ± 0.0000 |"
-    assert best_by(np.array([3.0, 2.0]), np.array([1.0, 2.0]), 1.5) == 3.0
-    assert best_by(np.array([3.0, 2.0]), np.array([1.0, 2.0]), 0.5) == np.inf
-
-
 # -- bad input ------------------------------------------------------------------------------------
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
-    from benchmarks import early_errors, fold_in, kept_side
+    from benchmarks.accuracy import fold_in, kept_side
 
-    with pytest.raises(SystemExit):
-        _run(monkeypatch, kept_side, "--data", tmp_path)
-    with pytest.raises(InputError, match="there is no file"):
-        _run(monkeypatch, fold_in, "--data", tmp_path)
-    assert "there is no file" in capsys.readouterr().err
-    for asked, sentence in (
-        (["--data", str(tmp_path)], "must name a folder with ratings.dat"),
-        (["--draw", "--out", str(tmp_path / "none")], "to draw from"),
-        (["--draw", "--passes", "0"], "--passes must be a whole number"),
-    ):
-        assert early_errors.main(asked) == 2
-        assert sentence in capsys.readouterr().err
+    for module in (kept_side, fold_in):
+        assert module.main(["--data", str(tmp_path)]) == 2
+        assert "there is no file" in capsys.readouterr().err

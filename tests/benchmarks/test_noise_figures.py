@@ -31,7 +31,7 @@ def data(tmp_path):
 
 
 def run(*options):
-    from benchmarks.noise import main
+    from benchmarks.accuracy.noise import main
 
     return main(list(map(str, options)))
 
@@ -65,7 +65,7 @@ def test_tables_show_what_noise_by_user_and_item_brings(data, capsys):
 
 def test_known_pairs_are_those_with_training_ratings(data):
     from bayesmf import BayesianMF, Gibbs, Ratings
-    from benchmarks.noise import scores
+    from benchmarks.accuracy.noise import scores
 
     ratings = Ratings.read(data / "movietweetings/ratings.dat")
     train, test = ratings.split(0.1, random_state=0)
@@ -79,8 +79,8 @@ def test_known_pairs_are_those_with_training_ratings(data):
 
 
 def test_held_out_training_ratings_are_no_test_ratings(data):
+    from benchmarks.accuracy.noise import of_training
     from benchmarks.data_sets import given
-    from benchmarks.noise import of_training
 
     (make,) = given(data)["movietweetings"]
     train, test = make()

@@ -57,7 +57,7 @@ def answer(status, body):
 
 
 def ask(fake, **plan):
-    from benchmarks.serving_client import Client
+    from benchmarks.serving.client import Client
 
     asked = [("GET / HTTP/1.1\r\n\r\n", 200)]
     plan = {"host": "127.0.0.1", "port": fake.port, "connections": 1, "questions": asked, **plan}
@@ -85,7 +85,7 @@ def test_the_rate_is_kept_and_waiting_counts():
 
 
 def test_quantiles():
-    from benchmarks.serving_client import quantile
+    from benchmarks.serving.client import quantile
 
     values = [k / 1000 for k in range(1, 101)]
     assert quantile(values, 0.5) == 50 and quantile(values, 0.99) == 99
@@ -93,7 +93,7 @@ def test_quantiles():
 
 
 def test_a_model_has_the_draws_that_were_asked_for():
-    from benchmarks.serving_service import fit
+    from benchmarks.serving.service import fit
     from small_service import small_ratings
 
     for draws in (6, 5):
@@ -102,7 +102,7 @@ def test_a_model_has_the_draws_that_were_asked_for():
 
 @pytest.fixture
 def service(folder, tmp_path):
-    from benchmarks.serving_service import Service
+    from benchmarks.serving.service import Service
 
     BayesianMF.load(folder).save(tmp_path / "served")
     with Service(tmp_path / "served") as made:
@@ -112,8 +112,8 @@ def service(folder, tmp_path):
 
 
 def test_the_service_beside_the_library(folder, service, tmp_path):
-    from benchmarks import serving_checks as checks
-    from benchmarks.serving_service import Asker
+    from benchmarks.serving import checks as checks
+    from benchmarks.serving.service import Asker
 
     model = BayesianMF.load(folder)
     found = checks.same_bits(service, model, 2)
@@ -129,7 +129,7 @@ def test_the_service_beside_the_library(folder, service, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
 def test_memory_is_followed_and_models_change(service, tmp_path):
-    from benchmarks import serving_checks as checks
+    from benchmarks.serving import checks as checks
 
     said = []
     soaked = checks.soak(service, BayesianMF.load(tmp_path / "served"), 1000, said.append)
@@ -141,7 +141,7 @@ def test_memory_is_followed_and_models_change(service, tmp_path):
 
 
 def test_bad_options_are_a_sentence(capsys, folder):
-    from benchmarks.serving import main
+    from benchmarks.serving.serving import main
 
     for options, said in (
         (["--workers", "0"], "1 or more"),
@@ -155,7 +155,7 @@ def test_bad_options_are_a_sentence(capsys, folder):
 
 
 def test_the_table_of_speed(capsys, folder):
-    from benchmarks.serving import main
+    from benchmarks.serving.serving import main
 
     options = ("--seconds", "0.3", "--connections", "2", "--workers", "1", "--json")
     assert main(["--model", str(folder), *options]) == 0

@@ -17,7 +17,7 @@ def at_root(monkeypatch):
 
 
 def test_parts_have_users_and_items_of_their_own():
-    from benchmarks.updates import SHARE, make_parts, without
+    from benchmarks.accuracy.updates import SHARE, make_parts, without
 
     ratings = Ratings(*planted(n_users=400, n_items=300, n_ratings=20_000))
     parts = make_parts(ratings, 4)
@@ -34,7 +34,7 @@ def test_parts_have_users_and_items_of_their_own():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_both_comparisons_are_told(capsys):
-    from benchmarks.updates import many_updates, one_update, tell
+    from benchmarks.accuracy.updates import many_updates, one_update, tell
 
     train, test = Ratings(*planted(n_users=80, n_items=60, n_ratings=2000)).split(0.2)
     for found in (one_update(train, test, 2, 1), many_updates(train, test, 2, 2)):
@@ -46,7 +46,7 @@ def test_both_comparisons_are_told(capsys):
 
 
 def test_a_set_that_is_not_there_is_said(tmp_path, monkeypatch, capsys):
-    from benchmarks.updates import main
+    from benchmarks.accuracy.updates import main
 
     monkeypatch.setattr("sys.argv", ["updates", "--data", str(tmp_path)])
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.vectors`: the table of docs/recipes/vectors.md, on planted ratings."""
+"""`python -m benchmarks vectors`: the table of docs/recipes/vectors.md, on planted ratings."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from bayesmf import Synthetic
 
 def test_more_draws_are_nearer_to_recommend(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])
-    from benchmarks.vectors import main
+    from benchmarks.ranking.vectors import main
 
     Synthetic(60, 150, 2000, random_state=1).write(tmp_path / "ratings.csv")
     assert main([str(tmp_path / "ratings.csv")]) == 0

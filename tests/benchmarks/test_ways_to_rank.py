@@ -22,7 +22,7 @@ def quick(random_state):
 
 
 def test_ways_to_rank_are_compared(tmp_path, monkeypatch, capsys):
-    from benchmarks import ranking
+    from benchmarks.ranking import ranking
 
     monkeypatch.setattr(ranking, "FILES", {"few": "few.csv"})
     monkeypatch.setattr(ranking, "BayesianMF", quick)
@@ -49,7 +49,7 @@ def test_ways_to_rank_are_compared(tmp_path, monkeypatch, capsys):
 
 
 def test_ease_is_the_regression_that_it_says():
-    from benchmarks.ranking import Block, Ease
+    from benchmarks.ranking.ranking import Block, Ease
 
     rng = np.random.default_rng(0)
     X = (rng.random((12, 7)) < 0.4).astype(float)
@@ -67,7 +67,7 @@ def test_ease_is_the_regression_that_it_says():
     [(["--seeds", "0"], "--seeds"), (["--sets", "ml-1m"], "there is none of ml-1m")],
 )
 def test_bad_input_is_one_sentence(options, said, tmp_path, capsys):
-    from benchmarks.ranking import main
+    from benchmarks.ranking.ranking import main
 
     (tmp_path / "ml-100k").mkdir()
     (tmp_path / "ml-100k" / "u.data").write_text("1\t1\t5\t0\n")

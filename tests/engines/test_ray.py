@@ -1,6 +1,6 @@
 """The engine `ray` on a cluster of this machine: two nodes, each a raylet with its own workers.
 
-At the end things go wrong in short runs; `python -m benchmarks.faults` does the same fifty times,
+At the end things go wrong in short runs; `python -m benchmarks faults` does the same fifty times,
 at random moments.
 """
 
@@ -24,9 +24,9 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import EngineError
 from bayesmf.kernels.csr import Origin
 from bayesmf.worker.block_tasks import ErrorsTask
-from benchmarks import faults_nodes
-from benchmarks.faults_driver import answer
-from benchmarks.faults_kinds import (
+from benchmarks.faults.driver import answer
+from benchmarks.faults import nodes as faults_nodes
+from benchmarks.faults.kinds import (
     Trial,
     attempt,
     fill_disk,
@@ -341,7 +341,7 @@ for port in (9, 19):
     "own": """
 import os
 from bayesmf import BayesianMF, Gibbs, Synthetic
-from benchmarks.faults_nodes import alive, descendants, wait_for
+from benchmarks.faults.nodes import alive, descendants, wait_for
 seen = set()
 def watch(event):
     seen.update(descendants(os.getpid()))
@@ -390,7 +390,7 @@ def test_a_cluster_of_its_own_is_ended_with_the_run(programs):
 
 # -- things go wrong, and all end with the bits of `serial` ----------------------------------------
 
-FAULTY = "DSGLD-S 3x3"  # of benchmarks.faults_driver, with rounds enough for something to happen
+FAULTY = "DSGLD-S 3x3"  # of benchmarks driver, with rounds enough for something to happen
 
 
 @pytest.fixture(scope="module")

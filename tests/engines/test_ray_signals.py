@@ -24,7 +24,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
 from bayesmf.storage import reader
-from benchmarks.faults_nodes import alive, descendants, title, wait_for
+from benchmarks.faults.nodes import alive, descendants, title, wait_for
 from checkpointed import run_kept
 from cli_tools import make_data, run
 from problems import planted

@@ -122,7 +122,11 @@ def _command(line):
     words = line.split()
     if words[:1] == ["make"] and len(words) > 1 and words[1] not in make_targets():
         yield line
-    if words[:2] == ["python", "-m"] and words[2].startswith(OUTSIDE):
+    if words[:3] == ["python", "-m", "benchmarks"]:
+        if len(words) > 3 and words[3] not in benchmark_names():
+            yield f"benchmarks {words[3]}"
+        options = bench_options()
+    elif words[:2] == ["python", "-m"] and words[2].startswith(OUTSIDE):
         path = ROOT.joinpath(*words[2].split("."))
         if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
             yield words[2]
@@ -329,6 +333,13 @@ def command_options():
         found[name] = {option for action in parser._actions for option in action.option_strings}
         found[name].add("--version")
     return found
+
+
+@cache
+def benchmark_names():
+    from benchmarks.__main__ import find
+
+    return find()
 
 
 @cache

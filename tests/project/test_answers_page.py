@@ -96,7 +96,7 @@ def test_blocks_leave_scikit_learn_to_the_last():
 
 def test_its_figures_have_a_command(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(PAGE.parents[1])
-    from benchmarks.page import main
+    from benchmarks.serving.page import main
 
     (tmp_path / "ml-100k").mkdir()
     made = Synthetic(120, 80, 4800, random_state=2).ratings().to_polars()

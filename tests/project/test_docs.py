@@ -44,7 +44,7 @@ def test_every_name_resolves(page):
         "    bayesmf fit ratings.csv --outt model",
         "```sh\nbayesmf fit ratings.csv --outt model\n```",
         "`make tests`",
-        "`python -m benchmarks.nowhere`",
+        "`python -m benchmarks nowhere`",
         "| likelihood | test_nowhere |",
         "```python\nfrom bayesmf import NMF\n```\n",
         "```python\nmodel = BayesianMF(factors=3)\n```\n",
@@ -59,7 +59,7 @@ def test_names_that_are_there_are_not_found_fault_with():
 `chains/retention.py`, `samplers.schedules.StepSize`, `BayesianMF`, `Params.U`, `model.report_`,
 `recommend()`, `SGLD(grid=(2, 2))`, `prior="wishart-bias"`, `report_["convergence"]`, `n_chains`,
 `--max-seconds`, `bayesmf fit`, `predict --out`, `make test`, test_imports, `ray start --head`,
-`python -m benchmarks.scale --only linear`.
+`python -m benchmarks scale --only linear`.
 
     bayesmf fit ratings.csv --out model --max-seconds 5
 """

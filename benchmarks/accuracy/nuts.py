@@ -1,0 +1,251 @@
+"""Our samplers beside NUTS on the whole posterior.
+
+A problem of 40 x 30 with 500 planted ratings, of users and items who differ in their noise.
+NumPyro's NUTS draws rows, the parameters of their priors and all precisions of noise by gradients,
+from a model written down a second time (nuts_worker.py); ours are long chains of which one side's
+draws are kept. Compared are, for all 1,200 pairs, the posterior mean of the prediction and its
+variance without noise; and of the logarithms of all precisions of noise, their shapes and rates,
+means and variances. Errors are those of Monte Carlo: by the effective number of draws for NUTS
+(numbers of which it has fewer than 100 are left out), by the spread over chains for ours.
+
+A line is the worst |z| of up to 2,548 numbers, and the chance of one as large if nothing is wrong
+(at most: numbers times the tail). Where it is above 4, both draw again with new random numbers, and
+`again` is the z of that one number: of a bias it would be as large as before, of chance it is
+normal. A line is right if |z| <= 4, or at most 4 again, and standard deviations are within 2%.
+
+PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it. What it
+has found is kept in --references, and not drawn twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+from bayesmf import SGHMC, SGLD, SGNHT, BayesianMF, ConvergenceWarning, Gibbs, RowClock
+from bayesmf.model.draws import Draws
+from bayesmf.posterior.posterior import Posterior
+from benchmarks.accuracy.nuts_reference import (
+    FACTORS,
+    N_ITEMS,
+    N_RATINGS,
+    N_USERS,
+    NAMES,
+    Case,
+    Floats,
+    Found,
+    Nuts,
+    planted,
+    reference,
+)
+from benchmarks.options import Parser, command
+
+PRIORS = ("gamma", "wishart", "wishart-bias")
+KEEPS = ("items", "users", "both")
+NOISE = ("none", "user", "item", "both")
+SAMPLERS: dict[str, Any] = {
+    "rows": Gibbs(n_stripes=1),
+    "columns": Gibbs(n_stripes=1, joint=1),
+    "plain": Gibbs(n_stripes=1, overrelax=0.0),
+    "sgld": SGLD(),
+    "sghmc": SGHMC(),
+    "sgnht": SGNHT(),
+    "rowclock": RowClock(),
+    # As blocks of more than 512 ratings have them.
+    "sghmc-4": SGHMC(batch_size=N_RATINGS // 4),
+    "sgnht-4": SGNHT(batch_size=N_RATINGS // 4),
+    "rowclock-4": RowClock(batch_size=N_RATINGS // 4),
+}
+N_CHAINS = 20
+LEAST_DRAWS = 100  # effective ones of NUTS, without which there is no error to speak of
+AGAIN = 4.0  # |z| from which a number is drawn again, by itself
+HEAD = (
+    "prior", "noise", "sampler", "kept", "numbers", "worst z", "chance", "again",
+    "std of z: means", "variances", "noise", "ratio of std (range)", "of the noise's",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sampler, its kept side, and one posterior against NUTS."""
+
+    numbers: int
+    worst: float
+    where: tuple[str, int]
+    spread: dict[str, float]
+    ratio: Floats
+    noise_ratio: Floats
+
+    @property
+    def chance(self) -> float:
+        """At most this often is one of so many numbers as far off by chance."""
+        return min(1.0, 2.0 * self.numbers * float(norm.sf(self.worst)))
+
+    def cells(self) -> list[str]:
+        """Of the table, but for `again`."""
+        spreads = [f"{self.spread[name]:.2f}" for name in ("mean", "variance", "noise")]
+        ratios = [
+            f"{x.mean():.3f} ({x.min():.2f}-{x.max():.2f})" for x in (self.ratio, self.noise_ratio)
+        ]
+        return [str(self.numbers), f"{self.worst:.2f}", f"{self.chance:.2g}", *spreads, *ratios]
+
+
+def make_parser() -> Parser:
+    """The options."""
+    parser = Parser("nuts", __doc__)
+    add = parser.add_argument
+    add("--nuts-python", metavar="PYTHON", help="interpreter that has NumPyro")
+    add("--references", type=Path, metavar="FOLDER", help="where what NUTS has found is kept")
+    add("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
+    add("--noise", nargs="+", choices=NOISE, default=list(NOISE), help="whose noise (all)")
+    add("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
+    add("--keep", nargs="+", choices=KEEPS, default=list(KEEPS), help="kept sides (all)")
+    add("--chains", type=int, default=8, help="chains of NUTS (8)")
+    add("--draws", type=int, default=500, help="draws of a chain of NUTS (500)")
+    add("--warmup", type=int, default=500, help="draws before that (500)")
+    add("--sweeps", type=int, default=500, help=f"passes of each of our {N_CHAINS} chains (500)")
+    add("--seed", type=int, default=0, help="of the ratings")
+    return parser
+
+
+def by_ours(case: Case, how: str, keep: str, sweeps: int, seed: int) -> Posterior:
+    """Twenty long chains, of which every other state is kept after a fifth."""
+    return fitted(planted(case.seed), case, how, keep, sweeps, seed)
+
+
+def fitted(
+    ratings: tuple[Any, Any, Any], case: Case, how: str, keep: str, sweeps: int, seed: int
+) -> Posterior:
+    """The same, of given ratings."""
+    sampler = replace(SAMPLERS[how], epochs=sweeps, burn_in=sweeps // 5, thin=2, n_chains=N_CHAINS)
+    model = BayesianMF(
+        FACTORS, sampler=sampler, prior=case.prior, noise_by=case.noise_by, keep=keep,
+        max_draws=N_CHAINS * sweeps, random_state=seed, progress=False,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(ratings).posterior_
+
+
+def all_pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Users and items of all pairs, user by user."""
+    user, item = np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
+    return user, item
+
+
+def of_chains(posterior: Posterior) -> Found:
+    """What each chain says by itself, and what all say together, in the chains' units."""
+    draws, parts = posterior.draws, []
+    for chain in np.unique(draws.chain):
+        own = replace(
+            posterior, draws=draws.select(np.flatnonzero(draws.chain == chain)),
+            center=0.0, scale=1.0, low=-np.inf, high=np.inf,
+        )  # fmt: skip
+        mean, std = own.mean_std(*all_pairs())
+        noise = noise_of(own.draws)
+        variance = std**2 - variances_of_noise(own.draws).mean(0)
+        parts.append((mean, variance, noise.mean(0), noise.var(0)))
+    columns = {n: np.array(c) for n, c in zip(NAMES, zip(*parts, strict=True), strict=True)}
+    # A chain's variance is around its own mean: what the chains' means differ by is missing.
+    value = {name: column.mean(0) for name, column in columns.items()}
+    for name, of in (("variance", "mean"), ("noise variance", "noise")):
+        value[name] = value[name] + columns[of].var(0)
+    error = {name: column.var(0, ddof=1) / len(column) for name, column in columns.items()}
+    return Found(value, error)
+
+
+def noise_of(draws: Draws) -> Floats:
+    """Logarithms of shape and rate, and of all precisions: users', then items'."""
+    if draws.user_tau_prior is None and draws.item_tau_prior is None:
+        return np.log(draws.tau)[:, None]
+    sides = (draws.user_tau_prior, draws.user_tau), (draws.item_tau_prior, draws.item_tau)
+    parts = [part for side in sides if side[0] is not None for part in side if part is not None]
+    return np.log(np.concatenate(parts, axis=1).astype(np.float64))
+
+
+def variances_of_noise(draws: Draws) -> Floats:
+    """Of all pairs, by draw."""
+    if draws.user_tau_prior is None and draws.item_tau_prior is None:
+        return 1.0 / draws.tau[:, None]
+    user, item = all_pairs()
+    tau = np.ones((len(draws), len(user)))
+    if draws.user_tau is not None:
+        tau *= draws.user_tau[:, user]
+    if draws.item_tau is not None:
+        tau *= draws.item_tau[:, item]
+    return 1.0 / tau
+
+
+def z_scores(ours: Found, theirs: Found) -> dict[str, Floats]:
+    """Differences over their errors, as normal numbers.
+
+    Our error is that of few chains, so a difference is as Student's t of some degrees of freedom
+    (Welch 1947); z is the normal number of the same tail. NaN where NUTS itself has not mixed.
+    """
+    out = {}
+    for name in NAMES:
+        own, other = ours.error[name], theirs.error[name]
+        far = np.abs(ours.value[name] - theirs.value[name]) / np.sqrt(own + other)
+        freedom = (N_CHAINS - 1) * (1.0 + other / own) ** 2
+        sign = np.sign(ours.value[name] - theirs.value[name])
+        z = sign * norm.isf(t.sf(far, freedom))
+        mean = name.replace("variance", "").strip() or "mean"
+        variance = theirs.value["noise variance" if mean == "noise" else "variance"]
+        out[name] = np.where(variance > LEAST_DRAWS * theirs.error[mean], z, np.nan)
+    return out
+
+
+def compare(ours: Found, theirs: Found) -> Line:
+    """The worst of all numbers, how z is spread, and ratios of standard deviations."""
+    z = z_scores(ours, theirs)
+    largest = {name: int(np.nanargmax(np.abs(x))) for name, x in z.items()}
+    name = max(largest, key=lambda name: float(np.abs(z[name][largest[name]])))
+    return Line(
+        numbers=sum(int(np.isfinite(x).sum()) for x in z.values()),
+        worst=float(np.abs(z[name][largest[name]])),
+        where=(name, largest[name]),
+        spread={name: float(np.sqrt(np.nanmean(x**2))) for name, x in z.items()},
+        ratio=np.sqrt(ours.value["variance"] / theirs.value["variance"]),
+        noise_ratio=np.sqrt(ours.value["noise variance"] / theirs.value["noise variance"]),
+    )
+
+
+def once(case: Case, how: str, keep: str, args: Any, seed: int) -> tuple[Found, Found]:
+    """What our chains and NUTS find, both with one seed."""
+    nuts = Nuts(args.nuts_python, args.references, args.chains, args.draws, args.warmup)
+    about, theirs = reference(case, nuts, seed)
+    told = json.dumps({"prior": case.prior, "noise": case.noise, "seed": seed} | about)
+    print(told, file=sys.stderr, flush=True)
+    return of_chains(by_ours(case, how, keep, args.sweeps, seed)), theirs
+
+
+def line(case: Case, how: str, keep: str, args: Any) -> str:
+    """A line of the table."""
+    found = compare(*once(case, how, keep, args, 0))
+    cells, again = found.cells(), ""
+    if found.worst > AGAIN:
+        name, number = found.where
+        z = z_scores(*once(case, how, keep, args, 1))[name][number]
+        again = f"{abs(z):.2f}"
+    cells.insert(HEAD.index("again") - 4, again)
+    return " | ".join([case.prior, case.noise, how, keep, *cells])
+
+
+@command
+def main(options: Sequence[str] | None = None) -> None:
+    """Run all, and print a table."""
+    args = make_parser().parse_args(options)
+    print(f"| {' | '.join(HEAD)} |\n|{len(HEAD) * '---|'}")
+    for prior, noise in product(args.priors, args.noise):
+        for how, keep in product(args.samplers, args.keep):
+            print(f"| {line(Case(args.seed, prior, noise), how, keep, args)} |", flush=True)

@@ -1,0 +1,250 @@
+"""Injected faults on a Ray cluster: killed, stopped and cut-off workers, nodes and drivers.
+
+Starts a Ray cluster of its own on this machine, a head and two nodes, and does short fits there.
+During each something goes wrong at a random moment (the seed decides what and when):
+
+    worker   a worker's process is killed           hang    a worker's process is stopped
+    node     a node is lost with its workers        added   a run begun on one node gets its second
+    rejoin   the same, and another node comes       disk    no room for a checkpoint
+    driver   the driver is killed, and the run resumed
+
+As root also, with nodes in network namespaces, and cables that are out for ten seconds:
+
+    link     a node is cut off, and Ray waits       split   a node is cut off, and Ray takes it for
+    peers    two nodes are cut off from each                lost while it still works
+             other, but not from the driver
+
+Every run has to end, with the SHA-256 over all draws of all chains that `serial` gives. A fault
+that came too late, or that nobody noticed, is tried again and does not count. Limits of time are
+multiples of what undisturbed runs take, measured first, beside `--busy` processes that compute.
+With `--out` each run is a line of JSON in a file, and those that are there are not repeated. The
+status is 1 unless all runs end the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.faults.table import busy, good, read_lines, show, summary, table
+from benchmarks.options import Parser, command
+
+LOCAL = ("worker", "node", "rejoin", "added", "hang", "disk", "driver")
+WIRED = ("link", "peers", "split")
+KINDS = (*LOCAL, *WIRED)
+TRIES = 5  # until a fault happens in time
+
+
+class Planned(NamedTuple):
+    """A fault to inject."""
+
+    number: int
+    kind: str
+    case: str
+
+
+def plan(kinds: list[str], n: int, seed: int, cases: list[str]) -> list[Planned]:
+    """Each kind as often as the others, with every case in turn; by cluster, shuffled there."""
+    made = []
+    for number in range(n):
+        turn, which = divmod(number, len(kinds))
+        made.append(Planned(number, kinds[which], cases[(turn + which) % len(cases)]))
+    random.Random(seed).shuffle(made)
+    return sorted(made, key=lambda one: cluster_of(one.kind))
+
+
+def cluster_of(kind: str) -> int:
+    """Kinds with the same number share a cluster."""
+    return {"link": 1, "peers": 1, "split": 2}.get(kind, 0)
+
+
+def open_nodes(which: int) -> Any:
+    """A cluster for some kinds."""
+    if which == 0:
+        from benchmarks.faults.nodes import Nodes
+
+        return Nodes()
+    from benchmarks.faults.netns_ray import NetNodes
+
+    return NetNodes(impatient=which == 2)
+
+
+class Harness:
+    """Runs what is planned, with one cluster after the other."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        from benchmarks.faults.driver import CASES
+        from benchmarks.faults.limits import Limits
+
+        self.args, self.folder, self.limits = args, folder, Limits()
+        self.cases = list(CASES)
+        self.left: list[str] = []
+        self._nodes: Any = None
+        self._which = -1
+
+    def close(self) -> None:
+        """End the cluster; what it leaves is noted."""
+        nodes, self._nodes = self._nodes, None
+        if nodes is not None:
+            self.left += nodes.close()
+
+    def references(self) -> None:
+        """What serial says of every case."""
+        from benchmarks.faults.runs import Run
+
+        self.known = {}
+        for case in self.cases:
+            where = self.folder / f"serial-{case}".replace(" ", "-")
+            found = Run(where, {"case": case, "engine": "serial"}).wait()
+            if found["status"] != "done":
+                raise SystemExit(f"faults: {case} on serial: {found['error']}")
+            self.known[case] = found
+
+    def open(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Have the cluster of a kind. A new one does undisturbed runs, which set the limits."""
+        from benchmarks.faults.limits import Limits
+        from benchmarks.faults.runs import Run
+
+        which = cluster_of(kind)
+        if self._nodes is not None and self._which == which:
+            return
+        self.close()
+        self._nodes, self._which = open_nodes(which), which
+        times = []
+        for case in self.cases if which == 0 else self.cases[-2:]:
+            where = Path(tempfile.mkdtemp(prefix=f"quiet-{which}-", dir=self.folder)) / "run"
+            order = {"address": self._nodes.address, "n_workers": 4, "start_timeout": 300.0}
+            run = Run(where, {"case": case, "engine": order}, prefix=self._nodes.prefix,
+                      environment=self._nodes.environment)  # fmt: skip
+            found = run.wait()
+            times.append((time.monotonic() - run.begin, run.times))
+            yield self.verdict(Planned(-1, "none", case), 0, {**found, "told": run.told})
+        self.limits = Limits.measured(times)
+
+    def verdict(self, what: Planned, epochs: int, found: dict[str, Any]) -> dict[str, Any]:
+        """One line of the report."""
+        status, known = found["status"], self.known[what.case]
+        if status == "done":
+            status = "same" if found["sha256"] == known["sha256"] else "different"
+        return {
+            **what._asdict(), "seed": self.args.seed, "epochs": epochs, "of": known["epochs"],
+            "status": status, "seconds": found.get("all_seconds", found.get("seconds", 0.0)),
+            "told": found["told"], "detail": found.get("detail", ""), "error": found.get("error"),
+            "sha256": found.get("sha256"), "busy": self.args.busy,
+            "injected": found.get("injected", False), "said": found.get("said", ""),
+        }  # fmt: skip
+
+    def one(self, what: Planned) -> Iterator[dict[str, Any]]:
+        """A fault, tried again until it comes in time."""
+        from benchmarks.faults.kinds import Trial, attempt
+
+        rng = random.Random(f"{self.args.seed} {what.number} {what.kind}")
+        # A worker needs seconds to come: early, so that the run is still under way.
+        latest, of = 0.1 if what.kind == "added" else 0.75, self.known[what.case]["epochs"]
+        for turn in range(TRIES):
+            yield from self.open(what.kind)
+            # A worker that did not come in the little time it is given there has more next time.
+            limits = replace(self.limits, start=2**turn * self.limits.start)
+            epochs = max(1, int(rng.uniform(0.02, latest) * of))
+            where = self.folder / f"{what.number:03d}-{what.kind}-{turn}-{time.time_ns()}"
+            trial = Trial(what.kind, what.case, self._nodes, rng, where, epochs, limits=limits)
+            trial.of = of
+            found = attempt(trial)
+            if what.kind != "added" and found["first_epoch"]:
+                self.limits = self.limits.started(found["first_epoch"])
+            line = self.verdict(what, epochs, found)
+            if line["status"] in ("lost", "hung"):
+                self.close()  # what is wrong there shall not be the next one's trouble
+            yield line
+            if line["status"] != "missed":
+                return
+
+
+def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All runs, told one by one."""
+    harness, begin = Harness(args, folder), time.monotonic()
+    planned = plan(args.kinds, args.n, args.seed, harness.cases)
+    lines = read_lines(args.out, planned, args.seed)
+    finished = {line["number"] for line in lines}
+    left = [what for what in planned if what.number not in finished]
+    with busy(args.busy):
+        try:
+            if left:
+                harness.references()
+            for what in left:
+                for line in harness.one(what):
+                    lines.append(line)
+                    show(line, f"{len(finished) + 1}/{len(planned)}", args.json)
+                    if args.out is not None and line["status"] != "missed":
+                        with args.out.open("a") as file:
+                            print(json.dumps(line), file=file)
+                finished.add(what.number)
+        finally:
+            harness.close()
+    return summary(lines, planned, harness.left) | {
+        "seed": args.seed, "busy": args.busy, "seconds": time.monotonic() - begin,
+        "cores": os.cpu_count(),
+    }  # fmt: skip
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Options, checked."""
+    parser = Parser("faults", __doc__)
+    parser.add_argument("--n", type=int, default=50, help="faults, 50 by default")
+    parser.add_argument("--kinds", default=None, help="by comma; all that can be, by default")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside them")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="file for a line of JSON for every run")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    asked = None if args.kinds is None else args.kinds.split(",")
+    for kind in asked or ():
+        if kind not in KINDS:
+            parser.error(f"--kinds: {kind!r} is none of {', '.join(KINDS)}")
+    if args.n < 0 or args.busy < 0:
+        parser.error("--n and --busy are numbers of faults and of processes, 0 or more")
+    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
+        parser.error(f"--out: {args.out} is no file in a folder that is there")
+    if sys.platform != "linux":
+        parser.error("needs Linux: processes are found and stopped there by /proc")
+    if importlib.util.find_spec("ray") is None:
+        parser.error("needs Ray, which is not installed: pip install ray")
+    args.kinds = list(asked or KINDS)
+    if set(WIRED) & set(args.kinds):
+        from benchmarks.faults.netns import why_not
+
+        if reason := why_not():
+            if asked is not None:
+                parser.error(f"--kinds: {reason}")
+            print(f"faults: WITHOUT {', '.join(WIRED)}: {reason}", file=sys.stderr)
+            args.kinds = list(LOCAL)
+    return args
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Print a line for each run and a summary, or one JSON object."""
+    args = parse(argv)
+    from benchmarks.faults.netns import ended_by_signals
+
+    try:
+        with ended_by_signals(), tempfile.TemporaryDirectory() as folder:
+            found = measure(args, Path(folder))
+    except KeyboardInterrupt:
+        print("faults: interrupted; the cluster has been ended", file=sys.stderr)
+        return 130
+    except ValueError as error:
+        print(f"faults: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(found) if args.json else table(found))
+    return 0 if good(found) else 1

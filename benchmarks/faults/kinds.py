@@ -1,0 +1,236 @@
+"""The ways in which something goes wrong. Each is a function that injects it and says what it did.
+
+A function is given a trial that has reached its moment. It returns whether the fault has really
+happened to a run that was under way, told once the run is over.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.limits import CUT, Limits
+from benchmarks.faults.nodes import Process, alive, gone, wait_for
+from benchmarks.faults.runs import Disk, Run
+
+Seen = Callable[[], bool]
+# The engine's words where none of the workers it began with was there in time.
+NOBODY_CAME = "no worker came"
+SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
+
+
+@dataclass
+class Trial:
+    """One run, with all that a fault may need."""
+
+    kind: str
+    case: str
+    nodes: Any  # Nodes, or NetNodes where links are cut
+    rng: random.Random
+    folder: Path
+    epochs: int  # of all chains, at which it happens
+    n_workers: int = 4
+    limits: Limits = field(default_factory=Limits)
+    of: int = 60  # epochs of all chains
+    cut: float = CUT  # seconds that a link is down
+    run: Run | None = None
+    disk: Disk | None = None
+    detail: str = ""
+    runs: list[Run] = field(default_factory=list)
+    engine: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, resume: bool = False) -> Run:
+        """The fit, for the first time or from its checkpoint."""
+        limits = self.limits
+        short = self.kind == "added"  # which waits for some in vain
+        settings: dict[str, Any] = {
+            "address": self.nodes.address, "n_workers": self.n_workers,
+            "start_timeout": limits.short_start if short else limits.start_timeout,
+            **({"task_timeout": limits.task_timeout} if self.kind == "hang" else {}), **self.engine,
+        }  # fmt: skip
+        order: dict[str, Any] = {"case": self.case, "engine": settings}
+        if self.kind == "added":  # a worker needs seconds to start
+            order |= {"linger": "has come", "pause": limits.pause(self.of - self.epochs)}
+        if self.kind == "disk" and self.disk is None:
+            self.disk = Disk(self.folder / "disk")
+        if self.kind in ("disk", "driver"):
+            where = {"folder": str(self.checkpoint), "every": 0.1, "resume": resume}
+            order["checkpoint"] = where
+        self.run = Run(
+            self.folder / f"run-{len(self.runs) + 1}", order, limits.deadline,
+            self.nodes.prefix, self.nodes.environment,
+        )  # fmt: skip
+        self.runs.append(self.run)
+        return self.run
+
+    @property
+    def checkpoint(self) -> Path:
+        return (self.disk.folder if self.disk else self.folder) / "checkpoint"
+
+    def now(self) -> Run:
+        assert self.run is not None
+        return self.run
+
+    def close(self) -> None:
+        """Nothing is left of it but its notes."""
+        if self.run is not None and not self.run.ended:
+            self.run.kill()
+        if self.disk is not None:
+            self.disk.close()
+
+
+def tells_more(run: Run, words: str = "") -> Seen:
+    """Whether the run tells of something from now on."""
+    before = len(run.told)
+    return lambda: any(words in line for line in run.told[before:])
+
+
+def pick_worker(trial: Trial) -> Process:
+    """One at random; all are there once an epoch is over."""
+    workers = wait_for(lambda: sorted(trial.nodes.workers()), trial.limits.start_timeout)
+    assert workers, "no worker is to be seen"
+    return trial.rng.choice(workers)
+
+
+def kill_worker(trial: Trial) -> Seen:
+    """A process of a worker, SIGKILLed."""
+    victim, told = pick_worker(trial), tells_more(trial.now())
+    os.kill(victim[0], signal.SIGKILL)
+    trial.detail = f"process {victim[0]}"
+    return lambda: not alive(victim) and told()
+
+
+def hang_worker(trial: Trial) -> Seen:
+    """A process of a worker, SIGSTOPped: it answers no more, and hears nothing."""
+    victim, told = pick_worker(trial), tells_more(trial.now(), "did not answer")
+    os.kill(victim[0], signal.SIGSTOP)
+    trial.detail = f"process {victim[0]}"
+
+    def seen() -> bool:
+        ended = gone(victim, trial.limits.start_timeout)
+        if not ended:  # nobody else will wake it up
+            with suppress(ProcessLookupError):
+                os.kill(victim[0], signal.SIGKILL)
+        return ended and told()
+
+    return seen
+
+
+def lose_node(trial: Trial) -> Seen:
+    """A whole node, raylet and workers."""
+    told = tells_more(trial.now())
+    victims = trial.nodes.lose(trial.rng.choice(trial.nodes.nodes))
+    trial.detail = f"{len(victims)} workers"
+    return lambda: bool(victims) and told()
+
+
+def lose_and_add(trial: Trial) -> Seen:
+    """A node is lost, and another comes a little later."""
+    seen, pause = lose_node(trial), trial.rng.uniform(0.0, 4.0)
+    trial.now().until(lambda: False, pause)
+    trial.nodes.add()
+    trial.detail += f", another after {pause:.1f} s"
+    return seen
+
+
+def add_node(trial: Trial) -> Seen:
+    """The run began with a node too few, and its workers come now."""
+    told = tells_more(trial.now(), "has come")
+    trial.nodes.add()
+    return told
+
+
+def fill_disk(trial: Trial) -> Seen:
+    """No room for a checkpoint: the run goes on; sometimes it is killed, and resumed with room."""
+    assert trial.disk is not None
+    run = trial.now()
+    trial.disk.fill(run)
+    seen = run.tells("no checkpoint of chain")
+    if seen and trial.rng.random() < 0.5 and not run.ended:
+        killed = run.kill()
+        trial.disk.free()
+        trial.start(resume=True)
+        trial.detail = "then killed and resumed"
+        return lambda: killed
+    trial.detail = "full to the end" if trial.disk.mounted else "by a limit on files"
+    return lambda: seen
+
+
+def kill_driver(trial: Trial) -> Seen:
+    """The driver, SIGKILLed; another goes on from its checkpoint."""
+    killed = trial.now().kill()
+    found = any(trial.checkpoint.glob("chain-*/round-*"))
+    trial.detail = "resumed" if found else "begun again, no checkpoint yet"
+    trial.start(resume=True)
+    return lambda: killed
+
+
+def cut_link(trial: Trial) -> Seen:
+    """The link of a node is down for some seconds: Ray waits, or ("split") takes it for lost."""
+    victim = trial.rng.choice(trial.nodes.nodes)
+    told = tells_more(trial.now()) if trial.kind == "split" else lambda: True
+    with trial.nodes.wires.cut(victim.number):
+        return _while_cut(trial, told)
+
+
+def cut_peers(trial: Trial) -> Seen:
+    """The workers' nodes do not reach each other for some seconds, but the driver reaches both."""
+    one, other = (node.number for node in trial.rng.sample(trial.nodes.nodes, 2))
+    with trial.nodes.wires.parted(one, other):
+        return _while_cut(trial, lambda: True)
+
+
+def _while_cut(trial: Trial, told: Seen) -> Seen:
+    run = trial.now()
+    before, under_way = run.epochs, not run.ended
+    run.until(lambda: False, trial.cut)
+    trial.detail = f"{trial.cut:g} s, {run.epochs - before} epochs meanwhile"
+    return lambda: under_way and told()
+
+
+KINDS: dict[str, Callable[[Trial], Seen]] = {
+    "worker": kill_worker,
+    "node": lose_node,
+    "rejoin": lose_and_add,
+    "added": add_node,
+    "hang": hang_worker,
+    "disk": fill_disk,
+    "driver": kill_driver,
+    "link": cut_link,
+    "split": cut_link,
+    "peers": cut_peers,
+}
+
+
+def attempt(trial: Trial) -> dict[str, Any]:
+    """Run a trial to its end: the answer of the last run, and whether the fault was in time."""
+    trial.nodes.restore()
+    if trial.kind == "added":
+        trial.nodes.lose(trial.rng.choice(trial.nodes.nodes))
+    begin = time.monotonic()
+    try:
+        run = trial.start()
+        in_time = run.reach(trial.epochs)
+        if in_time:
+            run.until(lambda: False, trial.rng.uniform(0.0, 0.03))  # anywhere in a round
+            seen = KINDS[trial.kind](trial)
+        found = trial.now().wait()
+        happened = in_time and seen()
+        told = [line for one in trial.runs for line in one.told]
+    finally:
+        trial.close()
+    early = trial.kind == "added" and NOBODY_CAME in found.get("error", "")
+    if early or (found["status"] == "done" and not happened):
+        found["status"] = "missed"
+    return {
+        **found, "all_seconds": time.monotonic() - begin, "told": told, "detail": trial.detail,
+        "first_epoch": run.times[0] if run.times else None, "injected": in_time,
+        "said": "" if found["status"] in ("done", "missed") else trial.now().said[-SAID:],
+    }  # fmt: skip

@@ -1,0 +1,68 @@
+"""Command lines of the benchmarks: parsers, lists of names, and how a command ends."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from bayesmf.errors import BayesMFError, InputError
+
+Kind = TypeVar("Kind")
+
+
+def command(main: Callable[..., int | None]) -> Callable[..., int]:
+    """Make a function the `main` of a benchmark: an error is one sentence and status 2."""
+
+    @functools.wraps(main)
+    def run(argv: list[str] | None = None, **more: Any) -> int:
+        try:
+            return main(argv, **more) or 0
+        except (BayesMFError, OSError) as error:
+            print(f"{main.__module__.rpartition('.')[2]}: {error}", file=sys.stderr)
+            return 2
+
+    return run
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and shows a description as it was written."""
+
+    def __init__(self, module: str, description: str | None) -> None:
+        super().__init__(
+            f"python -m benchmarks {module}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._module = module
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self._module}: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def data_sets(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
+    """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
+    if not found:
+        raise InputError(f"there is no data set that is known in {folder}")
+    names = list(found) if asked is None else words(asked)
+    for name in names:
+        if name not in found:
+            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
+    return {name: found[name] for name in names}
+
+
+def factors(text: str | None, usual: Iterable[int]) -> list[int]:
+    """Numbers of factors from what was typed, ascending."""
+    typed = list(map(str, usual)) if text is None else words(text)
+    if not all(word.isdecimal() and int(word) > 0 for word in typed):
+        raise InputError(f"--factors must be whole numbers from 1 on, by commas, not {text!r}")
+    return sorted(set(map(int, typed)))
+
+
+def words(text: str) -> list[str]:
+    """What was typed, between commas."""
+    return [word.strip() for word in text.split(",")]

@@ -1,0 +1,111 @@
+"""Pictures of the service's page.
+
+Fits the invented films of `bayesmf demo --serve`, serves them on a free port of this machine, and
+has a Chromium look at them. Needs playwright and a Chromium (BAYESMF_CHROMIUM, or on the PATH).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bayesmf.demo import Sizes
+from bayesmf.errors import InputError
+from bayesmf.plots.style import make_folder
+from bayesmf.storage.atomic import replacing
+from benchmarks.options import Parser, command
+from benchmarks.serving.browser import browser, chromium, served
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True}
+# The same "random" ratings in each run: a linear congruential generator.
+SAME_RATINGS = """
+    let state = 20;
+    Math.random = () => {
+      state = (1103515245 * state + 12345) % 2147483648;
+      return state / 2147483648;
+    };
+"""
+
+
+def take(address: str, out: Path) -> list[Path]:
+    """Take all pictures of a service; their paths."""
+    taken = []
+    with browser() as opened:
+        for name, look, options in (
+            ("page-try", _try, {"viewport": _high(1330)}),
+            ("page-try-dark", _try, {"viewport": _high(1330), "color_scheme": "dark"}),
+            ("page-item", _item, {"viewport": _high(1180)}),
+            ("page-model", _model, {"viewport": _high(1400)}),
+            ("page-phone", _phone, PHONE),
+        ):
+            context = opened.new_context(reduced_motion="reduce", **options)
+            context.add_init_script(SAME_RATINGS)
+            page = context.new_page()
+            look(page, address)
+            page.wait_for_timeout(300)
+            path = out / f"{name}.png"
+            with replacing(path) as file:
+                file.write(page.screenshot())
+            taken.append(path)
+            context.close()
+    return taken
+
+
+def _high(height: int) -> dict[str, int]:
+    return {"width": 1440, "height": height}
+
+
+def _rated(page: Any, address: str) -> None:
+    """The first view, with ratings by somebody invented."""
+    page.goto(f"{address}/#/try")
+    page.locator(".rows li").first.wait_for()
+    page.get_by_role("button", name="Rate some for me").click()
+    page.locator(".sure circle").nth(5).wait_for()
+    page.locator("[aria-busy=true]").first.wait_for(state="detached")
+
+
+def _try(page: Any, address: str) -> None:
+    _rated(page, address)
+    page.get_by_role("button", name="Why?").nth(1).click()
+    page.locator("table.sum").wait_for()
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur()")
+
+
+def _phone(page: Any, address: str) -> None:
+    _rated(page, address)
+    page.get_by_role("button", name="Why?").first.click()
+    page.locator("table.sum").wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.locator(".list").evaluate("list => list.scrollIntoView()")
+
+
+def _item(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/item/film%2050")
+    page.locator(".near li").first.wait_for()
+
+
+def _model(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/model")
+    page.get_by_role("heading", name="Promised and observed").wait_for(timeout=60_000)
+
+
+@command
+def main(arguments: list[str] | None = None, sizes: Sizes | None = None) -> None:
+    """Make the model, serve it and look at it."""
+    parser = Parser("screenshots", __doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the pictures")
+    args = parser.parse_args(arguments)
+    if chromium() is None:
+        raise InputError("there is no Chromium on the PATH: install one, or set BAYESMF_CHROMIUM")
+    from bayesmf.web import create_app
+    from bayesmf.web.demo_data import write_demo
+
+    make_folder(args.out)
+    with tempfile.TemporaryDirectory() as folder:
+        made = write_demo(Path(folder), 0, sizes)
+        app = create_app(made.model, item_info=made.films, test=made.test)
+        with served(app) as address:
+            for path in take(address, args.out):
+                print(f"{path}  {path.stat().st_size / 1000:.0f} kB")

@@ -1,0 +1,282 @@
+"""Sections of `benchmarks scale` that time epochs: against peers, on threads, at growing sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesmf.data.training import TrainingData
+from bayesmf.process import counting
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import Synthetic
+from benchmarks.speed.scale_peers import NAMES, peer_timer, shared_data
+from benchmarks.speed.timers import (
+    LABELS,
+    RULES,
+    Case,
+    EpochTimer,
+    Timer,
+    default_rule,
+    scaling_rows,
+    scaling_timers,
+    take_turns,
+    training_data,
+)
+
+SGD_FACTORS = (32, 64, 128)
+SGD_RULES = ("sgd", "sgld", "sghmc", "gibbs-4", "gibbs-1")
+# Whole rows as SMURFF draws them, with its prior; one column after the other as myFM does.
+GIBBS: tuple[tuple[str, str, Case], ...] = (
+    *(("gibbs", "smurff", Case(Gibbs(burn_in=0), d, prior="wishart")) for d in (30, 60, 100)),
+    *(("gibbs-1", "myfm", Case(Gibbs(burn_in=0, joint=1), d, prior="gamma")) for d in (10, 30)),
+)
+LINEAR_RULES = ("sgd", "sgld", "gibbs-4")
+LINEAR_RATINGS = (1e6, 3e6, 1e7, 3e7, 1e8)
+LINEAR_FACTORS = (16, 32, 64, 128)
+THREAD_FACTORS = 32
+# With vector instructions it is several times as fast as this, without them slower.
+UNVECTORISED = 1e7
+ENOUGH = 1_000_000  # ratings: with few, its iterations are mostly waiting
+BUILD = (
+    'CFLAGS="-O3 -march=native -mavx -DUSEAVX -DUSESSE" pip install --no-binary libmf '
+    "--no-cache-dir --force-reinstall libmf"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for."""
+
+    peers: Path | None = None
+    scale: float = 1.0
+    repeats: int = 5
+    full: bool = False
+    folder: Path | None = None
+    fit_options: tuple[str, ...] = ()
+
+
+@dataclass
+class Section:
+    """A table with what is to be said about it, and the same for machines."""
+
+    title: str
+    heads: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        """The section as Markdown: its title, table and notes."""
+        lines = [f"## {self.title}", ""]
+        lines += [f"| {' | '.join(self.heads)} |", f"|---{'|--:' * (len(self.heads) - 1)}|"]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows]
+        for note in self.notes:
+            lines += ["", note]
+        return "\n".join(lines) + "\n"
+
+
+def turns(timers: Iterable[Timer], plan: Plan, what: str) -> None:
+    """`take_turns` with a bar on a terminal."""
+    todo = list(timers)
+    with counting(f"timing {what}", (1 + plan.repeats) * len(todo), "runs") as progress:
+        take_turns(todo, plan.repeats, progress)
+
+
+def sizes(data: TrainingData) -> str:
+    """What the ratings are."""
+    return f"{len(data):,} synthetic ratings by {data.n_users:,} users of {data.n_items:,} items"
+
+
+def how(plan: Plan) -> str:
+    """How all tables with peers were measured."""
+    return f"One thread each, taking turns, best of {plan.repeats}."
+
+
+# -- against LIBMF --------------------------------------------------------------------------------
+
+
+def sgd(plan: Plan) -> Section:
+    """Epochs of our O(N D) rules over those of LIBMF's SGD."""
+    out = Section(
+        "An epoch beside LIBMF's SGD",
+        ("rule", "D", "ms per epoch", "M ratings/s", "times LIBMF's speed"),
+    )
+    found: list[dict[str, Any]] = []
+    with shared_data("ml-10m", plan.scale) as (data, path):
+        out.notes.append(f"{sizes(data)}. {how(plan)}")
+        for d in SGD_FACTORS:
+            found += _beside_libmf(plan, data, path, d, out)
+    out.data = {"ratings": len(data), "rows": found}
+    for row in found:
+        ratio, mark = row["times_libmf"], " (default)" if row["default"] else ""
+        out.rows.append(
+            (
+                f"{LABELS.get(row['rule'], row['rule'])}{mark}",
+                f"{row['factors']}",
+                f"{1e3 * row['seconds_per_epoch']:.0f}",
+                f"{row['ratings_per_second'] / 1e6:.1f}",
+                "-" if ratio is None else f"{ratio:.2f}",
+            )
+        )
+    return out
+
+
+def _beside_libmf(
+    plan: Plan, data: TrainingData, path: Path, d: int, out: Section
+) -> list[dict[str, Any]]:
+    ours = {name: EpochTimer(data, Case(RULES[name], d)) for name in SGD_RULES}
+    with peer_timer(plan.peers, "libmf", path, d) as (peer, missing):
+        turns([*([] if peer is None else [peer]), *ours.values()], plan, f"sgd, D = {d}")
+    timers: dict[str, Timer] = dict(ours) if peer is None else {"LIBMF": peer, **ours}
+    if d == SGD_FACTORS[0]:
+        rate = None if peer is None else len(data) / peer.seconds
+        version = None if peer is None else peer.version
+        out.notes.append(_about_libmf(d, rate, version, missing, len(data)))
+    return [
+        {
+            "rule": name,
+            "factors": d,
+            "default": name == default_rule(data, d),
+            "seconds_per_epoch": timer.seconds,
+            "ratings_per_second": len(data) / timer.seconds,
+            "times_libmf": None if peer is None else peer.seconds / timer.seconds,
+        }
+        for name, timer in timers.items()
+    ]
+
+
+def _about_libmf(
+    d: int, rate: float | None, version: str | None, missing: str | None, n_ratings: int
+) -> str:
+    if rate is None:
+        return f"LIBMF is left out: {missing}."
+    line = f"LIBMF {version} reads {rate / 1e6:.1f}M ratings/s at k = {d}"
+    if n_ratings < ENOUGH:
+        return f"{line}; with so few ratings that tells nothing about its build."
+    if rate < UNVECTORISED:
+        return (
+            f"{line}, which looks like a build without vector instructions: build it by `{BUILD}`."
+        )
+    return f"{line}, as only a build with vector instructions does."
+
+
+# -- against SMURFF and myFM ----------------------------------------------------------------------
+
+
+def gibbs(plan: Plan) -> Section:
+    """Sweeps of Gibbs over those of others."""
+    out = Section(
+        "A sweep of Gibbs beside others'",
+        ("rule", "D", "ms per sweep", "peer", "its ms per sweep", "times its speed"),
+    )
+    found: list[dict[str, Any]] = []
+    absent: dict[str, str] = {}
+    with shared_data("ml-1m", plan.scale) as (data, path):
+        for rule, system, case in GIBBS:
+            d, ours = case.n_factors, EpochTimer(data, case)
+            with peer_timer(plan.peers, system, path, d) as (peer, missing):
+                both = [ours] if peer is None else [ours, peer]
+                turns(both, plan, f"gibbs, {NAMES[system]}, D = {d}")
+            if missing:
+                absent[system] = missing
+            theirs = None if peer is None else peer.seconds
+            found.append(
+                {
+                    "rule": rule, "prior": case.prior, "factors": d, "seconds": ours.seconds,
+                    "peer": system, "peer_version": None if peer is None else peer.version,
+                    "peer_seconds": theirs,
+                    "times_peer": None if theirs is None else theirs / ours.seconds,
+                }
+            )  # fmt: skip
+        out.notes.append(f"{sizes(data)}. {how(plan)}")
+    out.notes += [f"{NAMES[name]} is left out: {why}." for name, why in absent.items()]
+    out.data = {"ratings": len(data), "rows": found}
+    for row in found:
+        theirs = row["peer_seconds"]
+        out.rows.append(
+            (
+                f"{LABELS[row['rule']]}, {row['prior']} prior",
+                f"{row['factors']}",
+                f"{1e3 * row['seconds']:.0f}",
+                NAMES[row["peer"]],
+                "-" if theirs is None else f"{1e3 * theirs:.0f}",
+                "-" if theirs is None else f"{row['times_peer']:.1f}",
+            )
+        )
+    return out
+
+
+# -- threads, and growing sizes -------------------------------------------------------------------
+
+
+def threads(plan: Plan) -> Section:
+    """What a second thread brings."""
+    out = Section(
+        "Two threads", ("what", "D", "s per epoch, 1 thread", "2 threads", "times as fast")
+    )
+    data = training_data(Synthetic.like("ml-10m", plan.scale, stars=True).ratings().compact())
+    timers = scaling_timers(data, THREAD_FACTORS, 2)
+    turns((timer for pair in timers.values() for timer in pair), plan, "threads")
+    found = scaling_rows(timers)
+    out.notes.append(f"{sizes(data)}. Taking turns, best of {plan.repeats}.")
+    out.data = {"ratings": len(data), "rows": found}
+    for row in found:
+        times = (f"{row[name]:.3f}" for name in ("seconds_one_thread", "seconds"))
+        out.rows.append((row["case"], f"{row['factors']}", *times, f"{row['speed_up']:.2f}"))
+    return out
+
+
+def linear(plan: Plan) -> Section:
+    """Time of an epoch by the number of ratings and by D, and its exponents."""
+    out = Section("An epoch by ratings and by D", ("ratings", "D", *map(_seconds, LINEAR_RULES)))
+    most = LINEAR_RATINGS if plan.full else LINEAR_RATINGS[:-1]
+    cases = [(n, (30,)) for n in most if n != 1e7] + [(1e7, (30, *LINEAR_FACTORS))]
+    found: list[dict[str, Any]] = []
+    for n, factors in sorted(cases):
+        found += _grown(plan, n, factors)
+    fits = {
+        rule: {
+            "ratings": exponent([r for r in found if r["factors"] == 30], rule, "ratings"),
+            "factors": exponent([r for r in found if r["factors"] != 30], rule, "factors"),
+        }
+        for rule in LINEAR_RULES
+    }
+    out.data = {"rows": found, "exponents": fits}
+    for row in found:
+        shown = (f"{row[rule]:.4f}" for rule in LINEAR_RULES)
+        out.rows.append((f"{row['ratings']:,}", f"{row['factors']}", *shown))
+    for name, text in (("ratings", "the number of ratings, D = 30"), ("factors", "D")):
+        shown = (f"{fits[rule][name]:.2f}" for rule in LINEAR_RULES)
+        out.rows.append((f"exponent of {text}", "", *shown))
+    out.notes.append(
+        "Synthetic ratings of the shape of Netflix's, scaled down. One thread, taking turns, best "
+        f"of {plan.repeats}. Exponents by least squares on logarithms."
+    )
+    return out
+
+
+def _seconds(rule: str) -> str:
+    return f"{LABELS[rule]}, s"
+
+
+def _grown(plan: Plan, n: float, factors: Sequence[int]) -> list[dict[str, Any]]:
+    part = min(n * plan.scale / SHAPES["netflix"][2], 1.0)
+    data = training_data(Synthetic.like("netflix", part, stars=True).ratings().compact())
+    rows = []
+    for d in factors:
+        timers = {rule: EpochTimer(data, Case(RULES[rule], d)) for rule in LINEAR_RULES}
+        turns(timers.values(), plan, f"linear, {len(data):,} ratings, D = {d}")
+        seconds = {rule: timer.seconds for rule, timer in timers.items()}
+        rows.append({"ratings": len(data), "factors": d, **seconds})
+    return rows
+
+
+def exponent(rows: Sequence[dict[str, Any]], rule: str, by: str) -> float:
+    """The slope of a line through the logarithms."""
+    x, y = (np.log([row[name] for row in rows]) for name in (by, rule))
+    return float(np.polyfit(x, y, 1)[0])
