@@ -275,12 +275,6 @@ def test_no_answer_in_time(model, monkeypatch):
         refused(client.post("/v1/recommend", json={"user": 3}), 503, "within 0.2 seconds")
 
 
-def test_headers_that_two_readers_could_read_in_two_ways(client):
-    for name in ("host", "authorization"):
-        twice = [(name, "127.0.0.1"), (name, "evil.example")]
-        refused(client.get("/v1/items", headers=twice), 400, "once")
-
-
 def test_too_many_at_once(model):
     app = create_app(model, limits=Limits(waiting=1))
     with TestClient(app) as client:
@@ -289,7 +283,7 @@ def test_too_many_at_once(model):
             guard = guard.app
         guard.waiting = 1
         answer = client.get("/v1/items")
-        refused(answer, 503, "come again")
+        refused(answer, 503, "try again")
         assert answer.headers["retry-after"] == "1"
         for path in ("/healthz", "/"):  # a busy process is alive
             assert client.get(path).status_code == 200

@@ -49,12 +49,11 @@ def _serve(args: argparse.Namespace) -> None:
     """Fit invented films, and serve them until Ctrl-C."""
     if args.json:
         raise InputError("--json has nothing to print with --serve: leave one of them out")
-    from bayesmf.web.environment import one_blas_thread
+    from bayesmf.web.run import one_blas_thread, open_browser
 
     one_blas_thread()
     needs_web()
     from bayesmf.web.demo_data import write_demo
-    from bayesmf.web.run import open_browser
 
     where = listening(args.host, args.port)
     print_text("Fitting stars of invented films; the first run compiles for half a minute.")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 TOKEN = "BAYESMF_TOKEN"
 HOST, PORT = "127.0.0.1", 8000
-# Processes for each core: beyond one they only take memory.
-MOST_WORKERS = 4
+# Processes for each core; more than one only take memory.
+MAX_WORKERS = 4
 
 
 class Listening(NamedTuple):
@@ -38,9 +38,8 @@ def parser() -> options.Parser:
         "serve",
         "Answer questions about a model over HTTP: recommend, predict, explain, similar items, "
         "search. / is a page that shows what intervals mean, /openapi.json describes the rest. "
-        "Save a new model to the same folder, or send SIGHUP, and the service switches to it "
-        "without dropping a request. With a token in the environment variable "
-        f"{TOKEN} requests must bring it.",
+        "Save a new model to the same path, and the service switches to it without dropping a "
+        f"request. With a token in the environment variable {TOKEN}, requests must send it.",
         "model",
         "model --item-info movies.csv --test held-out.csv",
         "model --host 0.0.0.0 --port 80 --workers 4",
@@ -110,32 +109,34 @@ def add_serving(out: options.Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check everything, then serve."""
+    """Check the options, then serve."""
     from bayesmf.process import cores
-    from bayesmf.web import hangup
-    from bayesmf.web.environment import METRICS_FOLDER, one_blas_thread
+    from bayesmf.web.run import one_blas_thread
 
-    hangup.hold()
     one_blas_thread()
-    os.environ.pop(METRICS_FOLDER, None)  # ours, where there are several processes
     needs_web()
     limits: dict[str, Any] = {}
     if args.max_body is not None:
         limits["body"] = args.max_body
     if args.timeout is not None:
         limits["seconds"] = float(args.timeout)
-    if args.workers > (most := MOST_WORKERS * cores()):
+    if args.workers > (most := MAX_WORKERS * cores()):
         raise InputError(
-            f"--workers {args.workers} is too many for {cores()} cores: more than one a core do "
-            f"not answer more; at most {most} are started"
+            f"--workers {args.workers} is too many for {cores()} cores: give at most {most}; more "
+            "than one per core answer no more requests"
         )
     for name in args.allow_host:
         if not re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.]+\]", name):
-            raise InputError(f"--allow-host {name} is no name such as shop.example, without a port")
+            raise InputError(
+                f"--allow-host {name} is not a host name such as shop.example, without a port"
+            )
     for origin in args.cors_origin:
         if origin != "*" and not origin.startswith(("http://", "https://")):
-            raise InputError(f"--cors-origin {origin} is no origin such as https://shop.example")
-    _check(args)
+            raise InputError(
+                f"--cors-origin {origin} is not an origin such as https://shop.example"
+            )
+    if args.columns is not None and args.test is None:
+        raise InputError("--columns names the columns of --test: give --test, or leave it out")
     serve(
         args.model,
         listening(args.host, args.port),
@@ -151,31 +152,15 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Refuse what cannot be used here, once, and not in each process."""
-    from bayesmf.data.ratings import Ratings
-    from bayesmf.estimator.bayesian_mf import BayesianMF
-    from bayesmf.web.served import serve_model
-
-    model = BayesianMF.load(args.model)
-    served = serve_model(model, args.item_info, args.model.name, "checked")
-    for sentence in served.notes:
-        note(f"warning: {sentence}")
-    if args.test is not None:
-        Ratings.read(args.test, columns=args.columns)
-    elif args.columns is not None:
-        raise InputError("--columns does nothing without --test, whose columns it names")
-
-
 def needs_web() -> None:
-    """Say in a sentence which package is missing."""
+    """Raise InputError where a package of the extra `web` is missing."""
     from bayesmf import web
 
     _ = web.create_app
 
 
 def listening(host: str, port: int) -> Listening:
-    """Take the address, and refuse what cannot be used: before anything that takes long."""
+    """Open the socket and read the token, before anything that takes long."""
     from bayesmf.web.guard import check_token
     from bayesmf.web.run import Address, listen
 
@@ -204,15 +189,15 @@ def serve(
     access_log: bool = False,
     at_start: Callable[[str], object] = lambda url: None,
 ) -> None:
-    """Serve a model's folder until a signal ends it; `at_start` is told the address."""
+    """Serve a saved model until a signal ends it; `at_start` is called with the URL."""
+    from bayesmf.web.run import Settings
     from bayesmf.web.run import serve as run_service
-    from bayesmf.web.worker import Settings
 
     sock, at, token = where
     if not at.is_loopback and token is None:
         note(
-            f"warning: anybody who reaches {at.host} can ask this service; set {TOKEN} to have "
-            "requests bring a token"
+            f"warning: anyone who can reach {at.host} can use this service; set {TOKEN} to require "
+            "a token"
         )
     settings = Settings(
         os.path.abspath(model),
@@ -221,15 +206,17 @@ def serve(
         columns,
         mmap,
         token,
-        [*at.names(), *(names or [])] if at.is_loopback or names else [],  # none is any
+        [*at.names(), *(names or [])] if at.is_loopback or names else [],  # empty: any name
         origins or [],
         limits or {},
         access_log=access_log,
     )
 
-    def ready() -> None:
+    def ready(warnings: list[str]) -> None:
+        for sentence in warnings:
+            note(f"warning: {sentence}")
         print_text(f"{model} is served at {at.url} (Ctrl-C ends it)")
         at_start(at.url)
 
-    with sock:
-        run_service(settings, sock, workers, ready)
+    run_service(settings, sock, workers, ready)
+    note("the service has ended")

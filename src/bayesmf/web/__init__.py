@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bayesmf.web.app import create_app as create_app
     from bayesmf.web.guard import Limits as Limits
-    from bayesmf.web.ray_serve import deployment as deployment
+    from bayesmf.web.run import deployment as deployment
 
-_HOMES = {"create_app": "app", "deployment": "ray_serve", "Limits": "guard"}
+_HOMES = {"create_app": "app", "deployment": "run", "Limits": "guard"}
 __all__ = ["Limits", "create_app", "deployment"]
 
 
@@ -34,5 +34,5 @@ def __getattr__(name: str) -> object:
             raise
         raise InputError(
             f"the HTTP service needs {error.name}, which is not installed: pip install fastapi "
-            "uvicorn httptools prometheus-client"
+            "uvicorn prometheus-client"
         ) from None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import signal
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -17,18 +15,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 
-import bayesmf.web.hangup as hangup
 import bayesmf.web.responses as responses
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.process import cores
-from bayesmf.web.card import look_closer
-from bayesmf.web.guard import Guard, Limits, check_token, where
-from bayesmf.web.metrics import Metrics
+from bayesmf.web.card import compute_diagnostics
+from bayesmf.web.guard import Guard, Limits, Metrics, check_token, where
 from bayesmf.web.problems import ProblemError, of_validation
-from bayesmf.web.routes import STATIC, Desk, around, v1
-from bayesmf.web.served import LOG, ModelHolder, check_source, give_memory_back, try_out
+from bayesmf.web.routes import STATIC, Executor, around, v1
+from bayesmf.web.served import LOG, ModelHolder, check_source, release_memory, try_out
 
 # Seconds between two looks at the model's folder.
 LOOK_EVERY = 1.0
@@ -100,7 +96,7 @@ def create_app(
     limits = limits or Limits()
     holder, metrics = ModelHolder(model, item_info, mmap), Metrics()
     held_out = test if test is None or isinstance(test, Ratings) else Ratings.read(test)
-    desk = Desk(holder, threads or cores(), limits.seconds)
+    executor = Executor(holder, threads or cores(), limits.seconds)
     app = FastAPI(
         title="bayesmf",
         version=__version__,
@@ -108,9 +104,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=_lifespan(holder, metrics, desk, held_out),
+        lifespan=_lifespan(holder, metrics, executor, held_out),
     )
-    app.include_router(v1(desk, held_out is not None))
+    app.include_router(v1(executor, held_out is not None))
     app.include_router(around(holder, metrics))
     app.mount("/static", StaticFiles(directory=STATIC), "static")
     app.state.holder, app.state.metrics = holder, metrics
@@ -169,73 +165,51 @@ def _described(app: FastAPI, with_token: bool) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _lifespan(holder: ModelHolder, metrics: Metrics, desk: Desk, test: Ratings | None) -> Any:
-    """What happens beside requests: a first try, and looks at the model's folder."""
+def _lifespan(
+    holder: ModelHolder, metrics: Metrics, executor: Executor, test: Ratings | None
+) -> Any:
+    """Watch the model's path on a thread while the application runs."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loop, wanted = asyncio.get_running_loop(), asyncio.Event()
-        heeded = hangup.heed(loop, wanted)
-        watching = asyncio.create_task(_watch(holder, metrics, test, wanted))
+        stop = threading.Event()
+        # A daemon, so that a service that ends does not wait for it.
+        threading.Thread(
+            target=_watch, args=(holder, metrics, test, stop), name="bayesmf-watch", daemon=True
+        ).start()
         try:
             yield
         finally:
             holder.ready = False
-            if heeded:
-                loop.remove_signal_handler(signal.SIGHUP)
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-            desk.pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()
+            executor.pool.shutdown(wait=False, cancel_futures=True)
 
     return lifespan
 
 
-async def _watch(
-    holder: ModelHolder, metrics: Metrics, test: Ratings | None, wanted: asyncio.Event
+def _watch(
+    holder: ModelHolder, metrics: Metrics, test: Ratings | None, stop: threading.Event
 ) -> None:
-    """Try the model out, look closer at it, and do so with each that comes after it."""
-    await _apart(try_out, holder.current)
+    """Try out the model and compute its diagnostics, and do so with each that replaces it."""
+    _attempt(try_out, holder.current)
     holder.ready = True
-    metrics.loaded()
-    await _apart(look_closer, holder.current, test)
-    while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wanted.wait(), LOOK_EVERY)
-        asked = wanted.is_set()
-        wanted.clear()
-        if not (asked or holder.changed()):
+    metrics.loaded(True)
+    _attempt(compute_diagnostics, holder.current, test)
+    while not stop.wait(LOOK_EVERY):
+        if not holder.changed():
             continue
-        before = holder.failures
-        if await _apart(holder.refresh, asked):
-            metrics.loaded()
-            await _apart(look_closer, holder.current, test)
-            await _apart(give_memory_back)
-        elif holder.failures > before:
-            metrics.failed()
+        failures = holder.failures
+        if holder.refresh():
+            metrics.loaded(True)
+            _attempt(compute_diagnostics, holder.current, test)
+            release_memory()
+        elif holder.failures > failures:
+            metrics.loaded(False)
 
 
-async def _apart(function: Any, *args: Any) -> Any:
-    """Call a function on a thread of its own; what it raises is logged, and ends nothing.
-
-    The thread is a daemon: a service that ends does not wait for it.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def tell(result: Any) -> None:
-        if not done.done():
-            done.set_result(result)
-
-    def work() -> None:
-        result = None
-        try:
-            result = function(*args)
-        except Exception as error:
-            name = function.__name__
-            LOG.warning("%s failed: %s in %s", name, type(error).__name__, where(error))
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(tell, result)
-
-    threading.Thread(target=work, name="bayesmf-look", daemon=True).start()
-    return await done
+def _attempt(function: Callable[..., object], *args: Any) -> None:
+    """Call a function; log an exception and go on."""
+    try:
+        function(*args)
+    except Exception as error:
+        LOG.warning("%s failed: %s in %s", function.__name__, type(error).__name__, where(error))

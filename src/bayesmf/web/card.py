@@ -26,7 +26,7 @@ KINDS = {
 }
 
 
-def look_closer(served: Served, test: Ratings | None) -> None:
+def compute_diagnostics(served: Served, test: Ratings | None) -> None:
     """Find out what takes seconds: R-hat of each kind, and calibration on held-out ratings."""
     served.found["diagnostics"] = [
         {"name": KINDS.get(name, name), "rhat": _number(x["rhat"]), "ess": _number(x["ess_min"])}

@@ -1,6 +1,6 @@
-"""What every request passes before it is answered: host, token, size, time, and how many at once.
+"""Checks of every request: host, token, size, time and concurrency; and counts for Prometheus.
 
-Everything here is plain ASGI: it stands before FastAPI, so that a hostile request costs little.
+The guard is plain ASGI middleware in front of FastAPI, so that a hostile request costs little.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
 from bayesmf.checks import positive, whole
 from bayesmf.errors import InputError
-from bayesmf.web.metrics import Metrics
 from bayesmf.web.problems import ProblemError
 
 Scope = MutableMapping[str, Any]
@@ -28,10 +36,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOG = logging.getLogger("bayesmf.web")
 
-# Answered at once and without a token: is the service there, what can it be asked, and the page
-# that asks for a token.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
+# Answered at once and without a token: health checks, the description of the API, and the page,
+# which asks for a token.
 OPEN = ("/healthz", "/readyz", "/openapi.json", "/", "/favicon.ico")
-# Bodies that may be coming at once, for each request that may be under way.
+# Bodies that may be arriving at once, for each request that may be under way.
 _BODIES = 4
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -48,17 +59,16 @@ HEADERS = [
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may take.
+    """Limits of a request, and of all requests together.
 
     Parameters
     ----------
     body : int
         Most bytes of a request's body.
     seconds : float
-        Most seconds until a body has come, and again until it is answered.
+        Most seconds until a body has arrived, and again until it is answered.
     waiting : int
-        Most requests that are answered or wait at once, in one process; others are told to come
-        again.
+        Most requests under way in one process; others are answered with status 503.
 
     Examples
     --------
@@ -77,21 +87,82 @@ class Limits:
         whole("waiting", self.waiting)
 
 
+class Metrics:
+    """Counts for Prometheus: requests by route and status, their duration, loaded models.
+
+    Examples
+    --------
+    >>> from bayesmf.web.guard import Metrics
+    >>> metrics = Metrics()
+    >>> metrics.count("GET", "/healthz", 200, 0.001)
+    >>> b'bayesmf_requests_total{method="GET",route="/healthz",status="200"} 1.0' in metrics.text()
+    True
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "bayesmf_requests",
+            "Requests by route and status.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "bayesmf_request_seconds",
+            "Seconds from the first byte of a request to the last of its answer.",
+            ("route",),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._loads = Counter(
+            "bayesmf_model_loads",
+            "Models that were loaded, and that could not be.",
+            ("result",),
+            registry=self.registry,
+        )
+        self._loaded = Gauge(
+            "bayesmf_model_loaded_timestamp_seconds",
+            "When the model was loaded.",
+            registry=self.registry,
+            multiprocess_mode="max",
+        )
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request; unknown methods count as `other`."""
+        method = method if method in METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def loaded(self, succeeded: bool) -> None:
+        """Count a model that was loaded, or that could not be."""
+        self._loads.labels("ok" if succeeded else "failed").inc()
+        if succeeded:
+            self._loaded.set_to_current_time()
+
+    def text(self) -> bytes:
+        """The counts of all processes of the service, in the format of Prometheus."""
+        registry = self.registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # as set by `bayesmf.web.run`
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+
 class Guard:
-    """ASGI middleware: refuses what must not be answered, and counts what is.
+    """ASGI middleware that refuses requests beyond the limits, and counts all of them.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        The application behind it.
     limits : Limits
-        What requests may take.
+        Limits of requests.
     metrics : Metrics
-        Where they are counted.
+        Where requests are counted.
     hosts : sequence of str
-        Names under which the service may be asked for; any where there are none.
+        Accepted names in the header `Host`; any where there are none.
     token : str, optional
-        What requests must bring as a bearer token.
+        Bearer token that requests must send.
     """
 
     def __init__(
@@ -104,7 +175,7 @@ class Guard:
     ) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
         self.hosts = frozenset(host.lower().encode() for host in hosts)
-        self._known_names = " or ".join(dict.fromkeys(hosts))
+        self._host_names = " or ".join(dict.fromkeys(hosts))
         self.token = None if token is None else b"bearer " + check_token(token)
         self.waiting = self.reading = 0
 
@@ -113,34 +184,32 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, told = time.perf_counter(), _Told(send, self.limits.seconds)
+        began, timed = time.perf_counter(), TimedSend(send, self.limits.seconds)
         try:
-            await self._answer(scope, receive, told)
+            await self._answer(scope, receive, timed)
         except ProblemError as problem:
-            await self._refuse(problem, scope, receive, told)
-        except _NotTakenError:
-            LOG.info("An answer was not taken within %g s", self.limits.seconds)
-        except Exception as error:  # what nobody foresaw: told without a word of the request
+            await self._refuse(problem, scope, receive, timed)
+        except _NotReadError:
+            LOG.info("A client did not read its answer within %g s", self.limits.seconds)
+        except Exception as error:  # the log has nothing of the request
             LOG.error("An answer failed: %s in %s", type(error).__name__, where(error))
             failed = ProblemError(500, "the service failed at this request; its log says where")
-            await self._refuse(failed, scope, receive, told)
+            await self._refuse(failed, scope, receive, timed)
         finally:
             seconds = time.perf_counter() - began
             path = getattr(scope.get("route"), "path", None) or "other"
-            self.metrics.count(scope["method"], path, told.status, seconds)
-            LOG.info("%s %s %d %.1f ms", scope["method"], path, told.status, 1e3 * seconds)
+            self.metrics.count(scope["method"], path, timed.status, seconds)
+            LOG.info("%s %s %d %.1f ms", scope["method"], path, timed.status, 1e3 * seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: _Told) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: TimedSend) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-        # What is answered before its body has come is hung up on: it may never come.
-        send.hang_up = has_body
-        _refuse_doubles(scope["headers"])
+        # A connection whose body is not read is closed after the answer.
+        send.close = has_body
         self._check_host(headers)
         # Inside another application the path begins with where it is mounted.
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        is_open = path in OPEN or path.startswith("/static/")
-        if is_open:
+        if path in OPEN or path.startswith("/static/"):
             await self.app(scope, receive, send)
             return
         self._check_token(headers)
@@ -148,16 +217,16 @@ class Guard:
         if has_body:
             with self._place("reading", _BODIES * self.limits.waiting):
                 body = await self._body(headers, receive)
-        send.hang_up = False
+        send.close = False
         with self._place("waiting", self.limits.waiting):
             await self.app(scope, _replay(body, receive), send)
 
     @contextlib.contextmanager
     def _place(self, name: str, most: int) -> Iterator[None]:
-        """Take a place among those that wait to be answered, or whose bodies are coming."""
+        """Count a request among those whose bodies arrive, or that are being answered."""
         if getattr(self, name) >= most:
             raise ProblemError(
-                503, "too many requests are under way: come again in a second",
+                503, "too many requests are under way: try again in a second",
                 headers={"retry-after": "1"},
             )  # fmt: skip
         setattr(self, name, getattr(self, name) + 1)
@@ -167,39 +236,38 @@ class Guard:
             setattr(self, name, getattr(self, name) - 1)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse other names: a page of somebody else's could have its name lead here."""
+        """Refuse other names, which a hostile page could have resolve to this machine."""
         if not self.hosts:
             return
         host = headers.get(b"host", b"").lower()
         name = host.rpartition(b":")[0] if host.rpartition(b":")[2].isdigit() else host
         if name not in self.hosts:
             raise ProblemError(
-                421, "this service is not known under that name: ask for it as "
-                f"{self._known_names}, or start it with --allow-host NAME"
+                421, f"this service does not answer to that host name: use {self._host_names}, or "
+                "start it with --allow-host NAME"
             )  # fmt: skip
 
     def _check_token(self, headers: dict[bytes, bytes]) -> None:
         if self.token is None:
             return
-        given = headers.get(b"authorization", b"")
-        kind, space, rest = given.partition(b" ")
+        kind, space, rest = headers.get(b"authorization", b"").partition(b" ")
         if not hmac.compare_digest(kind.lower() + space + rest, self.token):
             raise ProblemError(
-                401, "this service wants a token: send it as `Authorization: Bearer TOKEN`",
+                401, "this service requires a token: send it as `Authorization: Bearer TOKEN`",
                 headers={"www-authenticate": "Bearer"},
             )  # fmt: skip
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body, which must neither be too large nor take too long to come."""
-        given = headers.get(b"content-length", b"0")
-        if given.isdigit() and int(given[:20]) > self.limits.body:
+        """Read the body within the limits of size and time."""
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self.limits.body:
             raise self._too_large()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self._read(receive)
         except TimeoutError:
             raise ProblemError(
-                408, f"the body did not come within {self.limits.seconds:g} seconds"
+                408, f"the body did not arrive within {self.limits.seconds:g} seconds"
             ) from None  # fmt: skip
 
     async def _read(self, receive: Receive) -> bytes:
@@ -207,7 +275,7 @@ class Guard:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise ProblemError(400, "the connection was closed before the body had come")
+                raise ProblemError(400, "the connection was closed before the end of the body")
             piece = message.get("body", b"")
             size += len(piece)
             if size > self.limits.body:
@@ -222,45 +290,37 @@ class Guard:
         )  # fmt: skip
 
     async def _refuse(
-        self, problem: ProblemError, scope: Scope, receive: Receive, send: _Told
+        self, problem: ProblemError, scope: Scope, receive: Receive, send: TimedSend
     ) -> None:
         if not send.began:
             await problem.response()(scope, receive, send)
 
 
-class _NotTakenError(Exception):
-    """The client does not read what it asked for."""
+class _NotReadError(Exception):
+    """The client does not read its answer."""
 
 
-class _Told:
-    """Sends answers with the headers that all have, within a time, and notes their status."""
+class TimedSend:
+    """ASGI `send` with a time limit and the headers of all answers; notes their status."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self.send, self.seconds = send, seconds
-        self.status, self.began, self.hang_up = 500, False, False
+        self.status, self.began, self.close = 500, False, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status, self.began = message["status"], True
-            last = [(b"connection", b"close")] if self.hang_up else []
+            last = [(b"connection", b"close")] if self.close else []
             message = {**message, "headers": [*message["headers"], *HEADERS, *last]}
         try:
             async with asyncio.timeout(self.seconds):
                 await self.send(message)
         except TimeoutError:
-            raise _NotTakenError from None
-
-
-def _refuse_doubles(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse a header twice of which two readers could take another one each."""
-    names = [name for name, _ in headers]
-    for name in (b"host", b"authorization"):
-        if names.count(name) > 1:
-            raise ProblemError(400, f"send the header {name.decode().title()} once")
+            raise _NotReadError from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body that was read, then whatever comes."""
+    """Return a `receive` that gives the body already read, then what follows."""
     first = True
 
     async def again() -> Message:
@@ -274,14 +334,14 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def check_token(token: str) -> bytes:
-    """A token as it is sent; refuses what no header can hold, and what is quickly guessed."""
+    """Return a token as bytes; refuse one that no header can hold, or that is too short."""
     if not token.isascii() or not token.isprintable() or " " in token or len(token) < 8:
         raise InputError("a token is 8 or more printable ASCII characters without spaces")
     return token.encode()
 
 
 def where(error: BaseException) -> str:
-    """The place in the code, and nothing of what the error says: it may quote the request."""
+    """Return module and line of an exception, without its message, which may quote the request."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -18,8 +18,7 @@ import bayesmf.web.responses as responses
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.web.card import card
-from bayesmf.web.environment import ANSWERING
-from bayesmf.web.metrics import CONTENT_TYPE
+from bayesmf.web.guard import CONTENT_TYPE, Metrics
 from bayesmf.web.problems import MEDIA_TYPE, ProblemError
 from bayesmf.web.served import ModelHolder, Served
 
@@ -91,12 +90,12 @@ class StrictRoute(APIRoute):
         return strict
 
 
-class Desk:
+class Executor:
     """Where questions are answered: on a few threads, each in its turn, within a time."""
 
     def __init__(self, holder: ModelHolder, threads: int, seconds: float) -> None:
         self.holder, self.seconds = holder, seconds
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=ANSWERING)
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="bayesmf-answer")
 
     async def ask(self, question: Callable[..., dict[str, Any]], *args: Any) -> Response:
         """The answer of the model that is served now."""
@@ -125,59 +124,59 @@ def _answer(question: Callable[..., dict[str, Any]], served: Served, *args: Any)
         raise ProblemError(500, str(error)) from None
 
 
-def v1(desk: Desk, tested: bool) -> APIRouter:
+def v1(executor: Executor, tested: bool) -> APIRouter:
     """The questions of version 1."""
     made = APIRouter(prefix="/v1", route_class=StrictRoute, responses=PROBLEMS)
 
     @made.post("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
     async def recommend(asked: schemas.RecommendRequest) -> Response:
         """Recommend the best items to a user, or to somebody who sends ratings."""
-        return await desk.ask(answers.recommend, asked)
+        return await executor.ask(answers.recommend, asked)
 
     @made.get("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
     async def recommend_known(asked: Annotated[schemas.RecommendQuery, Query()]) -> Response:
         """Recommend the best items to a user that was learnt from."""
-        return await desk.ask(answers.recommend, schemas.RecommendRequest(**asked.model_dump()))
+        return await executor.ask(answers.recommend, schemas.RecommendRequest(**asked.model_dump()))
 
     @made.post("/predict", response_model=responses.PredictResponse, tags=["predict"])
     async def predict(asked: schemas.PredictRequest) -> Response:
         """Predict ratings: mean, standard deviation, interval and star probabilities."""
-        return await desk.ask(answers.predict, asked)
+        return await executor.ask(answers.predict, asked)
 
     @made.post("/explain", response_model=responses.Explanation, tags=["explain"])
     async def explain(asked: schemas.ExplainRequest) -> Response:
         """Tell what each rating of a person adds to a prediction; the shares are exact."""
-        return await desk.ask(answers.explain, asked)
+        return await executor.ask(answers.explain, asked)
 
     @made.get("/similar", response_model=responses.SimilarItems, tags=["items"])
     async def similar(asked: Annotated[schemas.SimilarQuery, Query()]) -> Response:
         """Find the items that the same people like."""
-        return await desk.ask(answers.similar, asked.item, asked.n)
+        return await executor.ask(answers.similar, asked.item, asked.n)
 
     @made.get("/items", response_model=responses.SearchResponse, tags=["items"])
     async def items(asked: Annotated[schemas.SearchQuery, Query()]) -> Response:
         """Search items by name."""
-        return await desk.ask(answers.search, asked.q, asked.n)
+        return await executor.ask(answers.search, asked.q, asked.n)
 
     @made.get("/item", response_model=responses.ItemResponse, tags=["items"])
     async def item(asked: Annotated[schemas.ItemQuery, Query()]) -> Response:
         """Tell what is known of an item, and what somebody new would rate it."""
-        return await desk.ask(answers.item_facts, asked.item, asked.level)
+        return await executor.ask(answers.item_facts, asked.item, asked.level)
 
     @made.get("/user", response_model=responses.UserResponse, tags=["users"])
     async def user(asked: Annotated[schemas.UserQuery, Query()]) -> Response:
         """Tell what is known of a user that was learnt from."""
-        return await desk.ask(answers.user_facts, asked.user, asked.n)
+        return await executor.ask(answers.user_facts, asked.user, asked.n)
 
     @made.get("/model", response_model=responses.ModelCard, tags=["model"])
     async def model() -> Response:
         """Tell what the model is, and how far it can be trusted."""
-        return await desk.ask(card, tested)
+        return await executor.ask(card, tested)
 
     return made
 
 
-def around(holder: ModelHolder, metrics: Any) -> APIRouter:
+def around(holder: ModelHolder, metrics: Metrics) -> APIRouter:
     """Health, metrics and the page."""
     made = APIRouter()
 

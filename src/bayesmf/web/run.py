@@ -1,41 +1,62 @@
-"""`bayesmf serve`: the server process, or several that share a socket, until a signal ends them."""
+"""How the service is run: by `bayesmf serve` with uvicorn, and as a Ray Serve deployment."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import ipaddress
+import json
+import logging
+import multiprocessing
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
+import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-import bayesmf.web.hangup as hangup
-import bayesmf.web.worker as worker
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.process import cores, is_terminal
-from bayesmf.web.environment import METRICS_FOLDER
-from bayesmf.web.worker import BACKLOG, GRACE, Settings
 
-# A process that ends sooner than this after its start may well do so again: each time the next
-# one waits twice as long, and after some the service ends where no other process answers.
-_TOO_SOON = 10.0
-_TRIES, _LONGEST_PAUSE = 3, 30.0
-_LOOK_EVERY = 0.2
-# What counts of one process take on the disk, at the most.
-_METRICS_BYTES = 16 << 20
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+# Keep BLAS on the calling thread: the service has threads of its own. Set before NumPy is imported.
+ONE_BLAS_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+# Settings of `bayesmf serve` for its worker processes, as JSON.
+SETTINGS = "BAYESMF_SERVE"
+# Folder in which prometheus_client adds up the counts of several processes.
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# Seconds that requests under way have when the service ends.
+GRACE = 10
+# Seconds after which a thread that computes lets the event loop run.
+SWITCH = 0.001
+# Connections that may wait to be accepted.
+BACKLOG = 128
+UVICORN: dict[str, Any] = {
+    "http": "h11",  # which bounds the size of headers
+    "h11_max_incomplete_event_size": 65_536,
+    "ws": "none",
+    "lifespan": "on",
+    "backlog": BACKLOG,
+    "timeout_keep_alive": 75,
+    "timeout_graceful_shutdown": GRACE,
+    "log_config": None,
+    "log_level": "error",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+}
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the service listens."""
+    """Host and port of the service."""
 
     host: str
     port: int
@@ -52,16 +73,22 @@ class Address:
 
     @property
     def url(self) -> str:
-        """What a browser is told."""
+        """URL of the page."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def names(self) -> list[str]:
-        """Names under which this machine asks for it, health checks for example."""
+        """Host names that programs on this machine use, such as health checks."""
         return ["127.0.0.1", "localhost", "[::1]", self.host]
 
 
+def one_blas_thread() -> None:
+    """Set the variables of `ONE_BLAS_THREAD`, where the user has not."""
+    for name, value in ONE_BLAS_THREAD.items():
+        os.environ.setdefault(name, value)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; a sentence where that is not possible."""
+    """Open a listening socket."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -71,175 +98,203 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(number) if number and number > 0 else str(error)
         hint = "a port from 1024 on" if number == errno.EACCES else "another port"
         raise InputError(
-            f"nothing can listen at {host}, port {port} ({reason.lower()}): give {hint} "
-            "(--port, 0 for any that is free) or another address (--host)"
+            f"cannot listen on {host}, port {port} ({reason.lower()}): give {hint} "
+            "(--port, 0 for any free one) or another address (--host)"
         ) from None
-    # Accepted connections inherit it: small answers are sent at once, not when the last was heard.
+    # Accepted connections inherit it: small answers are sent at once.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.set_inheritable(True)
     return sock
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of `create_app` as plain values, which worker processes read as JSON."""
+
+    model: str
+    item_info: str | None = None
+    test: str | None = None
+    columns: dict[str, str | None] | None = None
+    mmap: bool = False
+    token: str | None = None
+    hosts: list[str] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    limits: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    access_log: bool = False
+
+    def make_app(self) -> FastAPI:
+        """Make the application; InputError if the model or a table cannot be used."""
+        from bayesmf.data.ratings import Ratings
+        from bayesmf.web.app import create_app
+        from bayesmf.web.guard import Limits
+
+        test = None if self.test is None else Ratings.read(self.test, columns=self.columns)
+        return create_app(
+            self.model,
+            item_info=self.item_info,
+            test=test,
+            mmap=self.mmap,
+            token=self.token,
+            hosts=self.hosts,
+            origins=self.origins,
+            limits=Limits(**self.limits),
+            threads=self.threads,
+        )
+
+
 def serve(
-    settings: Settings,
-    sock: socket.socket,
-    workers: int,
-    ready: Callable[[], None] = lambda: None,
+    settings: Settings, sock: socket.socket, workers: int, ready: Callable[[list[str]], None]
 ) -> None:
-    """Answer until a signal ends it: in this process, or in several that share the socket.
+    """Answer on a socket until SIGINT or SIGTERM, in this process or in several.
 
-    Raises
-    ------
-    BayesMFError
-        If processes end again and again.
+    Parameters
+    ----------
+    settings : Settings
+        What to serve.
+    sock : socket
+        A listening socket, which is closed at the end.
+    workers : int
+        Number of processes.
+    ready : callable
+        Called with the model's warnings once everything has been checked.
     """
-    hangup.hold()
-    if workers == 1:
-        ready()
-        with _ends_quietly():
-            worker.serve(replace(settings, threads=cores()), sock)
-        return
-    try:
-        shared = tempfile.mkdtemp(prefix="bayesmf-metrics-")
-        _need_room(shared, workers)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(
-            f"several processes need a folder for what they count ({reason}): set TMPDIR to one "
-            "that can be written to, or serve with --workers 1"
-        ) from None
-    try:
+    import uvicorn
+
+    with sock:
+        app = replace(settings, threads=cores()).make_app()
+        ready(app.state.holder.current.notes)
+        if workers == 1:
+            prepare_process(settings.access_log)
+            with contextlib.suppress(KeyboardInterrupt):
+                uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[sock])
+            return
+        del app  # each process loads its own
         each = replace(settings, threads=max(1, cores() // workers))
-        Processes(each, sock, workers, {METRICS_FOLDER: shared}).run(ready)
-    finally:
-        shutil.rmtree(shared, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="bayesmf-metrics-") as folder:
+            os.environ.update({SETTINGS: json.dumps(asdict(each)), METRICS_FOLDER: folder})
+            uvicorn.run(
+                "bayesmf.web.run:worker_app",
+                factory=True, fd=sock.fileno(), workers=workers, **UVICORN,
+            )  # fmt: skip
 
 
-def _need_room(folder: str, workers: int) -> None:
-    """Refuse a disk that is nearly full: files that are mapped end who writes beyond it."""
-    if shutil.disk_usage(folder).free < workers * _METRICS_BYTES:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@contextlib.contextmanager
-def _ends_quietly() -> Iterator[None]:
-    """Let a signal end the service as it should: that is how services end."""
+def worker_app() -> FastAPI:
+    """Make the application of a worker process, from the settings in the environment."""
+    settings = Settings(**json.loads(os.environ[SETTINGS]))
+    threading.Thread(target=_end_with_parent, name="bayesmf-parent", daemon=True).start()
     try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.stdout.flush()
-        worker.leave_what_is_computed()
+        app = settings.make_app()
+    except BayesMFError as error:
+        sys.exit(f"bayesmf: error: {error}")
+    prepare_process(settings.access_log)
+    return app
+
+
+def _end_with_parent() -> None:
+    """End a worker process whose parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def prepare_process(access_log: bool) -> None:
+    """Set up a process that does nothing but serve."""
+    sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # the garbage collector need not look at the loaded model again
+    if access_log:
+        log_requests()
+
+
+def log_requests() -> None:
+    """Print a line for each request on stderr: method, route, status and time."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("bayesmf.web")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 def open_browser(url: str) -> bool:
-    """Show the page where there is a screen: a browser of text would take the terminal."""
-    here = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return bool(here) and is_terminal(sys.stdout) and webbrowser.open(url)
+    """Open the page in a browser, where there is a screen and not only a terminal."""
+    has_screen = sys.platform == "darwin" or any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    )
+    return bool(has_screen) and is_terminal(sys.stdout) and webbrowser.open(url)
 
 
-class Processes:
-    """Processes that answer on one socket: replaced when one dies, ended and told of signals."""
+def deployment(
+    model: str | os.PathLike[str],
+    *,
+    replicas: int | str = 1,
+    name: str = "bayesmf",
+    options: Mapping[str, Any] | None = None,
+    **app: Any,
+) -> Any:
+    """Make a Ray Serve application of the service.
 
-    def __init__(
-        self, settings: Settings, sock: socket.socket, n: int, environment: dict[str, str]
-    ) -> None:
-        self.settings, self.sock, self.n = settings, sock, n
-        self.environment = os.environ | environment
-        self.running: list[tuple[subprocess.Popen[bytes], float]] = []
-        self.ending = False
-        self._soon, self._not_before = 0, 0.0
+    Run it with `ray.serve.run`, or name it in a configuration file of `serve deploy`. Each replica
+    loads the model from a path that all nodes can read, and takes up a new one as `bayesmf serve`
+    does.
 
-    def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Start all, keep them running, and return when a signal has ended them."""
-        before = {
-            signum: signal.signal(signum, self._heed)
-            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
-        hangup.let()
-        try:
-            self._replace_dead()
-            ready()
-            while not self.ending:
-                self._replace_dead()
-                time.sleep(_LOOK_EVERY)
-        finally:
-            self._end()
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+    Parameters
+    ----------
+    model : path-like
+        A saved model.
+    replicas : int or "auto"
+        Number of processes; with "auto" Ray chooses it by the load.
+    name : str
+        Name of the deployment.
+    options : mapping, optional
+        More arguments of `ray.serve.deployment`, such as `{"ray_actor_options": {"num_cpus": 1}}`.
+    **app
+        Arguments of `create_app`, such as `item_info` and `token`.
 
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "bayesmf.web.worker", str(self.sock.fileno())]
-        if folder := self.environment.get(METRICS_FOLDER):
-            os.makedirs(folder, exist_ok=True)  # who cleans /tmp may have removed it
-        with hangup.held():  # inherited: it would end a process that cannot heed it yet
-            made = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                pass_fds=[self.sock.fileno()],
-                env=self.environment,
-                start_new_session=True,  # Ctrl-C is for the parent, which ends them in order
-            )
-        assert made.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            made.stdin.write(self.settings.to_json() + b"\n")
-            made.stdin.flush()
-        self.running.append((made, time.monotonic()))
+    Returns
+    -------
+    ray.serve.Application
+        The argument of `ray.serve.run`.
 
-    def _heed(self, signum: int, frame: object) -> None:
-        if signum == signal.SIGHUP and not hangup.terminal_is_gone():
-            self._tell(signal.SIGHUP)
-        else:
-            self.ending = True
+    Raises
+    ------
+    InputError
+        If Ray Serve is not installed, or the model cannot be loaded.
 
-    def _tell(self, signum: int) -> None:
-        for process, _ in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signum)
+    Examples
+    --------
+    >>> from bayesmf import InputError
+    >>> from bayesmf.web import deployment
+    >>> try:
+    ...     deployment("no-such-model")
+    ... except InputError:
+    ...     print("save a model first")
+    save a model first
+    """
+    from bayesmf.estimator.bayesian_mf import BayesianMF
 
-    def _replace_dead(self) -> None:
-        now = time.monotonic()
-        for process, began in list(self.running):
-            if process.poll() is not None:
-                self.running.remove((process, began))
-                _close(process)
-                ended = f"A process of the service has ended ({process.returncode})"
-                self._wait(ended, now, now - began)
-        while len(self.running) < self.n and now >= self._not_before:
-            try:
-                self._start()
-            except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                self._wait(f"A process of the service cannot be started ({reason})", now, 0.0)
+    if isinstance(model, BayesianMF):
+        raise InputError("replicas load the model themselves: save it, and give its path")
+    BayesianMF.load(model)  # errors are raised here, not in a replica
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise InputError(
+            f"Ray Serve is not installed ({error.name} is missing): pip install 'ray[serve]'"
+        ) from None
+    path = os.path.abspath(model)
 
-    def _wait(self, said: str, now: float, lived: float) -> None:
-        """Tell what has happened, and find out how long to wait before another is started."""
-        self._soon = self._soon + 1 if lived < _TOO_SOON else 0
-        others = any(now - began >= _TOO_SOON for _, began in self.running)
-        if self._soon >= _TRIES and not others:
-            raise BayesMFError(f"{said}, and others before it: see what they printed above")
-        pause = min(2.0 ** min(self._soon - 1, 10), _LONGEST_PAUSE) if self._soon else 0.0
-        self._not_before = now + pause
-        when = f" in {pause:g} s" if pause else ""
-        with contextlib.suppress(OSError):  # nobody may read it any more
-            print(f"{said}: another is started{when}", file=sys.stderr, flush=True)
+    def build() -> FastAPI:
+        from bayesmf.web.app import create_app
 
-    def _end(self) -> None:
-        """End all, and wait until they have answered what is under way."""
-        self._tell(signal.SIGTERM)
-        until = time.monotonic() + GRACE + 5
-        for process, _ in self.running:
-            try:
-                process.wait(max(0.1, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            _close(process)
+        return create_app(path, **app)
 
+    @serve.ingress(build)
+    class Service:
+        """One replica."""
 
-def _close(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+    defaults = {"ray_actor_options": {"runtime_env": {"env_vars": ONE_BLAS_THREAD}}}
+    settings = defaults | dict(options or {})
+    made: Any = serve.deployment(name=name, num_replicas=replicas, **settings)(Service)
+    return made.bind()

@@ -120,7 +120,7 @@ def try_out(served: Served) -> None:
         model.explain(None, some[0][0], ratings=some)
 
 
-def give_memory_back() -> None:
+def release_memory() -> None:
     """Return what a model before had to the system, where the C library would keep it (glibc)."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
