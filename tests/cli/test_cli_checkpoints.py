@@ -121,7 +121,7 @@ def test_before_the_run_begins_a_signal_says_the_same(
     assert contents(tmp_path) == set()
 
 
-def test_resume_tells_where_there_is_nothing(data: Data, tmp_path: Path) -> None:
+def test_resume_says_that_there_is_nothing(data: Data, tmp_path: Path) -> None:
     quick = ("--sampler", "sgd", "--epochs", "3", "--factors", "2")
     args = ("fit", data.train, "--out", tmp_path / "m", "--checkpoint", tmp_path / "c", *quick)
     ran = run(*args, "--resume")
@@ -129,8 +129,8 @@ def test_resume_tells_where_there_is_nothing(data: Data, tmp_path: Path) -> None
     assert (
         ran.err == f"bayesmf: {tmp_path / 'c'} holds no checkpoint: starting from the beginning\n"
     )
-    assert f"checkpoint  {tmp_path / 'c'}\n" in ran.out
-    assert f"{tmp_path / 'c'}, from which" in " ".join(run(*args, "--resume").out.split())
+    assert f"checkpoint   {tmp_path / 'c'}\n" in ran.out
+    assert f"{tmp_path / 'c'}, resumed from it" in " ".join(run(*args, "--resume").out.split())
     again = run(*args, "--resume", "--json")
     assert (again.err, json.loads(again.out)["epochs"]) == ("", 3)
     assert "add" not in run(*args).sentence

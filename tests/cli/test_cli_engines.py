@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf.cli import main
-from bayesmf.cli.engine_options import engine_facts
+from bayesmf.cli.fit import engine_facts
 
 
 @pytest.fixture(scope="module")
@@ -51,5 +51,5 @@ def test_faults_are_told():
     assert facts["engine"] == (
         "ray, 2 workers on 2 nodes, idle 10 to 40%, 4 MB of parameters moved"
     )
-    assert facts["faults"] == "2 dealt with; the last: two"
+    assert facts["faults"] == "2 faults handled; the last: two"
     assert engine_facts(None) == []

@@ -39,7 +39,7 @@ def test_ratings_are_added(made):
 def test_it_is_told_in_words(made):
     told = run("update", made / "model", made / "new.csv", "--out", made / "third")
     assert told.status == 0 and told.err == ""
-    assert "4 ratings, 1 of them instead of others; 1 new user, 1 new item" in told.out
+    assert "4 ratings, 1 of them in place of others; 1 new user, 1 new item" in told.out
 
 
 def test_the_model_that_is_saved_is_that_of_python(made):

@@ -12,7 +12,7 @@ from bayesmf.errors import InputError
 
 
 def parser() -> options.Parser:
-    """The options of `demo`."""
+    """Options of `demo`."""
     out = options.command(
         "demo",
         "Make ratings with a planted truth, fit them in several ways, and compare. With --serve, "

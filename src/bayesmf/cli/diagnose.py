@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
 N_PAIRS = 200
-# What the table calls the traces of `model.diagnose()`.
+# Names of the traces of `model.diagnose()` in the table.
 KINDS = {
     "prediction": f"{N_PAIRS} predictions at random",
     "tau": "noise precision tau",
@@ -37,11 +37,11 @@ KINDS = {
 
 
 def parser() -> options.Parser:
-    """The options of `diagnose`."""
+    """Options of `diagnose`."""
     out = options.command(
         "diagnose",
         "Say in a sentence whether a model has converged and, with --test, whether its intervals "
-        "hold what they promise. Details follow: how it was fitted, R-hat and effective sample "
+        "are calibrated. Details follow: how it was fitted, R-hat and effective sample "
         "size of predictions, precisions and tau, coverage by activity of users, popularity of "
         "items, training error of users and predicted standard deviation, and a PIT histogram.",
         "model --test test.csv",
@@ -62,12 +62,12 @@ def parser() -> options.Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Diagnose, and print it."""
-    from bayesmf.cli.scores import calibrate, calibrated_scores
+    from bayesmf.cli.evaluate import calibrate, calibrated_scores
     from bayesmf.estimator.bayesian_mf import BayesianMF
 
     if args.test is None and (args.columns is not None or args.format != "auto"):
         raise InputError("--columns and --format do nothing without --test FILE: leave them out")
-    if args.plots is not None:
+    if args.plots is not None:  # fail before the work
         from bayesmf.plots.diagnose import check_matplotlib
 
         check_matplotlib()
@@ -93,11 +93,11 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print_json(about)
     else:
-        _tell(about, calibration)
+        _print(about, calibration)
 
 
-def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
-    from bayesmf.cli.scores import error_facts, level_facts, print_calibration
+def _print(about: dict[str, Any], calibration: Calibration | None) -> None:
+    from bayesmf.cli.evaluate import error_facts, level_facts, print_calibration
 
     verdicts = [("converged", f"{about['verdict']} {about['advice']}".rstrip())]
     if calibration is not None:
@@ -108,13 +108,17 @@ def _tell(about: dict[str, Any], calibration: Calibration | None) -> None:
     print()
     state = (about["fit"]["convergence"] or {}).get("state")
     if state == "optimiser":
-        print_text("There are no draws, so there is nothing to say of chains.")
+        print_text("There are no draws, so chains are not diagnosed.")
     else:
         print_text(
-            "As detail, the worst R-hat and effective sample size (ESS) of each kind. "
-            f"{DECIDED_BY}; what is worst here may be above its limit."
+            "Details: the worst R-hat and effective sample size (ESS) of each kind. "
+            f"{DECIDED_BY}; the worst value here may be above its limit."
         )
-        _print(about["diagnostics"])
+        rows = [
+            (KINDS.get(name, name), x["rhat"], *(_rounded(x[k]) for k in ("ess_min", "ess_median")))
+            for name, x in about["diagnostics"].items()
+        ]
+        print_table(("", "worst R-hat", "least ESS", "median ESS"), rows)
     if calibration is not None:
         print()
         print_facts([*error_facts(about["test"]), *level_facts(about["test"])])
@@ -151,14 +155,6 @@ def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> l
     for sentence in missing:
         note(sentence)
     return drawn
-
-
-def _print(found: dict[str, dict[str, float]]) -> None:
-    rows = [
-        (KINDS.get(name, name), x["rhat"], *(_rounded(x[k]) for k in ("ess_min", "ess_median")))
-        for name, x in found.items()
-    ]
-    print_table(("", "worst R-hat", "least ESS", "median ESS"), rows)
 
 
 def _rounded(value: float) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmf.cli import engine_options, fit_options, options
+from bayesmf.cli import fit_options, options
 from bayesmf.cli.output import check_file, note, peak_rss_mb, print_facts, print_json
 from bayesmf.diagnostics.convergence import advice
-from bayesmf.errors import InputError
-from bayesmf.wording import short
+from bayesmf.errors import ConvergenceWarning, InputError
+from bayesmf.wording import count, short
 
 if TYPE_CHECKING:
     from bayesmf.checkpoints.folder import Checkpoint
@@ -24,89 +24,166 @@ if TYPE_CHECKING:
     from bayesmf.packed.ratings import PackedRatings
 
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
+SETTINGS = ("tau", "noise_by", "alpha_0", "beta_0", "standardize", "keep", "max_draws", "n_workers")
 
 
 def parser() -> options.Parser:
-    """The options of `fit`."""
+    """Options of `fit`."""
     out = options.command(
         "fit",
-        "Learn from a file of ratings and save the model. What is not given follows the data.",
+        "Learn from a file of ratings and save the model. Settings that are not given follow the "
+        "data.",
         "ratings.csv --out model --holdout 0.1",
         "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
     )
     add = out.add_argument
     add("ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too")
-    add("--out", required=True, metavar="MODEL", help="folder to save the model to")
-    scored = out.add_mutually_exclusive_group()
-    scored.add_argument(
-        "--test", metavar="FILE", help="ratings to score at the end, never learnt from"
-    )
-    scored.add_argument(
-        "--holdout", type=options.share, metavar="SHARE",
-        help="share of RATINGS to hold out at random and score at the end, such as 0.1",
-    )  # fmt: skip
+    add("--out", required=True, metavar="MODEL", help="where to save the model")
+    test = out.add_mutually_exclusive_group().add_argument
+    test("--test", metavar="FILE", help="ratings to score at the end, not used for training")
+    test("--holdout", type=options.share, metavar="SHARE",
+         help="share of RATINGS to hold out and score at the end, such as 0.1")  # fmt: skip
     add("--save-holdout", metavar="FILE", type=Path,
         help="write what is held out to a .csv or .parquet file, for diagnose --test")  # fmt: skip
     add("--validation", metavar="FILE", help="ratings whose RMSE is followed while chains run")
     options.add_json(out)
     fit_options.add_model_options(out.add_argument_group("model"))
-    fit_options.add_folder_options(out.add_argument_group("what is saved"))
+    saved = out.add_argument_group("what is saved").add_argument
+    saved("--no-users", action="store_true",
+          help="leave people out of MODEL: no ids, rows or ratings of any user; it then answers by "
+          "the ratings that people send (as --keep items)")  # fmt: skip
+    saved("--max-saved-draws", type=options.whole(1), metavar="N",
+          help="draws in MODEL, spread evenly, at least one of each chain (all)")  # fmt: skip
     fit_options.add_sampler_options(out)
-    run = out.add_argument_group("run")
-    engine_options.add_engine_options(run)
-    options.add_seed(run, "all that is drawn: the same seed gives the same bits")
-    _add_checkpoint_options(out.add_argument_group("checkpoints"))
+    where = out.add_argument_group("run")
+    fit_options.add_engine_options(where)
+    options.add_seed(where, "all that is drawn: the same seed gives the same bits")
+    kept = out.add_argument_group("checkpoints").add_argument
+    kept("--checkpoint", metavar="DIR", help="folder for checkpoints of the run")
+    kept("--checkpoint-every", type=options.seconds, metavar="SECONDS",
+         help="how often (60); 0 is after every round")  # fmt: skip
+    kept("--resume", action="store_true",
+         help="continue from DIR, to the same bits; start from the beginning if it is empty",
+    )  # fmt: skip
     files = out.add_argument_group("files")
     options.add_file_options(files)
     options.add_duplicates(files)
     return out
 
 
-def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--checkpoint", metavar="DIR", help="folder in which the run is written down while it lasts"
-    )
-    add("--checkpoint-every", type=options.seconds, metavar="SECONDS",
-        help="how often (60); 0 is after every round")  # fmt: skip
-    add("--resume", action="store_true",
-        help="go on from DIR to the same bits; from the beginning if there is nothing in it",
-    )  # fmt: skip
-
-
 def run(args: argparse.Namespace) -> None:
     """Fit, save, and print the result."""
-    from bayesmf.cli.scores import score
-    from bayesmf.server.settings import least_bytes
+    from bayesmf.cli.evaluate import score
     from bayesmf.storage.writer import check_writable
 
     checkpoint = _checkpoint(args)
-    fit_options.check_folder_options(args)
     model = _model(args)
     check_writable(args.out)
     if args.save_holdout is not None:
         _check_holdout(args)
     if checkpoint is not None:
-        args.resumed = _look(checkpoint)
+        args.resumed = _has_checkpoint(checkpoint)
     train, validation, test = _read(args)
-    sizes = train.n_users, train.n_items, len(train)
-    least = least_bytes(args.factors, _least_draws(args), *sizes, args.keep, not args.no_users)
-    check_writable(args.out, least)
     _fit(model, train, validation, checkpoint)
     # Before anything else can fail: it may have taken hours.
     model.save(args.out, users=not args.no_users, max_draws=args.max_saved_draws)
-    if args.save_holdout is not None:
-        assert test is not None
+    if args.save_holdout is not None and test is not None:
         try:
             test.write(args.save_holdout)
         except InputError as error:
             saved = f"; the model is saved in {args.out}"
             raise InputError(str(error).rstrip(".") + saved) from None
     scores = None if test is None else score(model, test)
+    result = _result(args, model, scores)
     if args.json:
-        print_json(_result(args, model, scores))
+        print_json(result)
     else:
-        _tell(args, model, scores)
+        _print(args, result, scores)
+
+
+def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
+    """Checkpoint that the options ask for, if any."""
+    if args.checkpoint is None:
+        if args.checkpoint_every is not None or args.resume:
+            name = "--resume" if args.resume else "--checkpoint-every"
+            raise InputError(f"{name} needs --checkpoint DIR")
+        return None
+    from bayesmf.checkpoints.folder import Checkpoint
+    from bayesmf.storage.paths import real_path
+
+    one, other = real_path(args.checkpoint), real_path(args.out)
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise InputError(
+            f"--checkpoint {args.checkpoint} and --out {args.out} must be two folders, neither of "
+            "them in the other"
+        )
+    every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
+    return Checkpoint(args.checkpoint, every=every, resume=args.resume)
+
+
+def _has_checkpoint(checkpoint: Checkpoint) -> bool:
+    """Whether there is a checkpoint to resume; refuses its folder before the ratings are read."""
+    from bayesmf.checkpoints.folder import noted_run
+
+    begun = noted_run(checkpoint) is not None
+    if checkpoint.resume and not begun:
+        note(f"{checkpoint.folder} holds no checkpoint: starting from the beginning")
+    return begun
+
+
+def _model(args: argparse.Namespace) -> BayesianMF:
+    from bayesmf.estimator.bayesian_mf import BayesianMF
+
+    if args.no_users and args.keep == "users":
+        raise InputError(
+            "--no-users leaves nothing of a model with --keep users: use --keep items, or leave "
+            "one of them out"
+        )
+    if args.no_users and args.keep == "auto":
+        args.keep = "items"
+    sampler, engine = fit_options.make_sampler(args), fit_options.make_engine(args)
+    for name in ("alpha0", "beta0"):
+        if getattr(args, name) is not None and (args.sampler == "sgd" or args.prior != "gamma"):
+            given = "--sampler sgd" if args.sampler == "sgd" else f"--prior {args.prior}"
+            raise InputError(
+                f"--{name} is for --prior gamma, and may have no effect with {given}: "
+                "add --prior gamma, with another sampler than sgd, or leave it out"
+            )
+    return BayesianMF(
+        args.factors,
+        sampler=sampler,
+        target=args.target or "balanced",
+        max_seconds=args.max_seconds,
+        prior=args.prior,
+        tau=args.tau,
+        noise_by=None if args.noise_by == "none" else args.noise_by,
+        alpha_0=1.0 if args.alpha0 is None else args.alpha0,
+        beta_0=1.0 if args.beta0 is None else args.beta0,
+        standardize=not args.no_standardize,
+        keep=args.keep,
+        max_draws=args.max_draws,
+        engine=engine,
+        n_workers=args.workers,
+        random_state=args.seed,
+    )
+
+
+def _check_holdout(args: argparse.Namespace) -> None:
+    """Refuse now a file that would be in the way of what is read or written later."""
+    if args.holdout is None:
+        raise InputError("--save-holdout needs --holdout SHARE")
+    from bayesmf.storage.paths import real_path
+
+    read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
+    check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
+    path = args.save_holdout.resolve()
+    if path.exists() and path.is_relative_to(read[0].resolve()):
+        raise InputError(f"{args.save_holdout} is among what is read: choose another name")
+    for folder in (args.out, args.checkpoint):
+        if folder is not None and path.is_relative_to(real_path(folder)):
+            raise InputError(
+                f"--save-holdout {args.save_holdout} is in {folder}: choose another folder"
+            )
 
 
 def _read(
@@ -130,65 +207,6 @@ def _read(
     return ratings, validation, test
 
 
-def _least_draws(args: argparse.Namespace) -> int:
-    """Fewest arrays of rows that a model has; Gibbs has conditional means beside draws."""
-    if args.sampler == "sgd":
-        return 1
-    draws = min(16, args.max_draws or 16, args.max_saved_draws or 16)
-    return draws * (2 if args.sampler in ("auto", "gibbs") else 1)
-
-
-def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
-    """Checkpoint that the options ask for, if any."""
-    if args.checkpoint is None:
-        for name, given in (
-            ("--checkpoint-every", args.checkpoint_every is not None),
-            ("--resume", args.resume),
-        ):
-            if given:
-                raise InputError(f"{name} needs --checkpoint DIR")
-        return None
-    from bayesmf.checkpoints.folder import Checkpoint
-    from bayesmf.storage.paths import real_path
-
-    one, other = real_path(args.checkpoint), real_path(args.out)
-    if one.is_relative_to(other) or other.is_relative_to(one):
-        raise InputError(
-            f"--checkpoint {args.checkpoint} and --out {args.out} must be two folders, neither of "
-            "them in the other"
-        )
-    every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
-    return Checkpoint(args.checkpoint, every=every, resume=args.resume)
-
-
-def _check_holdout(args: argparse.Namespace) -> None:
-    """Refuse now a file that would be in the way of what is read or written later."""
-    if args.holdout is None:
-        raise InputError("--save-holdout needs --holdout SHARE")
-    from bayesmf.storage.paths import real_path
-
-    read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
-    check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
-    path = args.save_holdout.resolve()
-    if path.exists() and path.is_relative_to(read[0].resolve()):
-        raise InputError(f"{args.save_holdout} is among what is read: choose another name")
-    for folder in (args.out, args.checkpoint):
-        if folder is not None and path.is_relative_to(real_path(folder)):
-            raise InputError(
-                f"--save-holdout {args.save_holdout} is in {folder}: choose another folder"
-            )
-
-
-def _look(checkpoint: Checkpoint) -> bool:
-    """Whether there is a checkpoint to resume; refuses its folder before the ratings are read."""
-    from bayesmf.checkpoints.folder import noted_run
-
-    begun = noted_run(checkpoint) is not None
-    if checkpoint.resume and not begun:
-        note(f"{checkpoint.folder} holds no checkpoint: starting from the beginning")
-    return begun
-
-
 def _packed(args: argparse.Namespace) -> PackedRatings | None:
     """Ratings that have been packed, None if they have not."""
     from bayesmf.packed.ratings import PackedRatings
@@ -209,82 +227,34 @@ def _packed(args: argparse.Namespace) -> PackedRatings | None:
 
 
 def _fit(model: BayesianMF, ratings: Any, validation: Any, checkpoint: Checkpoint | None) -> None:
-    from bayesmf.engines.ray.cluster import Cluster
-    from bayesmf.errors import ConvergenceWarning
-
-    # Ray tells of lost processes on stdout, at length; so does our log, in a sentence, on stderr.
-    silence = io.StringIO() if isinstance(model.engine, Cluster) else sys.stdout
-    with contextlib.redirect_stdout(silence), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # told among the facts
+    # Ray reports lost processes on stdout, at length; our log does, in a sentence, on stderr.
+    out = sys.stdout if isinstance(model.engine, str) else io.StringIO()
+    with contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # printed among the facts
         model.fit(ratings, validation=validation, checkpoint=checkpoint)
-
-
-def _model(args: argparse.Namespace) -> BayesianMF:
-    from bayesmf.estimator.bayesian_mf import BayesianMF
-
-    sampler = fit_options.make_sampler(args)
-    engine = engine_options.engine_from_options(args)
-    if args.sampler == "sgd" or args.prior != "gamma":
-        # Then no Gamma precision is drawn, or none need be: these would be without effect.
-        for name in ("alpha0", "beta0"):
-            if getattr(args, name) is not None:
-                asked = "--sampler sgd" if args.sampler == "sgd" else f"--prior {args.prior}"
-                raise InputError(
-                    f"--{name} is for --prior gamma, and may have no effect with {asked}: "
-                    "add --prior gamma, with another sampler than sgd, or leave it out"
-                )
-    return BayesianMF(
-        args.factors,
-        sampler=sampler,
-        target=args.target or "balanced",
-        max_seconds=args.max_seconds,
-        prior=args.prior,
-        tau=args.tau,
-        noise_by=None if args.noise_by == "none" else args.noise_by,
-        alpha_0=1.0 if args.alpha0 is None else args.alpha0,
-        beta_0=1.0 if args.beta0 is None else args.beta0,
-        standardize=not args.no_standardize,
-        keep=args.keep,
-        max_draws=args.max_draws,
-        engine=engine,  # type: ignore[arg-type]
-        n_workers=args.workers,
-        random_state=args.seed,
-    )
 
 
 def _result(
     args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None
 ) -> dict[str, Any]:
-    settings = (
-        "tau",
-        "noise_by",
-        "alpha_0",
-        "beta_0",
-        "standardize",
-        "keep",
-        "max_draws",
-        "n_workers",
-    )
     last: dict[int, Mapping[str, Any]] = {event["chain"]: event for event in model.history_}
-    events = [last[chain] for chain in sorted(last)]
-    found = model.report_["convergence"]
+    convergence = model.report_["convergence"]
     return {
-        **(dict.fromkeys(SCORES) if scores is None else {name: scores[name] for name in SCORES}),
+        **{name: None if scores is None else scores[name] for name in SCORES},
         **model.report_,
-        "convergence": {**found, "advice": advice(found, shell=True)},
+        "convergence": {**convergence, "advice": advice(convergence, shell=True)},
         "peak_rss_mb": peak_rss_mb(),
-        "train_rmse": [event["train_rmse"] for event in events],
-        "settings": {"engine": args.engine, **{name: getattr(model, name) for name in settings}},
+        "train_rmse": [last[chain]["train_rmse"] for chain in sorted(last)],
+        "settings": {"engine": args.engine, **{name: getattr(model, name) for name in SETTINGS}},
         "test": scores,
         "model": args.out,
     }
 
 
-def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | None) -> None:
-    from bayesmf.cli.scores import score_facts
+def _print(args: argparse.Namespace, result: dict[str, Any], scores: dict[str, Any] | None) -> None:
+    from bayesmf.cli.evaluate import score_facts
     from bayesmf.estimator.facts import fit_facts
 
-    result = _result(args, model, scores)
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
     single = "" if result["convergence"]["state"] == "optimiser" else ", of single draws"
     facts = [*fit_facts(result, shell=True), ("train RMSE", f"{short(rmse)}{single}")]
@@ -293,11 +263,37 @@ def _tell(args: argparse.Namespace, model: BayesianMF, scores: dict[str, Any] | 
     if result["compile_seconds"] >= 5:
         facts.append(("compiling", f"{result['compile_seconds']:.0f} s; later runs take less"))
     if args.engine not in ("threads", "serial"):
-        facts += engine_options.engine_facts(result["engine"])
-    facts.append(("memory", f"{result['peak_rss_mb'] or 0:.0f} MB at the most"))
+        facts += engine_facts(result["engine"])
+    facts.append(("peak memory", f"{result['peak_rss_mb'] or 0:.0f} MB"))
     facts += score_facts(scores) if scores else []
     facts += [("held out", str(args.save_holdout))] if args.save_holdout else []
     if args.checkpoint:
-        went_on = ", from which this run went on" if args.resumed else ""
-        facts.append(("checkpoint", f"{args.checkpoint}{went_on}"))
+        resumed = ", resumed from it" if args.resumed else ""
+        facts.append(("checkpoint", f"{args.checkpoint}{resumed}"))
     print_facts([*facts, ("saved", args.out)])
+
+
+def engine_facts(report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Workers, idle time, bytes moved and faults of a report, for people."""
+    if not report or "idle" not in report:
+        return []
+    idle = [100 * share for share in report["idle"]]
+    where = f" on {count(report['nodes'], 'node')}" if "nodes" in report else ""
+    waited = f"{idle[0]:.0f}%" if len(idle) == 1 else f"{min(idle):.0f} to {max(idle):.0f}%"
+    line = f"{report['name']}, {count(report['workers'], 'worker')}{where}, idle {waited}"
+    moved = report["bytes_sent"] + report["bytes_received"] + report.get("fetched_bytes", 0)
+    moved += report.get("peer_bytes_per_round", 0) * report.get("rounds", 0)
+    if moved:
+        line += f", {moved / 1e6:,.0f} MB of parameters moved"
+    facts = [("engine", line)]
+    slow = report["slowest_partitions"]
+    if len(report["idle"]) > 1 and slow:
+        median, worst = report["task_seconds"]["median"], max(slow, key=lambda one: one["mean"])
+        task, block = f"{1e3 * median:.3g} ms", f"{1e3 * worst['mean']:.3g} ms"
+        facts.append(
+            ("blocks", f"median task {task}, slowest block {block} ({worst['partition']})")
+        )
+    if report["faults"]:
+        faults = count(len(report["faults"]), "fault")
+        facts.append(("faults", f"{faults} handled; the last: {report['faults'][-1]}"))
+    return facts

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.cli import options
 from bayesmf.cli.output import peak_rss_mb, print_json, print_text
-from bayesmf.process import counting
+from bayesmf.process import Line, short_count
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> options.Parser:
-    """The options of `pack`."""
+    """Options of `pack`."""
     out = options.command(
         "pack",
         "Pack ratings, perhaps more than fit in memory, into a folder that fit reads in place.",
@@ -42,8 +40,14 @@ def run(args: argparse.Namespace) -> None:
     from bayesmf.packed.pack import pack
 
     begin = time.monotonic()
-    bars = _Stages()
-    try:
+    with Line() as line:
+
+        def show(done: int, total: int, stage: str) -> None:
+            unit = "bytes" if stage == "reading" else "ratings"
+            done_of = f"{short_count(done)} of {short_count(total)} {unit}"
+            line.measure(stage, done, total, [done_of])
+
+        line.say("reading")
         packed = pack(
             args.ratings,
             args.out,
@@ -51,36 +55,18 @@ def run(args: argparse.Namespace) -> None:
             format=args.format,
             duplicates=args.duplicates,
             overwrite=args.overwrite,
-            progress=bars,
+            progress=show,
         )
-    finally:
-        bars.close()
     about = _about(packed, time.monotonic() - begin)
     if args.json:
         print_json({**about, "out": args.out})
-    else:
-        print_text(_line(about))
-
-
-class _Stages:
-    """A progress line for each stage."""
-
-    def __init__(self) -> None:
-        self._stage, self._done = "", 0
-        self._open = ExitStack()
-        self._update: Callable[[int], Any] | None = None
-
-    def __call__(self, done: int, total: int, stage: str) -> None:
-        if stage != self._stage or self._update is None:
-            self.close()
-            unit = "bytes" if stage == "reading" else "ratings"
-            self._update = self._open.enter_context(counting(stage, total, unit))
-            self._stage, self._done = stage, 0
-        self._update(done - self._done)
-        self._done = done
-
-    def close(self) -> None:
-        self._open.close()
+        return
+    print_text(
+        f"{count(len(packed), 'rating')} by {count(packed.n_users, 'user')} of "
+        f"{count(packed.n_items, 'item')}, {about['bytes_per_rating']:.1f} bytes a rating; "
+        f"{about['seconds']:.1f} s, {about['ratings_per_second'] / 1e6:.2f}M ratings/s, "
+        f"peak memory {about['peak_rss_mb'] or 0:.0f} MB"
+    )
 
 
 def _about(packed: PackedRatings, seconds: float) -> dict[str, Any]:
@@ -99,12 +85,3 @@ def _about(packed: PackedRatings, seconds: float) -> dict[str, Any]:
         "ratings_per_second": len(packed) / seconds,
         "peak_rss_mb": peak_rss_mb(),
     }
-
-
-def _line(about: dict[str, Any]) -> str:
-    return (
-        f"{count(about['ratings'], 'rating')} by {count(about['users'], 'user')} of "
-        f"{count(about['items'], 'item')}, {about['bytes_per_rating']:.1f} bytes a rating; "
-        f"{about['seconds']:.1f} s, {about['ratings_per_second'] / 1e6:.2f}M ratings/s, "
-        f"{about['peak_rss_mb'] or 0:.0f} MB at the most"
-    )

@@ -1,4 +1,4 @@
-"""`bayesmf predict`: what users would rate, and between which bounds."""
+"""`bayesmf predict`: expected ratings of pairs of user and item, with intervals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> options.Parser:
-    """The options of `predict`."""
+    """Options of `predict`."""
     out = options.command(
         "predict",
         "Predict ratings: the expected rating, and standard deviation and interval of a new one, "
@@ -70,12 +70,12 @@ def run(args: argparse.Namespace) -> None:
     if ratings is not None and not found.known.all():
         unknown = int((~found.known).sum())
         note(
-            f"warning: {unknown:,} of {len(found.known):,} pairs have an item that was not learnt "
-            "from, or a user with no ratings: the column known tells which"
+            f"warning: {unknown:,} of {len(found.known):,} pairs have an unknown item, or an "
+            "unknown user without ratings: see the column known"
         )
     elif not found.known.all():
         asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
-        note(f"warning: {asked.unknown()}: the column known tells which")
+        note(f"warning: {asked.unknown()}: see the column known")
     frame = _frame(pairs, found)
     if args.proba:
         frame = frame.hstack(_proba(model, pairs, ratings))
@@ -88,10 +88,6 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.out is not None:
         write_frame(frame, args.out)
-    _tell(args, frame, about)
-
-
-def _tell(args: argparse.Namespace, frame: pl.DataFrame, about: dict[str, Any]) -> None:
     if args.json:
         rows = {} if args.out is not None else {"predictions": frame.to_dicts()}
         print_json(about | rows)
@@ -105,7 +101,7 @@ def _proba(model: BayesianMF, pairs: Table, ratings: Any) -> list[pl.Series]:
     """A column for each level, named by it."""
     import polars as pl
 
-    with warnings.catch_warnings():  # of unknown ids, which are told of already
+    with warnings.catch_warnings():  # about unknown ids, which are noted above
         warnings.simplefilter("ignore", DataWarning)
         found = model.predict_proba(pairs.user, pairs.item, ratings=ratings)
     names = (f"p_{level:.15g}" for level in model.rating_levels_)

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 NUMBERS = ("mean", "std", "low", "high")
 SUFFIXES = (".csv", ".parquet", ".jsonl")
-# Lines of a file of users that are looked at for signs of a table.
+# First lines of a file of ids by which a table is recognised.
 LOOKED_AT = 20
 
 
 class Answers(NamedTuple):
-    """Recommendations with ids of users; an unknown user's id is as it was typed."""
+    """Recommendations for users; the id of an unknown one is as it was typed."""
 
     users: list[Any]
     known: list[bool]
@@ -49,11 +49,11 @@ class Answers(NamedTuple):
 
 
 def parser() -> options.Parser:
-    """The options of `recommend`."""
+    """Options of `recommend`."""
     out = options.command(
         "recommend",
         "Recommend the best items to users, without those they have rated. New users are "
-        "recommended to by the ratings that come with the question (--ratings); an unknown one "
+        "recommended to by the ratings that come with the question (--ratings); an unknown user "
         "without any gets what people in general rate highest.",
         "model 17 42 -n 5",
         "model --all --policy thompson --seed 1 --out best.csv",
@@ -73,7 +73,7 @@ def parser() -> options.Parser:
         "--policy",
         choices=POLICIES,
         default="mean",
-        help="rank by expected rating (mean), plus what is not known (ucb) or less it (lcb), "
+        help="rank by expected rating (mean), plus its uncertainty (ucb) or minus it (lcb), "
         "by a random draw (thompson), or one of the items alone (thompson-items)",
     )
     out.add_argument(
@@ -98,11 +98,11 @@ def parser() -> options.Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Recommend, and write or print the items."""
+    """Recommend items, and write or print them."""
     named = bool(args.user or args.users)
     if (args.all and (named or args.ratings)) or not (args.all or named or args.ratings):
         raise InputError(
-            "say for whom: give ids of users, --users FILE, --ratings FILE, or --all alone"
+            "no users given: give ids of users, --users FILE, --ratings FILE, or --all alone"
         )
     if args.columns is not None and args.ratings is None:
         raise InputError("--columns does nothing without --ratings, whose columns it names")
@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         _write(args.out, answers)
     if args.json or args.out is not None:
-        _tell_all(args, answers)
+        _print_all(args, answers)
         return
     for k in range(len(answers.users)):
-        _tell(answers, k)
+        _print(answers, k)
 
 
 def _read_ids(path: Path, known: IdMap, what: str) -> list[str]:
@@ -181,7 +181,7 @@ def _plain(name: Any) -> Any:
     return name.item() if hasattr(name, "item") else name
 
 
-def _tell(answers: Answers, k: int) -> None:
+def _print(answers: Answers, k: int) -> None:
     if k > 0:
         print()
     unknown = "" if answers.known[k] else " (unknown: from the prior)"
@@ -190,10 +190,10 @@ def _tell(answers: Answers, k: int) -> None:
     if items:
         print_table(("item", *NUMBERS), items)
     else:
-        print("nothing is left that the user has not rated")
+        print("no items left to recommend")
 
 
-def _tell_all(args: argparse.Namespace, answers: Answers) -> None:
+def _print_all(args: argparse.Namespace, answers: Answers) -> None:
     about = {"model": args.model, "policy": args.policy, "level": args.level}
     about |= {"users": len(answers.users), "out": args.out}
     if not args.json:
@@ -202,7 +202,7 @@ def _tell_all(args: argparse.Namespace, answers: Answers) -> None:
         print_json(about)
     else:
         names = ("item", *NUMBERS)
-        told = [
+        rows = [
             {
                 "user": user,
                 "known": known,
@@ -210,7 +210,7 @@ def _tell_all(args: argparse.Namespace, answers: Answers) -> None:
             }
             for k, (user, known) in enumerate(zip(answers.users, answers.known, strict=True))
         ]
-        print_json(about | {"recommendations": told})
+        print_json(about | {"recommendations": rows})
 
 
 def _write(path: Path, answers: Answers) -> None:

@@ -33,7 +33,7 @@ class Listening(NamedTuple):
 
 
 def parser() -> options.Parser:
-    """The options of `serve`."""
+    """Options of `serve`."""
     out = options.command(
         "serve",
         "Answer questions about a model over HTTP: recommend, predict, explain, similar items, "

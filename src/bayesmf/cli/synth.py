@@ -1,4 +1,4 @@
-"""`bayesmf synth`: synthetic ratings with a planted truth, written as they are made."""
+"""`bayesmf synth`: write synthetic ratings with a planted truth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def parser() -> options.Parser:
-    """The options of `synth`."""
+    """Options of `synth`."""
     out = options.command(
         "synth",
         "Write synthetic ratings, of the shape of a known data set or of sizes of your own.",
@@ -61,7 +61,7 @@ def _holdout(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the files, and tell their sizes."""
+    """Write the files, and print their sizes."""
     _check_files(args)
     plan = _plan(args)
     holdout = 0.01 if args.holdout is None else args.holdout
