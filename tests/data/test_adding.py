@@ -6,8 +6,7 @@ import pytest
 from bayesmf.data.adding import add_ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import IdMap
-from bayesmf.ids.merge import merge_ids
+from bayesmf.ids.id_map import IdMap, merge_ids
 
 
 def _some(rng, n_users, n_items, n, levels):

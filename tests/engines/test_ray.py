@@ -24,8 +24,8 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import EngineError
 from bayesmf.kernels.csr import Origin
 from bayesmf.worker.block_tasks import ErrorsTask
-from benchmarks.faults.driver import answer
 from benchmarks.faults import nodes as faults_nodes
+from benchmarks.faults.driver import answer
 from benchmarks.faults.kinds import (
     Trial,
     attempt,

@@ -23,7 +23,7 @@ ASKS = "--columns user="
 
 
 def rows(table):
-    columns = [column.to_list() for column in table if column is not None]
+    columns = [column.tolist() for column in table if column is not None]
     return list(zip(*columns, strict=True))
 
 
@@ -166,14 +166,14 @@ def test_harmless_files_are_read(tmp_path, case):
     assert rows(read_pairs(path)) == [(1, 10), (2, 10)]
     assert len(pack(path, tmp_path / "packed")) == 2
     if case == "Amazon":
-        assert table.timestamp.to_list()[0] == HARMLESS[case][1]
+        assert table.timestamp.tolist()[0] == HARMLESS[case][1]
 
 
 def test_pairs_of_words_without_header(tmp_path):
     path = tmp_path / "given.csv"
     for text in ("alice,matrix\nbob,alien\n", "alice,matrix\n", "alice,12\nbob,13\n"):
         path.write_text(text)
-        assert read_pairs(path).user.to_list()[0] == "alice"
+        assert read_pairs(path).user.tolist()[0] == "alice"
     path.write_text("x,alice,matrix\ny,bob,alien\n")
     assert rows(read_pairs(path, {"user": 1, "item": 2})) == [("alice", "matrix"), ("bob", "alien")]
     path.write_text("kunde,ware\n1,2\n")

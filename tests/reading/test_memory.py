@@ -19,7 +19,7 @@ Named = collections.namedtuple("Named", "rating user item")
 
 
 def rows(table):
-    columns = [column.to_list() for column in table if column is not None]
+    columns = [column.tolist() for column in table if column is not None]
     return list(zip(*columns, strict=True))
 
 
@@ -122,7 +122,7 @@ def test_missing_ids_have_a_place():
         ([1, "a", 2, 3, 4], "mixes numbers and text: 'a' at row 1"),
         ([1, True, 2, 3, 4], "mixes numbers and true or false: True at row 1"),
         (np.array([True, 1, 2, 3, 4], dtype=object), "mixes true or false and numbers"),
-        ([True] * 5, "holds Boolean values from row 0"),
+        ([True] * 5, "holds bool values from row 0"),
         (["a", ["b"], "c", "d", "e"], r"mixes text and list values: \['b'\] at row 1"),
         ([["a"]] * 5, "holds list values from row 0"),
         ([1.5] * 5, "1.5 at row 0"),
@@ -264,7 +264,7 @@ def test_pairs_with_ratings():
         assert rows(table_with(frame()[["item", "user"]], ratings)) == ROWS
         assert rows(table_with({"x": USERS, "y": ITEMS}, ratings, {"user": 0, "item": 1})) == ROWS
     timed = table_with(frame()[["user", "item"]].assign(timestamp=range(5)), VALUES)
-    assert timed.timestamp.to_list() == [0, 1, 2, 3, 4]
+    assert timed.timestamp.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_refused_pairs_with_ratings():
@@ -294,8 +294,8 @@ def test_rows_of_text_and_numbers_are_rows_however_few():
     numbers = [(1, 7, 4), (2, 7, 3), (2, 8, 5)]
     for given in (rows, [list(row) for row in rows], [*rows, ("eve", "tea", 3)], numbers):
         table = table_of(given)
-        assert table.user.to_list() == [row[0] for row in given]
-        assert table.rating.to_list() == [row[2] for row in given]
+        assert table.user.tolist() == [row[0] for row in given]
+        assert table.rating.tolist() == [row[2] for row in given]
 
 
 # -- columns= where there is nothing to choose ----------------------------------------------------

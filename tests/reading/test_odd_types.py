@@ -110,7 +110,7 @@ def test_repeated_cells_of_a_sparse_matrix_are_summed(kind):
         assert found == [(0, 0, 200), (1, 0, 0), (1, 1, 3)]  # a stored zero is a rating
         assert data.nnz == 4
         assert data.dtype == dtype
-    assert [ids.to_list() for ids in pairs_of(data)] == [[0, 1, 1], [0, 0, 1]]
+    assert [ids.tolist() for ids in pairs_of(data)] == [[0, 1, 1], [0, 0, 1]]
 
 
 def test_repeated_cells_by_rows_are_summed():
@@ -183,7 +183,7 @@ def test_ids_that_lost_digits_are_refused(column, said):
     [object(), object()],
 ], ids=lambda x: type(x[0]).__name__)  # fmt: skip
 def test_what_is_no_number_is_no_rating(column):
-    with pytest.raises(InputError, match=r"The rating column|the rating"):
+    with pytest.raises(InputError, match=r"The rating column|the rating|Decimal"):
         Ratings.from_data(([1, 2], [1, 2], column))
 
 

@@ -114,5 +114,5 @@ def _frame(pairs: Table, found: Predictions) -> pl.DataFrame:
     # Draws are single precision: more digits would be noise.
     names = ("mean", "std", "low", "high")
     single = {name: pl.Series(getattr(found, name), dtype=pl.Float32) for name in names}
-    ids = {"user": pairs.user, "item": pairs.item}
+    ids = {side: pl.Series(list(getattr(pairs, side))) for side in ("user", "item")}
     return pl.DataFrame({**ids, **single, "known": found.known})

@@ -21,9 +21,7 @@ from bayesmf.data.sources import Sources
 from bayesmf.data.split import Splitting
 from bayesmf.data.tabular import SHOWN_ROWS, Tabular
 from bayesmf.errors import InputError
-from bayesmf.ids.encode import count_distinct
-from bayesmf.ids.id_map import IdMap
-from bayesmf.ids.unknown import warn_of_twins
+from bayesmf.ids.id_map import IdMap, warn_of_twins
 from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
@@ -157,8 +155,8 @@ class Ratings(Sources, Splitting, Tabular):
             raise InputError("There are no ratings: the data are empty")
         self.user_ids, self.user_rows = IdMap.encode(table.user, what="user id")
         self.item_ids, self.item_rows = IdMap.encode(table.item, what="item id")
-        self.rating = table.rating.to_numpy().astype(np.float32)
-        self.timestamp = None if table.timestamp is None else table.timestamp.to_numpy().copy()
+        self.rating = table.rating.astype(np.float32)
+        self.timestamp = None if table.timestamp is None else table.timestamp.copy()
         for side, ids in (("user", self.user_ids), ("item", self.item_ids)):
             warn_of_twins(side, ids)
         self._drop_duplicates(duplicates)
@@ -380,11 +378,11 @@ class Ratings(Sources, Splitting, Tabular):
 
     def _drop_duplicates(self, duplicates: str) -> None:
         key = self.user_rows.astype(np.int64) * self.n_items + self.item_rows
-        extra = len(key) - count_distinct(key)
-        if not extra:
-            return
         ordered = np.sort(key)
-        twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        repeats = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(repeats):
+            return
+        twice = np.unique(repeats)
         if duplicates == "error":
             firsts = np.unique(key, return_index=True)[1]
             row = np.setdiff1d(np.arange(len(key)), firsts)[0]
@@ -392,7 +390,7 @@ class Ratings(Sources, Splitting, Tabular):
             raise repeat_error(user, item)
         left = drop_repeats(key, twice, self.rating, self.timestamp, duplicates)
         if duplicates != "sum":
-            warn_of_repeats(extra, len(key), duplicates)
+            warn_of_repeats(len(repeats), len(key), duplicates)
         self.user_rows, self.item_rows = self.user_rows[left], self.item_rows[left]
         self.rating = self.rating[left]
         self.timestamp = None if self.timestamp is None else self.timestamp[left]

@@ -13,7 +13,7 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Found
 from bayesmf.estimator.fold_in import check_scale, outside
-from bayesmf.ids.merge import MergedIds, merge_ids
+from bayesmf.ids.id_map import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.process import counting

@@ -1,1 +1,1 @@
-"""The users' own ids, integers or strings, and the row numbers that stand for them."""
+"""External ids of users and items, and their row numbers."""

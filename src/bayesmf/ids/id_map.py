@@ -1,22 +1,29 @@
-"""External ids (integers or strings) and the row numbers that stand for them."""
+"""External ids (integers or strings) and their row numbers; merged maps; unknown ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import InputError
-from bayesmf.ids.encode import as_ids, encode_ids
-from bayesmf.ids.plain import id_column
-from bayesmf.ids.strings import Strings, as_integer
-from bayesmf.system.forks import polars_is_lost
+from bayesmf.errors import DataWarning, InputError, warn
+from bayesmf.ids.columns import id_column
+from bayesmf.ids.strings import Strings, as_integer, distinct_integers, inverse
 from bayesmf.wording import shown
 
 if TYPE_CHECKING:
     import polars as pl
+
+# Integers are numbered by a table over their range while that is about as small as the data.
+_TABLE_SLACK = 1 << 22
+# At most this many are sorted, which needs no compiled code.
+_SORTED = 1 << 14
+# At most this many unknown ids are compared with the known ones.
+_COMPARED = 10_000
 
 
 class IdMap:
@@ -53,23 +60,26 @@ class IdMap:
 
     def __init__(self, ids: Any) -> None:
         column = id_column(ids)
-        if isinstance(column, Strings) and not column.is_text():
-            raise InputError("An id holds half of a surrogate pair, which is no text")
         self._take(column)
+        self._check_text()
 
-    def _take(self, column: NDArray[np.int64] | Strings) -> None:
+    def _take(self, column: NDArray[np.int64] | Strings, *, ascends: bool = False) -> None:
         self._ids: NDArray[Any] | None = None
         self._strings: Strings | None = None
         if isinstance(column, np.ndarray):
             self.kind, self._ids = "int", column
-            ascending = bool(np.all(column[1:] > column[:-1]))
+            ascends = ascends or bool(np.all(column[1:] > column[:-1]))
         else:
             self.kind, self._strings = "str", column.packed()
-            ascending = self._strings.ascending()
-        if not ascending:
+            ascends = ascends or self._strings.ascending()
+        if not ascends:
             raise InputError(
                 "The ids of an IdMap must ascend without repeats; use IdMap.encode for a column"
             )
+
+    def _check_text(self) -> None:
+        if self._strings is not None and not self._strings.is_text():
+            raise InputError("An id holds half of a surrogate pair, which is not valid text")
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -78,7 +88,7 @@ class IdMap:
         if found is None:
             assert self._strings is not None
             found = np.empty(len(self._strings), dtype=object)
-            found[:] = self._strings.to_list()
+            found[:] = self._strings.tolist()
             self._ids = found
         return found
 
@@ -157,19 +167,16 @@ class IdMap:
         >>> rows.tolist()
         [1, 0, 1]
         """
-        if polars_is_lost():
-            return cls._encode_plain(id_column(values, what=what))
-        ids, codes = encode_ids(as_ids(values, what=what))
-        return cls(ids), codes
-
-    @classmethod
-    def _encode_plain(cls, column: NDArray[np.int64] | Strings) -> tuple[IdMap, NDArray[np.int32]]:
-        """Encode without polars, slower."""
-        if isinstance(column, np.ndarray):
-            unique, codes = np.unique(column, return_inverse=True)
-            return cls(unique), codes.astype(np.int32)
-        ids = cls(sorted(set(column.to_list())))
-        return ids, ids.lookup(column).astype(np.int32)
+        column = values if isinstance(values, Strings) else id_column(values, what=what)
+        made = cls.__new__(cls)
+        if isinstance(column, Strings):
+            strings, codes = column.numbered()
+            made._take(strings, ascends=True)
+            made._check_text()
+        else:
+            ids, codes = _number_integers(column)
+            made._take(ids, ascends=True)
+        return made, codes
 
     def lookup(self, values: Any) -> NDArray[np.int64]:
         """Find the row numbers of ids.
@@ -263,8 +270,8 @@ class IdMap:
 
         if self._strings is not None:
             if len(rows) < len(self):
-                return pl.Series(self._strings.take(rows).to_list(), dtype=pl.String)
-            return pl.Series(self._strings.to_list(), dtype=pl.String).gather(rows)
+                return pl.Series(self._strings.take(rows).tolist(), dtype=pl.String)
+            return pl.Series(self._strings.tolist(), dtype=pl.String).gather(rows)
         return pl.Series(self.ids[rows])
 
     def take(self, rows: NDArray[Any]) -> IdMap:
@@ -370,6 +377,26 @@ class IdMap:
         return at
 
 
+def _number_integers(
+    values: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct integers, ascending, and the position among them of each value."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low < len(values) + _TABLE_SLACK and len(values) > _SORTED:
+        shifted = values - low
+        seen = np.zeros(high - low + 1, dtype=bool)
+        seen[shifted] = True
+        codes = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+        return np.flatnonzero(seen).astype(np.int64) + low, codes[shifted]
+    if len(values) <= _SORTED:
+        unique, codes = np.unique(values, return_inverse=True)
+        return unique, codes.astype(np.int32)
+    firsts, codes = distinct_integers(values)
+    unique = values[firsts]
+    order = np.argsort(unique)
+    return unique[order], inverse(order)[codes]
+
+
 def column_of(values: Any) -> NDArray[np.int64] | Strings:
     """The ids of a column, or of a map, as integers or strings."""
     if isinstance(values, IdMap):
@@ -385,3 +412,189 @@ def _scalar(id: Any) -> int | str:
     if isinstance(id, (float, np.floating)) and float(id).is_integer():
         return int(id)
     raise InputError(f"{shown(id)} is not an id; ids are integers or strings")
+
+
+# -- ids that come later ------------------------------------------------------------------------
+
+
+class MergedIds(NamedTuple):
+    """A map of two maps' ids; `old[k]` and `new[k]` are where their k-th ids are now.
+
+    Ids ascend, so that rows move; they stay in the order they were in.
+    """
+
+    ids: IdMap
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+
+    @property
+    def grown(self) -> bool:
+        """Whether there are ids that were not known."""
+        return len(self.ids) > len(self.old)
+
+
+def merge_ids(known: IdMap, more: IdMap, side: str) -> MergedIds:
+    """Add ids to those that are known; they become of the known kind, integers or strings.
+
+    Parameters
+    ----------
+    known, more
+        The ids.
+    side
+        "user" or "item", for the sentence where that cannot be.
+    """
+    rows = known.lookup(more)
+    missing = more.ids[rows < 0]
+    if not len(missing):
+        return MergedIds(known, np.arange(len(known)), rows)
+    if known.kind == "str":
+        ids = IdMap(sorted({*known.ids.tolist(), *map(str, missing.tolist())}))
+    else:
+        ids = IdMap(np.union1d(known.ids, _integers(missing, side)))
+    return MergedIds(ids, ids.lookup(known), ids.lookup(more))
+
+
+def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
+    """New ids as integers, which those of the model are."""
+    if missing.dtype.kind == "i":
+        return missing.astype(np.int64)
+    found = IdMap(missing.tolist())
+    numbers = []
+    for text in found.ids.tolist():
+        number = int(text) if text.lstrip("-").isdecimal() and text.isascii() else None
+        if number is None or str(number) != text or not -(2**63) <= number < 2**63:
+            raise InputError(
+                f"the {side} id {shown(text)} is text, and all {side} ids that the model knows are"
+                " whole numbers: give ids as they were given to fit, those of new rows as well"
+            )
+        numbers.append(number)
+    return np.array(numbers, np.int64)
+
+
+# -- unknown ids ----------------------------------------------------------------------------------
+
+
+def unknown_examples(ids: IdMap, values: Any, most: int = 3) -> tuple[int, list[str], str]:
+    """Tell which ids are not known, and what may have happened to them.
+
+    Parameters
+    ----------
+    ids
+        The known ids.
+    values
+        A column of ids.
+    most
+        How many examples to give.
+
+    Returns
+    -------
+    tuple of int, list of str, str
+        The number of distinct unknown ids; the first of them, as text; and a hint where one of
+        them becomes a known id with other leading zeros, without white space, in other case or
+        without ".0", else an empty string.
+
+    Raises
+    ------
+    InputError
+        If the values are not ids.
+
+    Examples
+    --------
+    >>> from bayesmf.ids.id_map import IdMap, unknown_examples
+    >>> unknown_examples(IdMap(["0114709", "0133093"]), [114709, 5])
+    (2, ['114709', '5'], "'0114709' is known: were leading zeros dropped?")
+    """
+    column = column_of(values)
+    missing = np.flatnonzero(ids.lookup(column) < 0)
+    texts = list(dict.fromkeys(_texts(column, missing)))
+    return len(texts), texts[:most], _hint(ids, texts[:_COMPARED])
+
+
+def _texts(column: NDArray[np.int64] | Strings, rows: NDArray[np.int64]) -> list[str]:
+    """Some ids of a column as text."""
+    if isinstance(column, Strings):
+        return column.take(rows).tolist()
+    return list(map(str, column[rows].tolist()))
+
+
+def _hint(ids: IdMap, unknown: list[str]) -> str:
+    """What would make the first unknown id that can be mended a known one."""
+    if not unknown or not len(ids):
+        return ""
+    known = _texts(column_of(ids), np.arange(len(ids)))
+    for change, said in _CHANGES:
+        asked = change(unknown)
+        wanted = set(asked)
+        there: dict[str, str] = {}
+        for key, text in zip(change(known), known, strict=True):
+            if key in wanted:
+                there.setdefault(key, text)
+        for key, was in zip(asked, unknown, strict=True):
+            if key in there:
+                return f"{there[key]!r} is known: {said(was, there[key])}"
+    return ""
+
+
+def warn_of_twins(side: str, ids: IdMap) -> None:
+    """Warn of ids that are one with other leading zeros, or without ".0", and stay two."""
+    column = column_of(ids)
+    if not isinstance(column, Strings):
+        return
+    # As most ids have none of it, bytes are looked at first: a 0 at the beginning or the end.
+    filled = np.flatnonzero(column.ends > column.starts)
+    text = np.frombuffer(column.blob, np.uint8)
+    edges = text[column.starts[filled]], text[column.ends[filled] - 1]
+    rows = filled[(edges[0] == ord("0")) | (edges[1] == ord("0"))]
+    texts = column.take(rows).tolist()
+    keys = _without_decimals(_without_zeros(texts, "[0-9]"))
+    changed = [k for k, (key, was) in enumerate(zip(keys, texts, strict=True)) if key != was]
+    if not changed:
+        return
+    # An id that is a key itself is one more of that key.
+    own = dict.fromkeys(keys[k] for k in changed)
+    there = {key for key, row in zip(own, ids.lookup(list(own)), strict=True) if row >= 0}
+    counts = Counter(keys[k] for k in changed) + Counter(there)
+    twins = {key: n for key, n in counts.items() if n > 1}
+    if twins:
+        spelled = {key: [key] if key in there else [] for key in twins}
+        for k in changed:
+            if keys[k] in twins:
+                spelled[keys[k]].append(texts[k])
+        one, other = sorted(min(map(sorted, spelled.values()))[:2])
+        warn(
+            f"{sum(twins.values()) - len(twins):,} {side} ids differ from another in leading "
+            f'zeros or ".0" alone, such as {one!r} and {other!r}: they are taken as different '
+            f"{side}s",
+            DataWarning,
+        )
+
+
+def _zeros(was: str, meant: str) -> str:
+    return f"were leading zeros {'dropped' if len(was) < len(meant) else 'added'}?"
+
+
+def _decimals(was: str, meant: str) -> str:
+    return f"were ids turned into decimal numbers, as {max(was, meant, key=len)!r}?"
+
+
+def _without_zeros(texts: Iterable[str], before: str = "[0-9A-Za-z]") -> list[str]:
+    pattern = re.compile(f"^0+(?={before})")
+    return [pattern.sub("", text) if text[:1] == "0" else text for text in texts]
+
+
+_DECIMALS = re.compile(r"(-?[0-9]+)\.0+")
+
+
+def _without_decimals(texts: Iterable[str]) -> list[str]:
+    return [
+        found[1] if text[-1:] == "0" and (found := _DECIMALS.fullmatch(text)) else text
+        for text in texts
+    ]
+
+
+_CHANGES: tuple[tuple[Callable[[list[str]], list[str]], Callable[[str, str], str]], ...] = (
+    (lambda ids: [id.strip() for id in ids], lambda *_: "is there white space around ids?"),
+    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case are told apart"),
+    (_without_zeros, _zeros),
+    (_without_decimals, _decimals),
+)

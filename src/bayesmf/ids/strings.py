@@ -1,14 +1,13 @@
 """Many strings as one piece of UTF-8 bytes, and where each begins and ends.
 
-Ids are stored so on disk and in memory: a tenth of what Python's own strings take, loaded without
-looking at each, and looked up without a library whose threads would be gone in a forked process.
+Ids are stored in this form on disk and in memory: a tenth of the size of Python's own strings.
 """
 
 from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,25 +18,30 @@ from bayesmf.process import Pool, parts
 
 Index = NDArray[np.int64]
 
-# So few are found by halving, which needs no table.
+# At most this many strings are looked up by bisection, which needs no table.
 _FEW = 64
-# Strings that a thread looks up at a stretch: what belongs to them stays in its cache.
+# At most this many are numbered and copied without compiled code.
+_SMALL = 1 << 14
+# Strings in a piece of work: their data fit into a core's cache.
 _STRETCH = 1 << 11
-# Neighbours that begin alike for long are compared one by one, once they are so few.
+# At most this many strings with long common prefixes are compared one by one.
 _RARE = 256
+_PIECE = 1 << 20
 _BETWEEN = "\0"
 
 
 class Strings(Sequence[str]):
-    """Strings, the k-th of which is ``blob[starts[k]:ends[k]]``.
+    """Strings; the k-th is ``blob[starts[k]:ends[k]]``.
 
     Parameters
     ----------
     blob : bytes
-        UTF-8 text. Half of a surrogate pair, which no text has, stands there as Python writes it.
+        UTF-8 text; half of a surrogate pair as Python's "surrogatepass" encodes it.
     starts, ends : ndarray of int64
         Where each string begins and ends.
     """
+
+    ndim = 1
 
     def __init__(self, blob: bytes, starts: Index, ends: Index) -> None:
         self.blob, self.starts, self.ends = blob, starts, ends
@@ -45,7 +49,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> Self:
-        """From strings; TypeError where one of them is none."""
+        """From strings; TypeError where a value is not a string."""
         n = len(texts)
         if not n:
             return cls(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -58,8 +62,28 @@ class Strings(Sequence[str]):
         return cls(b"".join(pieces), offsets[:-1], offsets[1:])
 
     @classmethod
+    def from_series(cls, series: Any) -> Self:
+        """From a polars series of text without nulls."""
+        if len(series) <= _SMALL:
+            return cls.from_texts(series.to_list())
+        # polars joins strings into one of at most 4 GB.
+        pieces = [series.slice(k, _PIECE) for k in range(0, len(series), _PIECE)]
+        offsets = _offsets(series.str.len_bytes().to_numpy())
+        blob = b"".join([piece.str.join("").item().encode() for piece in pieces])
+        return cls(blob, offsets[:-1], offsets[1:])
+
+    @classmethod
+    def concat(cls, parts: Sequence[Strings]) -> Self:
+        """Several of these behind each other."""
+        shifts = np.cumsum([0, *(len(part.blob) for part in parts[:-1])])
+        starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=True)]
+        ends = [part.ends + shift for part, shift in zip(parts, shifts, strict=True)]
+        blob = b"".join([part.blob for part in parts])
+        return cls(blob, np.concatenate(starts), np.concatenate(ends))
+
+    @classmethod
     def cut(cls, blob: bytes, offsets: Index) -> Self | None:
-        """From bytes and where to cut them; None where that is not text, cut into text."""
+        """From bytes and offsets; None where they are not valid UTF-8 strings."""
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
             return None
         if np.any(offsets[1:] < offsets[:-1]):
@@ -72,20 +96,25 @@ class Strings(Sequence[str]):
         return None if inside.any() else cls(blob, offsets[:-1], offsets[1:])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.blob, self.starts, self.ends)  # the table is made anew
+        return type(self), (self.blob, self.starts, self.ends)  # without the table
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, k: Any) -> Any:
-        return self.raw(k).decode("utf-8", "surrogatepass")
+        if isinstance(k, int | np.integer):
+            return self.raw(int(k)).decode("utf-8", "surrogatepass")
+        return self.take(k)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
 
     def raw(self, k: int) -> bytes:
         """The bytes of one string."""
         return self.blob[self.starts[k] : self.ends[k]]
 
-    def to_list(self) -> list[str]:
-        """All of them as Python's own."""
+    def tolist(self) -> list[str]:
+        """All of them as a list of `str`."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         if self.blob.isascii():
             text = self.blob.decode("ascii")
@@ -94,41 +123,40 @@ class Strings(Sequence[str]):
         return [blob[a:b].decode("utf-8", "surrogatepass") for a, b in spans]
 
     def take(self, rows: Any) -> Self:
-        """Some of them."""
+        """Some of the strings."""
         return type(self)(self.blob, self.starts[rows], self.ends[rows])
 
     def packed(self) -> Self:
-        """These strings with nothing between them: `blob` and `offsets` alone say it all."""
+        """The same strings with no gaps between them."""
         lengths = self.ends - self.starts
         offsets = _offsets(lengths)
         if np.array_equal(self.starts, offsets[:-1]) and offsets[-1] == len(self.blob):
             return self
-        between = _BETWEEN.encode()
-        apart = np.array_equal(self.starts, offsets[:-1] + np.arange(len(self)))
-        if (
-            apart and self.blob.count(between) == len(self) - 1
-        ):  # as `from_texts` puts them together
-            blob = self.blob.replace(between, b"")
-        else:
+        if len(self) <= _SMALL:
             spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
             blob = b"".join([self.blob[a:b] for a, b in spans])
+        else:
+            from bayesmf.kernels.strings import copy_strings
+
+            made = np.empty(offsets[-1], np.uint8)
+            copy_strings(*self._arrays(), made)
+            blob = made.tobytes()
         return type(self)(blob, offsets[:-1], offsets[1:])
 
     def is_text(self) -> bool:
-        """Whether all of it is text that can be written: no half of a surrogate pair."""
+        """Whether all of it is valid UTF-8, without halves of surrogate pairs."""
         try:
             self.blob.decode()
         except UnicodeDecodeError:
             return False
         return True
 
-    # -- looking up -------------------------------------------------------------------------------
+    # -- order ------------------------------------------------------------------------------------
 
     def ascending(self) -> bool:
-        """Whether each string is behind the one before it, by code points."""
+        """Whether the strings ascend by code points, without repeats."""
         # Eight bytes of all pairs of neighbours at once, then of those that are equal so far.
-        whole = np.frombuffer(self.blob + bytes(8), np.uint8)
-        words = np.ndarray(len(self.blob) + 1, ">u8", whole, strides=(1,))
+        words = self._all_words()
         rows, at = np.arange(len(self) - 1), 0
         while len(rows) > _RARE:
             one, two = self._words(words, rows, at), self._words(words, rows + 1, at)
@@ -142,18 +170,89 @@ class Strings(Sequence[str]):
             rows = rows[~over]
         return all(self.raw(k) < self.raw(k + 1) for k in rows.tolist())
 
+    def _all_words(self) -> NDArray[Any]:
+        """The eight bytes from each byte on, as integers that compare as text does."""
+        whole = np.frombuffer(self.blob + bytes(8), np.uint8)
+        return np.ndarray(len(self.blob) + 1, ">u8", whole, strides=(1,))
+
     def _left(self, rows: Index, at: int) -> Index:
         return self.ends[rows] - self.starts[rows] - at
 
     def _words(self, words: NDArray[Any], rows: Index, at: int) -> NDArray[np.uint64]:
-        """Eight bytes of strings from a position on, zeros behind their end."""
+        """Eight bytes of strings from a position on, zeros after their end."""
         left = self._left(rows, at)
         some = words[np.minimum(self.starts[rows] + at, len(words) - 1)].astype(np.uint64)
         drop = (8 * (8 - np.clip(left, 1, 8))).astype(np.uint64)
         return np.where(left > 0, some >> drop << drop, np.uint64(0))
 
+    # -- numbering --------------------------------------------------------------------------------
+
+    def numbered(self) -> tuple[Self, NDArray[np.int32]]:
+        """The distinct strings, ascending, and the position among them of each."""
+        if len(self) <= _SMALL:
+            texts = self.tolist()
+            unique = sorted(set(texts))
+            code = {text: k for k, text in enumerate(unique)}
+            codes = np.fromiter(map(code.__getitem__, texts), np.int32, len(texts))
+            return self.from_texts(unique).packed(), codes
+        distinct, codes = self._distinct()
+        order = distinct._order()
+        return distinct.take(order).packed(), inverse(order)[codes]
+
+    def _distinct(self) -> tuple[Self, NDArray[np.int32]]:
+        """The distinct strings in the order in which they first occur, and the codes of all."""
+        found = None
+        while found is None:  # until no two strings have the same hash
+            found = self._distinct_hashes(new_secret())
+        return found
+
+    def _distinct_hashes(self, secret: NDArray[np.uint64]) -> tuple[Self, NDArray[np.int32]] | None:
+        from bayesmf.kernels.strings import all_equal, hash_strings
+
+        text, starts, ends = self._arrays()
+        hashes, pieces = np.empty(len(self), np.int64), parts(len(self), _SMALL)
+        same: list[bool] = []
+
+        def hash_piece(part: slice) -> None:
+            hash_strings(text, starts[part], ends[part], secret, hashes[part])
+
+        def compare_piece(part: slice) -> None:
+            same.append(all_equal(text, starts[part], ends[part], codes[part], *first))
+
+        with Pool() as pool:
+            pool.each(hash_piece, pieces)
+            firsts, codes = distinct_integers(hashes)
+            distinct = self.take(firsts).packed()
+            first = distinct._arrays()
+            pool.each(compare_piece, pieces)
+        return (distinct, codes) if all(same) else None
+
+    def _order(self) -> Index:
+        """Row numbers of distinct strings in ascending order."""
+        words, order, at = self._all_words(), np.arange(len(self)), 0
+        places, group = np.arange(len(self)), np.zeros(len(self), np.int64)
+        # Eight bytes at a time of the rows that are equal so far, which share a group.
+        while len(places) > _RARE:
+            rows = order[places]
+            word, left = self._words(words, rows, at), np.clip(self._left(rows, at), 0, 9)
+            by = np.lexsort((left, word, group[places]))
+            order[places], word, left = rows[by], word[by], left[by]
+            new = (np.diff(word) != 0) | (np.diff(left) != 0) | (np.diff(group[places]) != 0)
+            new = np.concatenate([[True], new, [True]])
+            begin = np.maximum.accumulate(np.where(new[:-1], np.arange(len(rows)), 0))
+            group[places] = places[begin]
+            places, at = places[~(new[:-1] & new[1:])], at + 8
+        rows = order[places]
+        keys = [
+            (g, self.raw(row), row) for g, row in zip(group[places], rows.tolist(), strict=True)
+        ]
+        order[places] = [row for *_, row in sorted(keys)]
+        return order
+
+    # -- looking up -------------------------------------------------------------------------------
+
     def row(self, text: str) -> int:
-        """The number of a string, -1 where it is not here; they must ascend."""
+        """The number of a string, -1 if absent; the strings must ascend."""
         return self._halved(_encoded(text))
 
     def _halved(self, key: bytes) -> int:
@@ -161,7 +260,7 @@ class Strings(Sequence[str]):
         return at if at < len(self) and self.raw(at) == key else -1
 
     def rows_of(self, asked: Strings) -> Index:
-        """The numbers of many strings, -1 for those that are not here; these must ascend."""
+        """The numbers of many strings, -1 if absent; these strings must ascend."""
         if not len(self):
             return np.full(len(asked), -1, np.int64)
         if len(asked) <= _FEW:
@@ -181,7 +280,7 @@ class Strings(Sequence[str]):
         return out
 
     def integers(self) -> tuple[Index, NDArray[np.bool_]]:
-        """The strings as 64-bit integers, and which of them are one in its usual form."""
+        """The strings as 64-bit integers, and which of them are integers in their usual form."""
         n = len(self)
         numbers, ok = np.zeros(n, np.int64), np.zeros(n, np.bool_)
         if n > _FEW:
@@ -189,33 +288,30 @@ class Strings(Sequence[str]):
 
             read_integers(*self._arrays(), numbers, ok)
             return numbers, ok
-        for k, text in enumerate(self.to_list()):
+        for k, text in enumerate(self.tolist()):
             value = as_integer(text)
             if value is not None:
                 numbers[k], ok[k] = value, True
         return numbers, ok
 
     def _arrays(self) -> tuple[NDArray[Any], Index, Index]:
-        return (
-            np.frombuffer(self.blob, np.uint8), readonly(self.starts), readonly(self.ends),
-        )  # fmt: skip
+        return np.frombuffer(self.blob, np.uint8), readonly(self.starts), readonly(self.ends)
 
     def _made_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """Made when it is first needed; two threads may both do so, and either's will do."""
+        """The table, made on first use; if two threads make it, either one serves."""
         made = self._table
         if made is None:
             from bayesmf.kernels.strings import fill_table
 
-            numbers = secrets.randbits(64), secrets.randbits(64) | 1
-            secret = np.array(numbers, np.uint64)
+            secret = new_secret()
             table = np.full((1 << (2 * len(self) - 1).bit_length(), 2), -1, np.int32)
-            fill_table(*self._arrays(), readonly(secret), table)
-            made = self._table = readonly(secret), readonly(table)
+            fill_table(*self._arrays(), secret, table)
+            made = self._table = secret, readonly(table)
         return made
 
 
 def as_integer(text: str) -> int | None:
-    """Read an integer in its usual form, None where it is none or does not fit into 64 bits."""
+    """An integer in its usual form; None for other text, or more than 64 bits."""
     if len(text) > 20:
         return None
     try:
@@ -223,6 +319,33 @@ def as_integer(text: str) -> int | None:
     except ValueError:
         return None
     return value if str(value) == text and -(2**63) <= value < 2**63 else None
+
+
+def distinct_integers(values: Index) -> tuple[Index, NDArray[np.int32]]:
+    """Where each distinct integer first occurs, and the number of each value among these."""
+    from bayesmf.kernels.strings import fill_integers, number_integers
+
+    secret, values = new_secret(), readonly(values)
+    codes, firsts = np.empty(len(values), np.int32), np.empty(len(values), np.int64)
+    size, done, found = _SMALL, 0, 0
+    while done < len(values):
+        keys, table = np.empty(size, np.int64), np.full(size, -1, np.int32)
+        fill_integers(readonly(values[firsts[:found]]), secret, keys, table)
+        done, found = number_integers(values, secret, keys, table, codes, firsts, done, found)
+        size *= 4
+    return firsts[:found], codes
+
+
+def inverse(order: Index) -> NDArray[np.int32]:
+    """The rank of each row, from the rows in their order."""
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank
+
+
+def new_secret() -> NDArray[np.uint64]:
+    """Two random numbers that a table is hashed with."""
+    return readonly(np.array([secrets.randbits(64), secrets.randbits(64) | 1], np.uint64))
 
 
 def _encoded(text: str) -> bytes:

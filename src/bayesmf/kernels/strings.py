@@ -1,7 +1,7 @@
-"""Loops over the bytes of strings: a table to look them up by, and those that are integers.
+"""Loops over ids: tables to number and to look up strings and integers, and integers in text.
 
-A string is `bytes[start:end]`. Tables are hashed with two secret numbers, so that nobody can send
-strings that all collide.
+A string is `bytes[start:end]`. Tables are hashed with two secret numbers, so that crafted strings
+cannot be made to collide.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def _equal(a, a_start, a_end, b, b_start, b_end):
     if b_end - b_start != n:
         return False
     differ = np.uint8(0)
-    for k in range(n):  # all of them: many at once are quicker than to stop at the first
+    for k in range(n):  # comparing all bytes vectorizes, and is faster than an early exit
         differ |= a[a_start + k] ^ b[b_start + k]
     return differ == 0
 
 
 @njit(**EXACT)
 def fill_table(text, starts, ends, secret, table):
-    """Put the numbers of distinct strings into a table of a power of two rows, half empty.
+    """Fill a table with the numbers of distinct strings; its length is a power of two.
 
-    A row is a part of the hash, and the number, -1 where there is none.
+    A row is a part of the hash, and the number or -1. At least half of the rows stay empty.
     """
     mask = np.uint64(len(table) - 1)
     hashes = np.empty(len(starts), np.uint64)
@@ -67,9 +67,9 @@ def _probe(table, found, at):
 
 @njit(**EXACT)
 def find_rows(text, starts, ends, secret, table, asked, asked_starts, asked_ends, out):
-    """Numbers of the strings that are asked for, -1 for those that are not there.
+    """Numbers of strings in a table, -1 for those that are not in it.
 
-    Step by step for all of them: so the processor waits for many pieces of memory at once.
+    Each step runs over all strings, so that many reads of memory overlap.
     """
     n = len(asked_starts)
     hashes, indices = np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -101,7 +101,7 @@ def find_rows(text, starts, ends, secret, table, asked, asked_starts, asked_ends
 
 @njit(**EXACT)
 def read_integers(text, starts, ends, out, ok):
-    """Integers in their usual form: no leading zeros, no plus, and they fit into 64 bits."""
+    """Read integers in their usual form: no leading zeros, no plus sign, 64 bits at most."""
     for k in range(len(starts)):
         at, end = starts[k], ends[k]
         negative = at < end and text[at] == _MINUS
@@ -118,3 +118,66 @@ def read_integers(text, starts, ends, out, ok):
             ok[k] = False
         # Minus 2^63 has no positive of its own: the bits of both are the same.
         out[k] = np.int64(np.uint64(0) - value if negative else value) if ok[k] else 0
+
+
+@njit(**WITHIN)
+def _slot(value, secret, mask):
+    return (((np.uint64(value) ^ secret[0]) * secret[1]) >> _S32) & mask
+
+
+@njit(**EXACT)
+def fill_integers(values, secret, keys, table):
+    """Fill a table with the numbers of distinct integers; `keys` are the integers in its slots."""
+    mask = np.uint64(len(table) - 1)
+    for k in range(len(values)):
+        at = _slot(values[k], secret, mask)
+        while table[at] >= 0:
+            at = (at + _ONE) & mask
+        table[at], keys[at] = k, values[k]
+
+
+@njit(**EXACT)
+def number_integers(values, secret, keys, table, codes, firsts, begin, found):
+    """Number integers from `begin` on in the order in which they first occur.
+
+    Stops where the table is half full; returns where, and how many distinct ones there are so far.
+    """
+    mask, most = np.uint64(len(table) - 1), len(table) // 2
+    for k in range(begin, len(values)):
+        if found == most:
+            return k, found
+        at = _slot(values[k], secret, mask)
+        while table[at] >= 0 and keys[at] != values[k]:
+            at = (at + _ONE) & mask
+        if table[at] < 0:
+            table[at], keys[at], firsts[found] = found, values[k], k
+            found += 1
+        codes[k] = table[at]
+    return len(values), found
+
+
+@njit(**EXACT)
+def hash_strings(text, starts, ends, secret, out):
+    """Hash each string to 64 bits."""
+    for k in range(len(starts)):
+        out[k] = np.int64(_hashed(text, starts[k], ends[k], secret))
+
+
+@njit(**EXACT)
+def all_equal(text, starts, ends, codes, other, other_starts, other_ends):
+    """Whether each string is the one that its code stands for."""
+    same = True
+    for k in range(len(codes)):
+        at = codes[k]
+        same &= _equal(text, starts[k], ends[k], other, other_starts[at], other_ends[at])
+    return same
+
+
+@njit(**EXACT)
+def copy_strings(text, starts, ends, out):
+    """Copy strings behind each other."""
+    to = 0
+    for k in range(len(starts)):
+        for at in range(starts[k], ends[k]):
+            out[to] = text[at]
+            to += 1

@@ -202,7 +202,7 @@ class _Packing:
             yield group_by_user(table, self.user_chunks.timed), done
 
     def _union(self, side: str, n_chunks: int) -> IdMap:
-        return IdMap(union_ids(self.user_chunks.file(k, side) for k in range(n_chunks)))
+        return union_ids(self.user_chunks.file(k, side) for k in range(n_chunks))
 
     def _sort_users(self, n_chunks: int) -> list[int]:
         """Sort stretches of users, and make chunks of the other side; the ratings of each."""

@@ -9,25 +9,19 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.ids.encode import as_ids, encode_ids
-from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.id_map import IdMap, column_of
 from bayesmf.kernels.csr import RowLists, group_rows
-from bayesmf.reading.formats import join_ids
-from bayesmf.reading.memory import Table
-
-if TYPE_CHECKING:
-    import polars as pl
+from bayesmf.reading.table import Table, join_ids
 
 _TYPES = {"starts": np.int64, "other": np.int32, "value": np.float32}
 # Ids of chunks are merged when there are this many.
 _MERGE_IDS = 1 << 22
 
-Ids = Union[NDArray[np.int64], "pl.Series"]
 Values = Callable[[int, int, int], NDArray[Any]]
 """Returns the values of chunk ``k`` from ``begin`` to ``end - 1``."""
 
@@ -37,9 +31,9 @@ class UserChunk(NamedTuple):
 
     lists: RowLists
     time: NDArray[np.int64] | None
-    users: Ids
+    users: IdMap
     """Ids of the rows."""
-    items: Ids
+    items: IdMap
 
 
 class Stretch(NamedTuple):
@@ -55,13 +49,13 @@ class Stretch(NamedTuple):
 def group_by_user(table: Table, timed: bool) -> UserChunk:
     """Group a table by user, with ids numbered inside the table alone."""
     assert table.rating is not None
-    users, user = encode_ids(as_ids(table.user))
-    items, item = encode_ids(as_ids(table.item))
-    lists = group_rows(user, item, table.rating.to_numpy().astype(np.float32), len(users))
+    users, user = IdMap.encode(table.user)
+    items, item = IdMap.encode(table.item)
+    lists = group_rows(user, item, table.rating.astype(np.float32), len(users))
     time = None
     if timed:
         assert table.timestamp is not None
-        time = group_rows(user, item, table.timestamp.to_numpy(), len(users)).value
+        time = group_rows(user, item, table.timestamp, len(users)).value
     return UserChunk(lists, time, users, items)
 
 
@@ -83,7 +77,7 @@ class SortedChunks:
         if time is not None:
             write_raw(self.file(k, "time"), time)
 
-    def write_ids(self, k: int, users: Ids, items: Ids) -> None:
+    def write_ids(self, k: int, users: IdMap, items: IdMap) -> None:
         """Write which ids the numbers of a chunk stand for."""
         write_ids(self.file(k, "user"), users)
         write_ids(self.file(k, "item"), items)
@@ -216,32 +210,32 @@ def read_raw(file: Path, dtype: Any, start: int, stop: int) -> NDArray[Any]:
     return np.fromfile(file, dtype=dtype, count=stop - start, offset=offset)
 
 
-def write_ids(file: Path, ids: Ids) -> None:
+def write_ids(file: Path, ids: IdMap) -> None:
     """Write ids, integers or strings."""
-    import polars as pl
-
     raw = io.BytesIO()
-    pl.DataFrame({"id": ids}).write_ipc(raw)
+    np.savez(raw, **ids.to_arrays())  # type: ignore[arg-type]
     file.write_bytes(raw.getbuffer())
 
 
-def read_ids(file: Path) -> pl.Series:
-    """Read the ids that :func:`write_ids` wrote."""
-    import polars as pl
-
-    with file.open("rb") as stream:
-        return pl.read_ipc(stream)["id"]
+def read_ids(file: Path) -> IdMap:
+    """Read what :func:`write_ids` wrote."""
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        return IdMap.from_arrays(dict(arrays))
 
 
-def union_ids(files: Iterable[Path]) -> pl.Series:
-    """Return the ids of all files, ascending; strings where not all are integers."""
-    waiting: list[pl.Series] = []
+def union_ids(files: Iterable[Path]) -> IdMap:
+    """Return the ids of all files; strings where not all are integers."""
+    waiting: list[IdMap] = []
     count = most = 0
     for file in files:
         waiting.append(read_ids(file))
         count += len(waiting[-1])
         # Merged less often the more there are, so that the work stays nearly linear.
         if count > max(_MERGE_IDS, 2 * most):
-            waiting = [join_ids(waiting).unique().sort()]
+            waiting = [_merged(waiting)]
             count = most = len(waiting[0])
-    return join_ids(waiting).unique().sort()
+    return _merged(waiting)
+
+
+def _merged(maps: list[IdMap]) -> IdMap:
+    return IdMap.encode(join_ids([column_of(ids) for ids in maps]))[0]

@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, cast
 
 from bayesmf.errors import InputError
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
-from bayesmf.reading.delimited import read_laid_out
 from bayesmf.reading.files import (
     compression,
     existing_file,
@@ -25,9 +24,9 @@ from bayesmf.reading.files import (
     refuse_ours,
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
-from bayesmf.reading.layout import Layout, locate
 from bayesmf.reading.remote import RemoteFile, is_uri, remote_files
 from bayesmf.reading.table import Table, make_table
+from bayesmf.reading.text import Layout, locate, read_laid_out
 
 if TYPE_CHECKING:
     import polars as pl
@@ -214,7 +213,7 @@ def _whole_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
     table = FORMATS[file.format].read(file.path, file.columns)
     total = len(table.user)
     for offset in range(0, total, rows):
-        part = Table._make(None if col is None else col.slice(offset, rows) for col in table)
+        part = Table._make(None if col is None else col[offset : offset + rows] for col in table)
         yield part, min(offset + rows, total) / total
 
 

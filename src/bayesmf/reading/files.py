@@ -11,11 +11,14 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.storage.manifest import MODEL, PACKED, peek
 from bayesmf.storage.regular import NotRegular, open_handle
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -232,3 +235,8 @@ def _check_characters(path: Path, head: bytes) -> None:
             f"{path} is JSON, not a table; write it as CSV or Parquet first, for example with"
             f" polars.{reader}(...).write_parquet(...)"
         )
+
+
+def first_true(mask: pl.Series) -> int:
+    """The position of the first true value."""
+    return int(mask.fill_null(False).arg_max() or 0)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bayesmf.errors import InputError
-from bayesmf.ids.series import first_true
-from bayesmf.reading.columns import PAIR, Columns
-from bayesmf.reading.delimited import drop_blank, read_text
+from bayesmf.reading.columns import PAIR, TRIPLE, Columns, find_columns
 from bayesmf.reading.files import (
     check_text,
     existing_file,
+    first_true,
     missing_file,
+    open_regular,
     reading,
     refuse_ours,
     typed_kind,
 )
-from bayesmf.reading.lines import read_csv, read_lines
-from bayesmf.reading.parquet_arrow import read_typed
-from bayesmf.reading.table import Table, make_table
-from bayesmf.system.forks import check_polars
+from bayesmf.reading.table import Table, join_tables, make_table
+from bayesmf.reading.text import drop_blank, read_csv, read_lines, read_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,7 +65,7 @@ def read_ratings(
     files = find_files(path, chosen.patterns)
     if not files:
         raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have")
-    return join_tables(chosen.read(file, columns) for file in files)
+    return join_tables([chosen.read(file, columns) for file in files])
 
 
 def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> Table:
@@ -81,7 +79,6 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> 
     columns
         As for :func:`read_ratings`.
     """
-    check_polars(f"reading {path}")
     kind = typed_kind(existing_file(path))
     if kind is None:
         return read_text(path, columns, PAIR)
@@ -90,7 +87,6 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> 
 
 def check_format(path: Path, format: str) -> None:
     """Refuse a format that is not known, and a path where nothing is."""
-    check_polars(f"reading {path}")
     if format != "auto" and format not in FORMATS and format not in ALIASES:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
         raise InputError(f"format {format!r} is not known; the formats are {known}")
@@ -128,33 +124,41 @@ def find_files(folder: Path, patterns: Sequence[Sequence[str]]) -> list[Path]:
     return []
 
 
-def join_tables(tables: Iterable[Table]) -> Table:
-    """Put tables below each other."""
-    parts = list(tables)
-    ratings = [part.rating for part in parts if part.rating is not None]
-    times = [part.timestamp for part in parts if part.timestamp is not None]
-    return Table(
-        join_ids([part.user for part in parts]),
-        join_ids([part.item for part in parts]),
-        _join(ratings) if len(ratings) == len(parts) else None,
-        _join(times) if len(times) == len(parts) else None,
+def read_typed(
+    path: str | os.PathLike[str],
+    kind: str,
+    columns: Columns | None = None,
+    need: Sequence[str] = TRIPLE,
+) -> Table:
+    """Read a Parquet or an Arrow file, as ``kind`` says.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind : {"Parquet", "Arrow"}
+        What it is.
+    columns
+        Column of each role, by name or by position from 0, where it cannot be guessed.
+    need
+        The roles that must be there.
+    """
+    import polars as pl
+
+    path = existing_file(path)
+    reader = pl.read_parquet if kind == "Parquet" else pl.read_ipc
+    # Opened here: a name with * or [ in it is a name, not a pattern, and need not be UTF-8.
+    with reading(path, f"{kind} data"), open_regular(path) as file:
+        names = list(reader(file, n_rows=0).columns)
+        found = find_columns(names, len(names), columns, need, str(path))
+        file.seek(0)
+        frame = reader(file, columns=[names[at] for at in sorted(set(found.values()))])
+    if not frame.height:
+        raise InputError(f"{path} has no ratings in it")
+    return make_table(
+        {role: frame[names[at]] for role, at in found.items()},
+        where=lambda row: f"{path} row {row} (counting from 0)",
     )
-
-
-def join_ids(parts: list[pl.Series]) -> pl.Series:
-    """Put columns of ids below each other, as text where some are."""
-    import polars as pl
-
-    if len({part.dtype for part in parts}) > 1:
-        # Integer columns held only integers in their usual form: their text is what it was.
-        parts = [part.cast(pl.String) for part in parts]
-    return _join(parts)
-
-
-def _join(parts: list[pl.Series]) -> pl.Series:
-    import polars as pl
-
-    return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
 def read_netflix(path: Path, columns: Columns | None = None) -> Table:

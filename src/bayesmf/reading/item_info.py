@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from bayesmf.errors import InputError
 from bayesmf.reading.columns import list_names, plain_name, recognise
-from bayesmf.reading.delimited import drop_blank, read_fields
 from bayesmf.reading.files import ARROW, PARQUET, check_text, existing_file, open_regular, reading
-from bayesmf.reading.layout import Layout, find_delimiter, split_line
-from bayesmf.reading.lines import read_lines
+from bayesmf.reading.text import (
+    Layout,
+    drop_blank,
+    find_delimiter,
+    read_fields,
+    read_lines,
+    split_line,
+)
 from bayesmf.wording import cut
 
 if TYPE_CHECKING:

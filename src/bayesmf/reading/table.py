@@ -2,157 +2,230 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.checks import refuse_lost_digits
 from bayesmf.errors import InputError, polars_errors, reason_of
-from bayesmf.ids.encode import as_ids, canonical_ints
-from bayesmf.ids.series import Where, first_true, memory_row, refuse_odd
-from bayesmf.reading.after_fork import checked_columns
-from bayesmf.system.forks import polars_is_lost
+from bayesmf.ids.columns import (
+    Where,
+    explanation,
+    id_column,
+    is_missing,
+    memory_row,
+    plain_column,
+    polars_series,
+    text_column,
+)
+from bayesmf.ids.strings import Strings
 from bayesmf.wording import cut
 
 if TYPE_CHECKING:
     import polars as pl
 
+Ids = NDArray[np.int64] | Strings
+
 MISSING = ("", "nan", "na", "n/a", "null", "none", "?", "-")
-"""What stands in text files where a value is missing, in lower case."""
+"""Marks of a missing value in text files, in lower case."""
+
+_DROP_TIMES = "leave timestamps out with columns={'timestamp': None}"
+_ON_COMMAND_LINE = f"{_DROP_TIMES} (on the command line --columns timestamp=)"
+# Units of NumPy's dates that are longer than a microsecond.
+_WIDE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms")
 
 
 class Table(NamedTuple):
     """The columns of a rating table, checked: ids whole, ratings finite."""
 
-    user: pl.Series
-    """Ids: Int64 or String."""
-    item: pl.Series
-    """Ids: Int64 or String."""
-    rating: pl.Series | None
-    """Float64; None when the ratings were not asked for."""
-    timestamp: pl.Series | None
-    """Int64; None when there are none."""
+    user: Ids
+    item: Ids
+    rating: NDArray[np.float64] | None
+    """None when the ratings were not asked for."""
+    timestamp: NDArray[np.int64] | None
+    """Seconds, or whatever integers were given; None when there are none."""
 
 
-def make_table(
-    found: Mapping[str, pl.Series], *, text: bool = False, where: Where = memory_row
-) -> Table:
+def make_table(found: Mapping[str, Any], *, text: bool = False, where: Where = memory_row) -> Table:
     """Check and convert the columns of a table.
 
     Parameters
     ----------
     found
-        Role to column.
+        Role to column: whatever :func:`bayesmf.ids.columns.plain_column` takes.
     text
-        Whether the columns come from a text file: then ids that are all integers in
-        their usual form become integers, and an empty id is a missing one.
+        Whether the columns are polars series from a text file: then ids that are all integers
+        in their usual form become integers, and an empty id is a missing one.
     where
-        Says where a row is in error messages.
+        Position of a row in error messages.
     """
-    import polars as pl
-
-    if polars_is_lost():
-        made = {role: pl.Series(c) for role, c in checked_columns(found, where).items()}
-        return Table(made["user"], made["item"], made.get("rating"), made.get("timestamp"))
-    for role, column in found.items():
-        refuse_odd(column, f"{role} id" if role in ("user", "item") else role, where)
-    id_column = text_ids if text else _plain_ids
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:
+        user, item = (
+            _text_ids(found[side], side, where)
+            if text and not isinstance(found[side], np.ndarray)
+            else id_column(found[side], what=f"{side} id", where=where)
+            for side in ("user", "item")
+        )
         return Table(
-            id_column(found["user"], "user", where),
-            id_column(found["item"], "item", where),
-            None if rating is None else ratings_column(rating, where),
-            None if timestamp is None else timestamps_column(timestamp, where),
+            user,
+            item,
+            None if rating is None else _ratings(rating, where),
+            None if timestamp is None else _timestamps(timestamp, where),
         )
     except polars_errors() as error:
         raise InputError(f"The columns cannot be read as ratings: {reason_of(error)}") from None
 
 
-def _plain_ids(column: pl.Series, what: str, where: Where) -> pl.Series:
-    import polars as pl
-
-    if column.dtype.is_float():
-        _refuse_far_ids(column, what, where)
-    return pl.Series(as_ids(column, what=f"{what} id", where=where))
-
-
-def _refuse_far_ids(column: pl.Series, what: str, where: Where) -> None:
-    """Refuse integers that a float cannot tell from the next ones: two ids would be one."""
-    import polars as pl
-
-    whole = float(2**24 if column.dtype == pl.Float32 else 2**53)
-    low, high = (float(x or 0.0) for x in (column.min(), column.max()))  # type: ignore[arg-type]
-    if -whole <= low <= high <= whole:
-        return
-    far = column.is_finite() & (column.abs() > whole)
-    if far.any():
-        row = first_true(far)
-        raise InputError(
-            f"{where(row)}: the {what} id {column[row]:.0f} is a {column.dtype}, which cannot tell"
-            f" integers above {whole:.0f} apart: pass ids as integers or as text"
-        )
+def join_tables(tables: Sequence[Table]) -> Table:
+    """Put tables below each other."""
+    ratings = [table.rating for table in tables if table.rating is not None]
+    times = [table.timestamp for table in tables if table.timestamp is not None]
+    return Table(
+        join_ids([table.user for table in tables]),
+        join_ids([table.item for table in tables]),
+        np.concatenate(ratings) if len(ratings) == len(tables) else None,
+        np.concatenate(times) if len(times) == len(tables) else None,
+    )
 
 
-def text_ids(column: pl.Series, what: str, where: Where) -> pl.Series:
-    """Read a column of ids from text; integers only if every one is in its usual form."""
+def join_ids(columns: Sequence[Ids]) -> Ids:
+    """Put columns of ids below each other, as text where some are."""
+    if len(columns) == 1:
+        return columns[0]
+    numbers = [column for column in columns if isinstance(column, np.ndarray)]
+    if len(numbers) == len(columns):
+        return np.concatenate(numbers)
+    # Integer columns held only integers in their usual form, so their text is unchanged.
+    return Strings.concat(
+        [
+            Strings.from_texts(list(map(str, column.tolist())))
+            if isinstance(column, np.ndarray)
+            else column
+            for column in columns
+        ]
+    )
+
+
+def _text_ids(column: pl.Series, side: str, where: Where) -> Ids:
+    """Ids from text; integers only if every one is in its usual form."""
     if column.dtype.is_integer():
-        return column
-    numbers = canonical_ints(column)
-    if not numbers.null_count():
+        return id_column(column, where=where)
+    what = f"{side} id"
+    numbers, whole = text_column(column.fill_null(""), what, where).integers()
+    if whole.all():
         return numbers
-    stripped = column.str.strip_chars()
-    missing = stripped.is_null() | (stripped == "")
-    if missing.any():
-        raise InputError(f"{where(first_true(missing))}: the {what} id is missing")
-    numbers = canonical_ints(stripped)
-    if not numbers.null_count():
+    texts = text_column(column.fill_null("").str.strip_chars(), what, where)
+    empty = texts.starts == texts.ends
+    if empty.any():
+        raise InputError(f"{where(int(empty.argmax()))}: the {side} id is missing")
+    numbers, whole = texts.integers()
+    if whole.all():
         return numbers
-    _refuse_missing_words(stripped, numbers, what, where)
-    return stripped
+    _refuse_missing_words(texts, np.flatnonzero(~whole), side, where)
+    return texts
 
 
-def _refuse_missing_words(texts: pl.Series, numbers: pl.Series, what: str, where: Where) -> None:
-    """Refuse "nan" and its like where all other ids are integers."""
-    odd = numbers.is_null()
-    words = texts.filter(odd).str.to_lowercase()
-    if len(words) < len(texts) and words.is_in(MISSING).all():
-        row = first_true(odd)
-        raise InputError(f"{where(row)}: the {what} id is missing ({cut(repr(texts[row]), 80)})")
+def _refuse_missing_words(texts: Strings, odd: NDArray[np.int64], side: str, where: Where) -> None:
+    """Refuse "nan" and the like where all other ids are integers."""
+    if len(odd) == len(texts) or texts[odd[0]].lower() not in MISSING:
+        return
+    if all(text.lower() in MISSING for text in texts.take(odd).tolist()):
+        shown = cut(repr(texts[odd[0]]), 80)
+        raise InputError(f"{where(int(odd[0]))}: the {side} id is missing ({shown})")
 
 
-def ratings_column(column: pl.Series, where: Where) -> pl.Series:
-    """Read a column of ratings: finite numbers."""
-    import polars as pl
+# -- ratings --------------------------------------------------------------------------------------
 
-    if column.dtype in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    if column.dtype.is_temporal() and len(column):
-        row = first_true(column.is_not_null())
-        raise InputError(
-            f"{where(row)}: the rating {str(column[row])!r} is a time, not a number; is the rating"
-            " in another column?"
-        )
-    numbers = _floats(column)
-    # Ratings are stored in single precision; what overflows there is refused here.
-    bad = ~numbers.cast(pl.Float32, strict=False).is_finite().fill_null(False)
+
+def _ratings(column: Any, where: Where) -> NDArray[np.float64]:
+    values, numbers = _numbers(column, where)
+    # Ratings are stored in single precision, so overflow there is refused here.
+    with np.errstate(over="ignore"):
+        bad = ~np.isfinite(numbers.astype(np.float32))
     if bad.any():
-        row = first_true(bad)
-        if column[row] is None or column[row] == "":
+        row = int(bad.argmax())
+        value = values[row]
+        if value is None or value == "":
             raise InputError(f"{where(row)}: the rating is missing")
-        if numbers[row] is not None and math.isfinite(numbers[row]):
+        shown = cut(repr(value.item() if isinstance(value, np.generic) else value), 80)
+        if np.isfinite(numbers[row]):
             raise InputError(
-                f"{where(row)}: rating {cut(repr(column[row]), 80)} is too large for"
-                " single precision; divide all ratings by a number"
+                f"{where(row)}: rating {shown} is too large for single precision; divide all"
+                " ratings by a number"
             )
         raise InputError(
-            f"{where(row)}: rating {cut(repr(column[row]), 80)} is not a number that can be used;"
-            f" ratings are finite numbers{_written(column[row])}"
+            f"{where(row)}: rating {shown} is not a number that can be used; ratings are"
+            f" finite numbers{_written(value)}"
         )
-    low, high = (float(x) for x in (numbers.min() or 0.0, numbers.max() or 0.0))  # type: ignore[arg-type]
-    refuse_lost_digits(low, high)
+    if len(numbers):
+        refuse_lost_digits(float(numbers.min()), float(numbers.max()))
     return numbers
+
+
+def _numbers(column: Any, where: Where) -> tuple[Any, NDArray[np.float64]]:
+    """The values of a column, and these as numbers; NaN where one is not a number."""
+    series = polars_series(column, "rating")
+    if series is not None:
+        import polars as pl
+
+        if series.dtype in (pl.Categorical, pl.Enum):
+            series = series.cast(pl.String)
+        if series.dtype == pl.String:
+            numbers = series.str.strip_chars().cast(pl.Float64, strict=False)
+            return series, numbers.fill_null(float("nan")).to_numpy()
+        column = series
+    values = plain_column(column, "rating")
+    if not isinstance(values, np.ndarray):
+        return values, _numbers_of_list(values, where)
+    kind = values.dtype.kind
+    if kind == "c":
+        raise InputError("The rating column holds complex numbers; pass real ones, as x.real")
+    if kind in "mM" and len(values):
+        raise InputError(_no_rating(values[0], where(0)))
+    if kind not in "iufbmM":
+        return values, _numbers_of_list(values.tolist(), where)
+    return values, values.astype(np.float64)
+
+
+def _numbers_of_list(values: Sequence[Any], where: Where) -> NDArray[np.float64]:
+    kinds = {kind for kind in map(type, values) if kind.__name__ not in _MISSING_TYPES}
+    truth = {kind for kind in kinds if issubclass(kind, bool | np.bool_)}
+    text = {kind for kind in kinds if issubclass(kind, str)}
+    numbers = all(issubclass(kind, _REAL) for kind in kinds - truth - text)
+    times = {kind for kind in kinds if issubclass(kind, np.datetime64 | np.timedelta64)}
+    if times or any(kind.__module__ in ("datetime", "pandas") for kind in kinds):
+        row = next(k for k, value in enumerate(values) if not is_missing(value))
+        raise InputError(_no_rating(values[row], where(row)))
+    if not numbers or len([some for some in (truth, text, kinds - truth - text) if some]) > 1:
+        raise InputError(explanation(values, "rating"))
+    return np.fromiter(map(_number, values), np.float64, len(values))
+
+
+_MISSING_TYPES = ("NoneType", "NAType", "NaTType")
+_REAL = (int, float, np.integer, np.floating, Decimal)
+
+
+def _number(value: Any) -> float:
+    try:
+        if isinstance(value, str) and (not value.isascii() or "_" in value):
+            return float("nan")
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+    except OverflowError:
+        return 1e300
+
+
+def _no_rating(value: Any, where: str) -> str:
+    return (
+        f"{where}: the rating {str(value)!r} is a time, not a number; is the rating in another"
+        " column?"
+    )
 
 
 def _written(value: object) -> str:
@@ -161,48 +234,108 @@ def _written(value: object) -> str:
     return ""
 
 
-def timestamps_column(column: pl.Series, where: Where) -> pl.Series:
-    """Read a column of timestamps: integers as they are, dates as epoch seconds."""
+# -- timestamps -----------------------------------------------------------------------------------
+
+
+def _timestamps(column: Any, where: Where) -> NDArray[np.int64]:
+    """Integers as they are, dates as epoch seconds."""
+    series = polars_series(column, "timestamp")
+    if series is None:
+        values = plain_column(column, "timestamp")
+        if isinstance(values, np.ndarray):
+            return _array_seconds(values, where)
+        if all(issubclass(kind, int) and kind is not bool for kind in set(map(type, values))):
+            try:
+                return np.array(values, np.int64)
+            except OverflowError:
+                pass
+        series = _series(values)
+    elif series.dtype.is_integer() and not series.null_count():
+        return _array_seconds(series.to_numpy(), where)
+    return _series_seconds(series, where)
+
+
+def _array_seconds(values: NDArray[Any], where: Where) -> NDArray[np.int64]:
+    kind = values.dtype.kind
+    bad = np.zeros(len(values), bool)
+    if kind not in "iufM":
+        bad[:] = True
+    elif kind == "u":
+        bad = values > np.uint64(2**63 - 1)
+    elif kind == "f":
+        bad = ~(np.abs(values) < 2.0**63)
+    elif kind == "M":
+        bad = np.isnat(values)
+        seconds = values.astype("datetime64[us]")
+        wide = np.datetime_data(values.dtype)[0] in _WIDE_UNITS
+        # NumPy does not report a date that does not fit.
+        if wide and np.any((seconds.astype(values.dtype) != values) & ~bad):
+            raise InputError("The timestamp column holds dates that are too far away to be stored")
+        values = seconds.astype("datetime64[s]")
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(_no_moment(values[row], where(row), kind))
+    return values.astype(np.int64)
+
+
+def _no_moment(value: Any, where: str, kind: str) -> str:
+    if kind not in ("", *"iufM"):
+        return (
+            f"{where}: the timestamp {str(value)!r} is not a point in time; pass dates or numbers"
+            f" of seconds, or {_DROP_TIMES}"
+        )
+    if is_missing(value) or value == "":
+        return f"{where}: the timestamp is missing; {_ON_COMMAND_LINE}"
+    shown = cut(repr(value.item() if isinstance(value, np.generic) else value), 80)
+    return (
+        f"{where}: timestamp {shown} is neither a number nor an ISO date (2024-12-31 or"
+        f" 2024-12-31T23:59:59); {_ON_COMMAND_LINE}"
+    )
+
+
+def _series(values: Sequence[Any]) -> pl.Series:
+    """A polars series of dates, or of text that may be dates."""
+    import polars as pl
+
+    odd = (list, tuple, dict, set, frozenset, np.ndarray)
+    kinds = set(map(type, values)) - {type(None)}
+    if (len(kinds) > 1 and bool in kinds) or any(issubclass(kind, odd) for kind in kinds):
+        raise InputError(explanation(values, "timestamp"))
+    make: tuple[Callable[[], pl.Series], ...]
+    make = (lambda: pl.Series(values), lambda: pl.Series(values, dtype=pl.Float64))
+    for attempt in make:  # integers and floats together are floats
+        try:
+            return attempt()
+        except polars_errors(TypeError, ValueError, OverflowError, AttributeError, IndexError):
+            continue
+    raise InputError(explanation(values, "timestamp"))
+
+
+def _series_seconds(column: pl.Series, where: Where) -> NDArray[np.int64]:
     import polars as pl
 
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
-    if column.dtype in (pl.Duration, pl.Time, pl.Boolean) and len(column):
-        row = first_true(column.is_not_null())
-        raise InputError(
-            f"{where(row)}: the timestamp {str(column[row])!r} says no moment; pass dates or"
-            " numbers of seconds, or leave timestamps out with columns={'timestamp': None}"
-        )
-    if column.dtype.is_temporal():
+    dtype = column.dtype
+    row = int((column.is_not_null()).arg_max() or 0)
+    if dtype in (pl.Duration, pl.Time, pl.Boolean) and len(column):
+        raise InputError(_no_moment(column[row], where(row), "m"))
+    if dtype.is_temporal():
         seconds = column.cast(pl.Datetime("us"), strict=False).dt.epoch("s")
-    elif column.dtype == pl.String:
+    elif dtype == pl.String:
         seconds = _text_seconds(column)
-    else:
+    elif dtype.is_numeric() or dtype == pl.Null or not len(column):
         seconds = column.cast(pl.Int64, strict=False)
-    if seconds.null_count():
-        row = first_true(seconds.is_null())
-        if column[row] is None or column[row] == "":
-            raise InputError(
-                f"{where(row)}: the timestamp is missing; leave timestamps out with"
-                " columns={'timestamp': None} (on the command line --columns timestamp=)"
-            )
+    else:
+        held = type(column[row]).__name__ if dtype == pl.Object else str(dtype)
         raise InputError(
-            f"{where(row)}: timestamp {cut(repr(column[row]), 80)} is neither a number nor an ISO"
-            " date (2024-12-31 or 2024-12-31T23:59:59); leave timestamps out with"
-            " columns={'timestamp': None} (on the command line --columns timestamp=)"
+            f"The timestamp column holds {cut(held, 60)} values, as at {where(row)}; pass a column"
+            " of numbers or of text"
         )
-    return seconds
-
-
-def _floats(column: pl.Series) -> pl.Series:
-    import polars as pl
-
-    if column.dtype != pl.String:
-        return column.cast(pl.Float64, strict=False)
-    numbers = column.cast(pl.Float64, strict=False)
-    if numbers.null_count() == column.null_count():
-        return numbers
-    return column.str.strip_chars().cast(pl.Float64, strict=False)
+    if seconds.null_count():
+        row = int(seconds.is_null().arg_max() or 0)
+        raise InputError(_no_moment(column[row], where(row), ""))
+    return seconds.to_numpy()
 
 
 def _text_seconds(column: pl.Series) -> pl.Series:
