@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import IdMap, unknown_examples, warn_of_twins
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import unknown_examples, warn_of_twins
 
 
 def test_encode_integers_orders_ids():

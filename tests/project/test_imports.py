@@ -12,7 +12,7 @@ import bayesmf
 ROOT = Path(bayesmf.__file__).parent
 # Each may import those before it, and no other: the list of docs/design.md.
 ROOMS = (
-    "wording", "errors", "checks", "kernels", "process", "system", "storage", "ids",
+    "wording", "errors", "checks", "kernels", "process", "storage", "ids",
     "reading", "data", "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines",
     "diagnostics", "chains", "checkpoints", "server", "posterior", "plots", "estimator",
     "demo", "integrations", "web", "cli",

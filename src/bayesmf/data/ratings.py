@@ -21,7 +21,8 @@ from bayesmf.data.sources import Sources
 from bayesmf.data.split import Splitting
 from bayesmf.data.tabular import SHOWN_ROWS, Tabular
 from bayesmf.errors import InputError
-from bayesmf.ids.id_map import IdMap, warn_of_twins
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import warn_of_twins
 from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output

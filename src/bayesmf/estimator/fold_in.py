@@ -12,7 +12,8 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import Found
 from bayesmf.estimator.questions import is_single
-from bayesmf.ids.id_map import IdMap, unknown_examples
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.fold_in import NewRatings, fold_in
 from bayesmf.posterior.posterior import Posterior

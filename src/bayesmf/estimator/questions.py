@@ -14,7 +14,8 @@ from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fit import training_ratings
-from bayesmf.ids.id_map import IdMap, unknown_examples
+from bayesmf.ids.id_map import IdMap
+from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.wording import printable
 

@@ -1,16 +1,14 @@
-"""External ids (integers or strings) and their row numbers; merged maps; unknown ids."""
+"""External ids (integers or strings) and their row numbers."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import DataWarning, InputError, warn
+from bayesmf.errors import InputError
 from bayesmf.ids.columns import id_column
 from bayesmf.ids.strings import Strings, as_integer, distinct_integers, inverse
 from bayesmf.wording import shown
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 _TABLE_SLACK = 1 << 22
 # At most this many are sorted, which needs no compiled code.
 _SORTED = 1 << 14
-# At most this many unknown ids are compared with the known ones.
-_COMPARED = 10_000
 
 
 class IdMap:
@@ -469,132 +465,3 @@ def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
             )
         numbers.append(number)
     return np.array(numbers, np.int64)
-
-
-# -- unknown ids ----------------------------------------------------------------------------------
-
-
-def unknown_examples(ids: IdMap, values: Any, most: int = 3) -> tuple[int, list[str], str]:
-    """Tell which ids are not known, and what may have happened to them.
-
-    Parameters
-    ----------
-    ids
-        The known ids.
-    values
-        A column of ids.
-    most
-        How many examples to give.
-
-    Returns
-    -------
-    tuple of int, list of str, str
-        The number of distinct unknown ids; the first of them, as text; and a hint where one of
-        them becomes a known id with other leading zeros, without white space, in other case or
-        without ".0", else an empty string.
-
-    Raises
-    ------
-    InputError
-        If the values are not ids.
-
-    Examples
-    --------
-    >>> from bayesmf.ids.id_map import IdMap, unknown_examples
-    >>> unknown_examples(IdMap(["0114709", "0133093"]), [114709, 5])
-    (2, ['114709', '5'], "'0114709' is known: were leading zeros dropped?")
-    """
-    column = column_of(values)
-    missing = np.flatnonzero(ids.lookup(column) < 0)
-    texts = list(dict.fromkeys(_texts(column, missing)))
-    return len(texts), texts[:most], _hint(ids, texts[:_COMPARED])
-
-
-def _texts(column: NDArray[np.int64] | Strings, rows: NDArray[np.int64]) -> list[str]:
-    """Some ids of a column as text."""
-    if isinstance(column, Strings):
-        return column.take(rows).tolist()
-    return list(map(str, column[rows].tolist()))
-
-
-def _hint(ids: IdMap, unknown: list[str]) -> str:
-    """What would make the first unknown id that can be mended a known one."""
-    if not unknown or not len(ids):
-        return ""
-    known = _texts(column_of(ids), np.arange(len(ids)))
-    for change, said in _CHANGES:
-        asked = change(unknown)
-        wanted = set(asked)
-        there: dict[str, str] = {}
-        for key, text in zip(change(known), known, strict=True):
-            if key in wanted:
-                there.setdefault(key, text)
-        for key, was in zip(asked, unknown, strict=True):
-            if key in there:
-                return f"{there[key]!r} is known: {said(was, there[key])}"
-    return ""
-
-
-def warn_of_twins(side: str, ids: IdMap) -> None:
-    """Warn of ids that are one with other leading zeros, or without ".0", and stay two."""
-    column = column_of(ids)
-    if not isinstance(column, Strings):
-        return
-    # As most ids have none of it, bytes are looked at first: a 0 at the beginning or the end.
-    filled = np.flatnonzero(column.ends > column.starts)
-    text = np.frombuffer(column.blob, np.uint8)
-    edges = text[column.starts[filled]], text[column.ends[filled] - 1]
-    rows = filled[(edges[0] == ord("0")) | (edges[1] == ord("0"))]
-    texts = column.take(rows).tolist()
-    keys = _without_decimals(_without_zeros(texts, "[0-9]"))
-    changed = [k for k, (key, was) in enumerate(zip(keys, texts, strict=True)) if key != was]
-    if not changed:
-        return
-    # An id that is a key itself is one more of that key.
-    own = dict.fromkeys(keys[k] for k in changed)
-    there = {key for key, row in zip(own, ids.lookup(list(own)), strict=True) if row >= 0}
-    counts = Counter(keys[k] for k in changed) + Counter(there)
-    twins = {key: n for key, n in counts.items() if n > 1}
-    if twins:
-        spelled = {key: [key] if key in there else [] for key in twins}
-        for k in changed:
-            if keys[k] in twins:
-                spelled[keys[k]].append(texts[k])
-        one, other = sorted(min(map(sorted, spelled.values()))[:2])
-        warn(
-            f"{sum(twins.values()) - len(twins):,} {side} ids differ from another in leading "
-            f'zeros or ".0" alone, such as {one!r} and {other!r}: they are taken as different '
-            f"{side}s",
-            DataWarning,
-        )
-
-
-def _zeros(was: str, meant: str) -> str:
-    return f"were leading zeros {'dropped' if len(was) < len(meant) else 'added'}?"
-
-
-def _decimals(was: str, meant: str) -> str:
-    return f"were ids turned into decimal numbers, as {max(was, meant, key=len)!r}?"
-
-
-def _without_zeros(texts: Iterable[str], before: str = "[0-9A-Za-z]") -> list[str]:
-    pattern = re.compile(f"^0+(?={before})")
-    return [pattern.sub("", text) if text[:1] == "0" else text for text in texts]
-
-
-_DECIMALS = re.compile(r"(-?[0-9]+)\.0+")
-
-
-def _without_decimals(texts: Iterable[str]) -> list[str]:
-    return [
-        found[1] if text[-1:] == "0" and (found := _DECIMALS.fullmatch(text)) else text
-        for text in texts
-    ]
-
-
-_CHANGES: tuple[tuple[Callable[[list[str]], list[str]], Callable[[str, str], str]], ...] = (
-    (lambda ids: [id.strip() for id in ids], lambda *_: "is there white space around ids?"),
-    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case are told apart"),
-    (_without_zeros, _zeros),
-    (_without_decimals, _decimals),
-)
