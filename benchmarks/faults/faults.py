@@ -1,4 +1,4 @@
-"""Injected faults on a Ray cluster: killed, stopped and cut-off workers, nodes and drivers.
+"""Injected faults on a Ray cluster: killed workers, lost nodes, killed drivers, full disks.
 
 Starts a Ray cluster of its own on this machine, a head and two nodes, and does short fits there.
 During each something goes wrong at a random moment (the seed decides what and when):
@@ -7,12 +7,6 @@ During each something goes wrong at a random moment (the seed decides what and w
     node     a node is lost with its workers        added   a run begun on one node gets its second
     rejoin   the same, and another node comes       disk    no room for a checkpoint
     driver   the driver is killed, and the run resumed
-
-As root also, with nodes in network namespaces, and cables that are out for ten seconds:
-
-    link     a node is cut off, and Ray waits       split   a node is cut off, and Ray takes it for
-    peers    two nodes are cut off from each                lost while it still works
-             other, but not from the driver
 
 Every run has to end, with the SHA-256 over all draws of all chains that `serial` gives. A fault
 that came too late, or that nobody noticed, is tried again and does not count. Limits of time are
@@ -28,20 +22,25 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
+from benchmarks.faults.driver import CASES
+from benchmarks.faults.kinds import Limits, Trial, attempt
+from benchmarks.faults.nodes import Nodes
+from benchmarks.faults.runs import Run
 from benchmarks.faults.table import busy, good, read_lines, show, summary, table
 from benchmarks.options import Parser, command
 
-LOCAL = ("worker", "node", "rejoin", "added", "hang", "disk", "driver")
-WIRED = ("link", "peers", "split")
-KINDS = (*LOCAL, *WIRED)
+KINDS = ("worker", "node", "rejoin", "added", "hang", "disk", "driver")
 TRIES = 5  # until a fault happens in time
 
 
@@ -54,43 +53,23 @@ class Planned(NamedTuple):
 
 
 def plan(kinds: list[str], n: int, seed: int, cases: list[str]) -> list[Planned]:
-    """Each kind as often as the others, with every case in turn; by cluster, shuffled there."""
+    """Each kind as often as the others, with every case in turn, shuffled."""
     made = []
     for number in range(n):
         turn, which = divmod(number, len(kinds))
         made.append(Planned(number, kinds[which], cases[(turn + which) % len(cases)]))
     random.Random(seed).shuffle(made)
-    return sorted(made, key=lambda one: cluster_of(one.kind))
-
-
-def cluster_of(kind: str) -> int:
-    """Kinds with the same number share a cluster."""
-    return {"link": 1, "peers": 1, "split": 2}.get(kind, 0)
-
-
-def open_nodes(which: int) -> Any:
-    """A cluster for some kinds."""
-    if which == 0:
-        from benchmarks.faults.nodes import Nodes
-
-        return Nodes()
-    from benchmarks.faults.netns_ray import NetNodes
-
-    return NetNodes(impatient=which == 2)
+    return made
 
 
 class Harness:
     """Runs what is planned, with one cluster after the other."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
-        from benchmarks.faults.driver import CASES
-        from benchmarks.faults.limits import Limits
-
         self.args, self.folder, self.limits = args, folder, Limits()
         self.cases = list(CASES)
         self.left: list[str] = []
         self._nodes: Any = None
-        self._which = -1
 
     def close(self) -> None:
         """End the cluster; what it leaves is noted."""
@@ -100,8 +79,6 @@ class Harness:
 
     def references(self) -> None:
         """What serial says of every case."""
-        from benchmarks.faults.runs import Run
-
         self.known = {}
         for case in self.cases:
             where = self.folder / f"serial-{case}".replace(" ", "-")
@@ -110,22 +87,16 @@ class Harness:
                 raise SystemExit(f"faults: {case} on serial: {found['error']}")
             self.known[case] = found
 
-    def open(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Have the cluster of a kind. A new one does undisturbed runs, which set the limits."""
-        from benchmarks.faults.limits import Limits
-        from benchmarks.faults.runs import Run
-
-        which = cluster_of(kind)
-        if self._nodes is not None and self._which == which:
+    def open(self) -> Iterator[dict[str, Any]]:
+        """Have a cluster. A new one does undisturbed runs, which set the limits."""
+        if self._nodes is not None:
             return
-        self.close()
-        self._nodes, self._which = open_nodes(which), which
+        self._nodes = Nodes()
         times = []
-        for case in self.cases if which == 0 else self.cases[-2:]:
-            where = Path(tempfile.mkdtemp(prefix=f"quiet-{which}-", dir=self.folder)) / "run"
+        for case in self.cases:
+            where = Path(tempfile.mkdtemp(prefix="quiet-", dir=self.folder)) / "run"
             order = {"address": self._nodes.address, "n_workers": 4, "start_timeout": 300.0}
-            run = Run(where, {"case": case, "engine": order}, prefix=self._nodes.prefix,
-                      environment=self._nodes.environment)  # fmt: skip
+            run = Run(where, {"case": case, "engine": order})
             found = run.wait()
             times.append((time.monotonic() - run.begin, run.times))
             yield self.verdict(Planned(-1, "none", case), 0, {**found, "told": run.told})
@@ -146,13 +117,11 @@ class Harness:
 
     def one(self, what: Planned) -> Iterator[dict[str, Any]]:
         """A fault, tried again until it comes in time."""
-        from benchmarks.faults.kinds import Trial, attempt
-
         rng = random.Random(f"{self.args.seed} {what.number} {what.kind}")
         # A worker needs seconds to come: early, so that the run is still under way.
         latest, of = 0.1 if what.kind == "added" else 0.75, self.known[what.case]["epochs"]
         for turn in range(TRIES):
-            yield from self.open(what.kind)
+            yield from self.open()
             # A worker that did not come in the little time it is given there has more next time.
             limits = replace(self.limits, start=2**turn * self.limits.start)
             epochs = max(1, int(rng.uniform(0.02, latest) * of))
@@ -220,23 +189,28 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if importlib.util.find_spec("ray") is None:
         parser.error("needs Ray, which is not installed: pip install ray")
     args.kinds = list(asked or KINDS)
-    if set(WIRED) & set(args.kinds):
-        from benchmarks.faults.netns import why_not
-
-        if reason := why_not():
-            if asked is not None:
-                parser.error(f"--kinds: {reason}")
-            print(f"faults: WITHOUT {', '.join(WIRED)}: {reason}", file=sys.stderr)
-            args.kinds = list(LOCAL)
     return args
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Context in which SIGTERM and SIGHUP end the process as Ctrl-C does: all is cleared away."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @command
 def main(argv: list[str] | None = None) -> int:
     """Print a line for each run and a summary, or one JSON object."""
     args = parse(argv)
-    from benchmarks.faults.netns import ended_by_signals
-
     try:
         with ended_by_signals(), tempfile.TemporaryDirectory() as folder:
             found = measure(args, Path(folder))

@@ -10,13 +10,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.limits import CUT, Limits
 from benchmarks.faults.nodes import Process, alive, gone, wait_for
 from benchmarks.faults.runs import Disk, Run
 
@@ -26,20 +26,77 @@ NOBODY_CAME = "no worker came"
 SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Seconds of the slowest of some undisturbed runs, and limits that are multiples of them.
+
+    Every limit has a floor, for the load may rise after the measurement. A limit that is too long
+    costs time only where something has really gone wrong.
+    """
+
+    start: float = 10.0  # from the beginning of a run to its first epoch
+    whole: float = 20.0  # to its end
+    gap: float = 0.4  # the longest without an epoch
+
+    @classmethod
+    def measured(cls, runs: Sequence[tuple[float, list[float]]]) -> Limits:
+        """From undisturbed runs: seconds of each, and moments of its epochs."""
+        found = cls(0.0, 0.0, 0.0)
+        for seconds, epochs in runs:
+            found = found.after(seconds, epochs)
+        return found
+
+    def after(self, seconds: float, epochs: Sequence[float]) -> Limits:
+        """With one more undisturbed run."""
+        gaps = [b - a for a, b in pairwise(epochs)]
+        return Limits(
+            max(self.start, epochs[0] if epochs else seconds),
+            max(self.whole, seconds),
+            max([self.gap, *gaps]),
+        )
+
+    def started(self, first: float) -> Limits:
+        """With the start of one more run, whatever became of it later."""
+        return replace(self, start=max(self.start, first))
+
+    @property
+    def start_timeout(self) -> float:
+        """For a worker to come, where it should."""
+        return max(90.0, 10 * self.start)
+
+    @property
+    def short_start(self) -> float:
+        """For a worker to come, where there is no room for some of them: waited out."""
+        return max(4.0, 1.2 * self.start)
+
+    @property
+    def task_timeout(self) -> float:
+        """For a task, where a worker hangs: waited out."""
+        return max(4.0, 10 * self.gap)
+
+    @property
+    def deadline(self) -> float:
+        """After which a run counts as hung."""
+        return max(240.0, 12 * self.whole)
+
+    def pause(self, epochs: int) -> float:
+        """After each epoch, in a run that is to go on for as long as a worker may need to come."""
+        return max(0.1, 4 * self.start / max(1, epochs))
+
+
 @dataclass
 class Trial:
     """One run, with all that a fault may need."""
 
     kind: str
     case: str
-    nodes: Any  # Nodes, or NetNodes where links are cut
+    nodes: Any
     rng: random.Random
     folder: Path
     epochs: int  # of all chains, at which it happens
     n_workers: int = 4
     limits: Limits = field(default_factory=Limits)
     of: int = 60  # epochs of all chains
-    cut: float = CUT  # seconds that a link is down
     run: Run | None = None
     disk: Disk | None = None
     detail: str = ""
@@ -64,8 +121,7 @@ class Trial:
             where = {"folder": str(self.checkpoint), "every": 0.1, "resume": resume}
             order["checkpoint"] = where
         self.run = Run(
-            self.folder / f"run-{len(self.runs) + 1}", order, limits.deadline,
-            self.nodes.prefix, self.nodes.environment,
+            self.folder / f"run-{len(self.runs) + 1}", order, limits.deadline
         )  # fmt: skip
         self.runs.append(self.run)
         return self.run
@@ -172,29 +228,6 @@ def kill_driver(trial: Trial) -> Seen:
     return lambda: killed
 
 
-def cut_link(trial: Trial) -> Seen:
-    """The link of a node is down for some seconds: Ray waits, or ("split") takes it for lost."""
-    victim = trial.rng.choice(trial.nodes.nodes)
-    told = tells_more(trial.now()) if trial.kind == "split" else lambda: True
-    with trial.nodes.wires.cut(victim.number):
-        return _while_cut(trial, told)
-
-
-def cut_peers(trial: Trial) -> Seen:
-    """The workers' nodes do not reach each other for some seconds, but the driver reaches both."""
-    one, other = (node.number for node in trial.rng.sample(trial.nodes.nodes, 2))
-    with trial.nodes.wires.parted(one, other):
-        return _while_cut(trial, lambda: True)
-
-
-def _while_cut(trial: Trial, told: Seen) -> Seen:
-    run = trial.now()
-    before, under_way = run.epochs, not run.ended
-    run.until(lambda: False, trial.cut)
-    trial.detail = f"{trial.cut:g} s, {run.epochs - before} epochs meanwhile"
-    return lambda: under_way and told()
-
-
 KINDS: dict[str, Callable[[Trial], Seen]] = {
     "worker": kill_worker,
     "node": lose_node,
@@ -203,9 +236,6 @@ KINDS: dict[str, Callable[[Trial], Seen]] = {
     "hang": hang_worker,
     "disk": fill_disk,
     "driver": kill_driver,
-    "link": cut_link,
-    "split": cut_link,
-    "peers": cut_peers,
 }
 
 

@@ -10,22 +10,20 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 # Before Ray reads it: everything listens on the loopback alone, and drivers look for it there.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
-# Ray starts workers with the least priority but four: beside processes that compute they would get
-# a thirtieth of a core, where they should get their share.
-FAIR = {"worker_niceness": 0}
 # A node that is killed is noticed in about a second and a half, not sixteen: its port refuses at
 # once. One that is only slow, on a busy machine, has far longer to answer.
 QUICK = {
-    **FAIR,
+    # Ray starts workers with the least priority but four: beside processes that compute they would
+    # get a thirtieth of a core, where they should get their share.
+    "worker_niceness": 0,
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 10_000,
@@ -116,14 +114,7 @@ def wait_for(what: Callable[[], Any], seconds: float, every: float = 0.01) -> An
 
 
 class Nodes:
-    """A head without CPUs, where drivers join, and nodes with workers.
-
-    Others of this kind (`netns_ray`) say how a driver gets to its cluster: `prefix` comes before
-    its command, `environment` is beside this process's.
-    """
-
-    prefix: tuple[str, ...] = ()
-    environment: Mapping[str, str | None] = MappingProxyType({})
+    """A head without CPUs, where drivers join, and nodes with workers."""
 
     def __init__(self, n_nodes: int = 2, cpus: int = 2) -> None:
         from ray.cluster_utils import Cluster

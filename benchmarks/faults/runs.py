@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,7 @@ class Run:
 
     module = "benchmarks.faults.driver"
 
-    def __init__(
-        self, folder: Path, order: dict[str, Any], deadline: float = DEADLINE,
-        prefix: Sequence[str] = (), environment: Mapping[str, str | None] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, order: dict[str, Any], deadline: float = DEADLINE) -> None:
         folder.mkdir(parents=True)
         self.folder, self.begin, self.deadline = folder, time.monotonic(), deadline
         self._times: list[float] = []
@@ -43,11 +40,10 @@ class Run:
         order = {**order, "folder": str(folder), "notes": theirs}
         (folder / "order.json").write_text(json.dumps(order))
         command = [sys.executable, "-m", self.module, str(folder / "order.json")]
-        changed = {**os.environ, **(environment or {})}
         with (folder / "stderr").open("w") as err:
             self.process = subprocess.Popen(
-                [*prefix, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-                env={k: v for k, v in changed.items() if v is not None}, pass_fds=[theirs],
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+                pass_fds=[theirs],
             )  # fmt: skip
         os.close(theirs)
 

@@ -58,7 +58,7 @@ def test_scaling_draws_its_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     from benchmarks.cluster.scaling import main
 
-    small = ["--curves", "--shapes", "netflix", "--factors", "4", "--rate", "1e7"]
+    small = ["--shapes", "netflix", "--factors", "4", "--rate", "1e7"]
     assert main([*small, "--most", "4", "--out", str(tmp_path)]) == 0
     assert "| netflix | dsgld-c 4x1 | 4 | 4 |" in capsys.readouterr().out
     with (tmp_path / "scaling.csv").open() as file:

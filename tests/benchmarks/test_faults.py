@@ -3,10 +3,7 @@
 import importlib.util
 import json
 import os
-import random
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,14 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.faults import faults
-from benchmarks.faults.limits import Limits
-from benchmarks.faults.netns import Wires, ip, why_not
+from benchmarks.faults.kinds import Limits
 from benchmarks.faults.nodes import alive, descendants
 from benchmarks.faults.table import busy, good, read_lines, summary, table
 
 NO_RAY = importlib.util.find_spec("ray") is None
 pytestmark = pytest.mark.skipif(NO_RAY, reason="the extra 'ray' is not installed")
-namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 CASES = ["a", "b", "c", "d"]
 
 
@@ -50,14 +45,11 @@ def test_without_ray_the_extra_is_named(capsys, monkeypatch):
 
 def test_kinds_and_cases_are_spread_evenly_by_the_seed():
     kinds = list(faults.KINDS)
-    planned = faults.plan(kinds, 100, 5, CASES)
-    assert planned == faults.plan(kinds, 100, 5, CASES) != faults.plan(kinds, 100, 6, CASES)
+    planned = faults.plan(kinds, 70, 5, CASES)
+    assert planned == faults.plan(kinds, 70, 5, CASES) != faults.plan(kinds, 70, 6, CASES)
     assert set(Counter(one.kind for one in planned).values()) == {10}
-    assert {24, 25, 26} >= set(Counter(one.case for one in planned).values())
+    assert {17, 18} >= set(Counter(one.case for one in planned).values())
     assert min(Counter((one.kind, one.case) for one in planned).values()) >= 2
-    # A cluster is started once, for all that can share it.
-    clusters = [faults.cluster_of(one.kind) for one in planned]
-    assert clusters == sorted(clusters)
 
 
 def test_limits_are_multiples_of_what_was_measured():
@@ -107,71 +99,3 @@ def test_busy_processes_are_ended():
         begun = [one for one in descendants(os.getpid()) if one[0] in pids]
         assert len(begun) == 2 and all(map(alive, begun))
     assert not any(map(alive, begun))
-
-
-# -- cables ---------------------------------------------------------------------------------------
-
-SERVER = """
-import socket
-server = socket.create_server(("", 5000))
-print("up", flush=True)
-while True:
-    with server.accept()[0] as one:
-        one.sendall(b"x")
-"""
-CLIENT = """
-import socket, sys, time
-begin = time.monotonic()
-try:
-    with socket.create_connection((sys.argv[1], 5000), 0.5) as one:
-        print(one.recv(1) == b"x", time.monotonic() - begin)
-except OSError:
-    print(False, 0)
-"""
-
-
-@namespaces
-def test_cables_carry_and_are_cut():
-    with Wires(3) as wires:
-        command = [*wires.inside(1), sys.executable, "-c", SERVER]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE)
-
-        def reached(k):
-            asked = [*wires.inside(k), sys.executable, "-c", CLIENT, wires.address(1)]
-            done = subprocess.run(asked, capture_output=True, text=True, check=True)
-            return done.stdout.startswith("True")
-
-        try:
-            server.stdout.readline()
-            assert reached(0) and reached(2)
-            with wires.parted(1, 2):
-                assert reached(0) and not reached(2)
-            with wires.cut(1):
-                assert not reached(0)
-            assert reached(0) and reached(2)
-        finally:
-            server.kill()
-            server.communicate()
-        name = wires.name("")
-    assert name not in ip("netns", "list")
-
-
-@namespaces
-def test_a_run_outlasts_a_cut_link(tmp_path):
-    """Shorter than those of the benchmark: two workers, two seconds."""
-    from benchmarks.faults.driver import answer
-    from benchmarks.faults.kinds import Trial, attempt
-    from benchmarks.faults.netns_ray import NetNodes
-
-    case = "DSGLD-S 3x3"
-    known = answer({"case": case, "engine": "serial"})
-    nodes = NetNodes(cpus=1)
-    try:
-        trial = Trial("link", case, nodes, random.Random(0), tmp_path, 30, n_workers=2, cut=2.0)
-        begin = time.monotonic()
-        found = attempt(trial)
-    finally:
-        left = nodes.close()
-    assert found["status"] == "done", found
-    assert found["sha256"] == known["sha256"] and not left
-    assert time.monotonic() - begin > 2.0
