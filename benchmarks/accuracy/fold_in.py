@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import DataWarning, InputError
-from bayesmf.posterior.fold_in import NewRatings, fold_in
+from bayesmf.posterior.posterior import NewRatings, fold_in
 from bayesmf.posterior.rows import rows_at_once
 from bayesmf.process import Pool, parts
 from benchmarks.options import Parser, command

@@ -13,9 +13,16 @@ from typing import Any
 import numpy as np
 
 from bayesmf import BayesianMF
-from bayesmf.estimator.fold_in import sent_table, with_senders
-from bayesmf.posterior.catalogue import Catalogue, OwnRows, own_rows
-from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
+from bayesmf.estimator.questions import sent_table, with_senders
+from bayesmf.posterior.ranking import (
+    Catalogue,
+    OwnRows,
+    Pick,
+    UserScores,
+    own_rows,
+    thompson_pick,
+    thompson_row,
+)
 from bayesmf.process import Pool
 from benchmarks.ranking.bandit_worlds import Index
 

@@ -30,7 +30,7 @@ import numpy as np
 from bayesmf import BayesianMF, ConvergenceWarning, DataWarning, Ratings
 from bayesmf.diagnostics.ranking import ListScorer
 from bayesmf.errors import InputError
-from bayesmf.estimator.evaluate_ranking import Liked, Popularity
+from bayesmf.estimator.evaluating import Liked, Popularity
 from bayesmf.estimator.questions import HeldOut
 from bayesmf.process import parts
 from benchmarks.options import Parser, command

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf import BayesianMF
-from bayesmf.posterior.policies import POLICIES
+from bayesmf.posterior import POLICIES
 from benchmarks.serving.service import KINDS, Asker, Question, Service
 
 CONNECTIONS = 8

@@ -31,7 +31,7 @@ import numpy as np
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.policies import POLICIES
+from bayesmf.posterior import POLICIES
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
 from benchmarks.options import Parser, command

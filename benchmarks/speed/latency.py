@@ -19,7 +19,7 @@ import numpy as np
 from bayesmf import BayesianMF, Gibbs
 from bayesmf.errors import ConvergenceWarning, DataWarning
 from bayesmf.ids.id_map import IdMap
-from bayesmf.posterior.policies import POLICIES
+from bayesmf.posterior import POLICIES
 from bayesmf.posterior.posterior import Posterior
 
 TIMES = 50

@@ -16,7 +16,7 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.model.refs import Layout
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs

@@ -7,8 +7,8 @@ from bayesmf.chains.history import History as History
 from bayesmf.checkpoints.folder import Checkpoint as Checkpoint
 from bayesmf.data.ratings import Ratings as Ratings
 from bayesmf.diagnostics.calibration import Calibration as Calibration
-from bayesmf.diagnostics.coverage import Gap as Gap
-from bayesmf.diagnostics.coverage import Group as Group
+from bayesmf.diagnostics.calibration import Gap as Gap
+from bayesmf.diagnostics.calibration import Group as Group
 from bayesmf.diagnostics.metrics import Scores as Scores
 from bayesmf.diagnostics.ranking import ListScores as ListScores
 from bayesmf.diagnostics.ranking import RankingScores as RankingScores
@@ -23,8 +23,8 @@ from bayesmf.errors import InputError as InputError
 from bayesmf.errors import Interrupted as Interrupted
 from bayesmf.errors import NotFittedError as NotFittedError
 from bayesmf.estimator.bayesian_mf import BayesianMF as BayesianMF
-from bayesmf.estimator.explain import Explanation as Explanation
-from bayesmf.estimator.explain import Neighbours as Neighbours
+from bayesmf.estimator.results import Explanation as Explanation
+from bayesmf.estimator.results import Neighbours as Neighbours
 from bayesmf.estimator.results import Predictions as Predictions
 from bayesmf.estimator.results import Recommendation as Recommendation
 from bayesmf.estimator.results import RecommendationList as RecommendationList

@@ -19,7 +19,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.worker.gradient_tasks import GradientTask
 from bayesmf.worker.tasks import run_task

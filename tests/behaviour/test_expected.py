@@ -22,9 +22,8 @@ from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.pairs import pair_components
 from bayesmf.model.draw_store import DrawStore
-from bayesmf.model.params import Params, Precisions, RowPrior
-from bayesmf.posterior.noise import RowPrecisions
-from bayesmf.posterior.rows import ExactRows, lay_out, natural_priors
+from bayesmf.model.priors import Params, Precisions, RowPrior
+from bayesmf.posterior.rows import ExactRows, RowPrecisions, lay_out, natural_priors
 from contract import draws_digest
 from driving import do, sweep
 from posteriors import random_posterior

@@ -22,11 +22,9 @@ from scipy.stats import t as t_law
 import bayesmf.chains.chain
 import bayesmf.chains.rounds.exact_rows
 import bayesmf.chains.rounds.gibbs
-import bayesmf.model.amplitude
 import bayesmf.model.noise
-import bayesmf.model.noise_law
 import bayesmf.model.priors
-import bayesmf.model.rescale
+import bayesmf.model.scale
 import bayesmf.worker.row_tasks
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
@@ -36,8 +34,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import SSE
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
 from driving import do, sweep
 from mutants import told_of, with_density, with_noise
@@ -65,7 +62,7 @@ USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.in
 def _light_tails(monkeypatch):
     monkeypatch.setattr(bayesmf.model.priors, "TAU_SHAPE", TAU_PRIOR[0])
     monkeypatch.setattr(bayesmf.model.priors, "TAU_RATE", TAU_PRIOR[1])
-    for module in (bayesmf.model.noise, bayesmf.model.noise_law):
+    for module in (bayesmf.model.noise, bayesmf.model.noise):
         monkeypatch.setattr(module, "RATE_SHAPE", RATE_PRIOR[0])
         monkeypatch.setattr(module, "RATE_RATE", RATE_PRIOR[1])
         monkeypatch.setattr(module, "log_shape_prior", _log_prior_of_shape)
@@ -289,7 +286,7 @@ def test_a_mean_without_its_prior_is_caught(monkeypatch):
 def test_a_forgotten_jacobian_of_the_scales_is_caught(monkeypatch):
     """(n_users - n_items) x left out of the density of a column's log scale."""
     mutant = with_density(lambda x: -(N_USERS - N_ITEMS) * x)
-    monkeypatch.setattr(bayesmf.model.rescale, "slice_sample", mutant)
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", mutant)
     assert _worst("wishart-bias", FEWER) > SEEN
 
 
@@ -349,7 +346,7 @@ def test_n_in_place_of_half_of_it_is_caught(monkeypatch):
 def test_a_forgotten_jacobian_of_the_amplitudes_is_caught(sizes, monkeypatch):
     """That of the features, or that of the biases: they are drawn in turn."""
     turns = itertools.cycle([with_density(lambda x, size=size: -size * x) for size in sizes])
-    monkeypatch.setattr(bayesmf.model.amplitude, "slice_sample", lambda *given: next(turns)(*given))
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", lambda *given: next(turns)(*given))
     assert _worst("gamma", FEWER, by="user") > SEEN
 
 
@@ -362,7 +359,7 @@ def test_a_forgotten_jacobian_of_the_exchange_is_caught(monkeypatch):
 
 def test_a_forgotten_jacobian_of_the_shape_is_caught(monkeypatch):
     """The prior's density of k taken for that of log k, by which it is drawn."""
-    for module in (bayesmf.model.noise, bayesmf.model.noise_law):
+    for module in (bayesmf.model.noise, bayesmf.model.noise):
         monkeypatch.setattr(
             module, "log_shape_prior", lambda log_k: _log_prior_of_shape(log_k) - log_k
         )

@@ -15,7 +15,7 @@ from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
-from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.samplers.row_clock import RowClock
 from bayesmf.samplers.row_steps import RowFacts, clock_steps, longest
 from bayesmf.samplers.sghmc import SGHMC

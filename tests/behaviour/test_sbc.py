@@ -22,8 +22,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
 from driving import do, sweep
 from mutants import with_noise

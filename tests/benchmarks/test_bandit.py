@@ -78,8 +78,7 @@ def test_every_policy_shows_what_may_be_shown(worlds, world):
 
 def drawn_for_one(model, person):
     """Catalogue, person's rows, what Thompson sampling draws, scores by a policy and a pick."""
-    from bayesmf.posterior.catalogue import Catalogue, own_rows
-    from bayesmf.posterior.one_user import UserScores, thompson_pick
+    from bayesmf.posterior.ranking import Catalogue, UserScores, own_rows, thompson_pick
     from bayesmf.process import Pool
 
     catalogue = Catalogue.of(model.posterior_)

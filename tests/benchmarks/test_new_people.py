@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from bayesmf import BayesianMF, Gibbs, Synthetic
-from bayesmf.posterior.noise import STEPS, _fold_numbers
+from bayesmf.posterior.rows import STEPS, _fold_numbers
 from bayesmf.web import create_app
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

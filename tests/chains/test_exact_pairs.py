@@ -14,8 +14,7 @@ from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
-from bayesmf.model.params import RowPrior
-from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.model.priors import GammaPrior, RowPrior, WishartPrior
 from bayesmf.process import Pool
 from bayesmf.server.run import run
 from problems import random_data

@@ -10,9 +10,15 @@ from scipy import stats
 
 from bayesmf import BayesianMF, Calibration, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics import calibration as calibration_module
-from bayesmf.diagnostics import coverage as gaps_module
-from bayesmf.diagnostics.calibrator import PIT_BINS, Calibrator, equal_parts
-from bayesmf.diagnostics.coverage import FINE_LEVELS, Gap, Group
+from bayesmf.diagnostics import calibration as gaps_module
+from bayesmf.diagnostics.calibration import (
+    FINE_LEVELS,
+    PIT_BINS,
+    Calibrator,
+    Gap,
+    Group,
+    equal_parts,
+)
 from bayesmf.diagnostics.metrics import LEVELS, Scorer
 from calibrated import calibrate, mixtures
 from problems import planted

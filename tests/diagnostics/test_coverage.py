@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayesmf import Calibration
-from bayesmf.diagnostics.coverage import FINE_LEVELS, Gap, Group, allowed_gap
+from bayesmf.diagnostics.calibration import FINE_LEVELS, Gap, Group, allowed_gap
 from calibrated import calibrate, mixtures
 
 

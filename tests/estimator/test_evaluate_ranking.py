@@ -7,8 +7,8 @@ import pytest
 
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, NotFittedError, Ratings, Synthetic
 from bayesmf.diagnostics.ranking import MEASURES
-from bayesmf.estimator import evaluate_ranking
-from bayesmf.estimator.evaluate_ranking import Liked, Popularity
+from bayesmf.estimator import evaluating
+from bayesmf.estimator.evaluating import Liked, Popularity
 from plain_ranking import library_means, plain_means
 
 K, RELEVANT = 5, 3.5
@@ -80,7 +80,7 @@ def test_scores_are_those_of_a_library_made_for_it(model, split):
 
 def test_blocks_change_nothing_and_are_counted(model, split, monkeypatch):
     whole = model.evaluate_ranking(split[1], k=K)
-    monkeypatch.setattr(evaluate_ranking, "TOGETHER", 7)
+    monkeypatch.setattr(evaluating, "TOGETHER", 7)
     done = []
     parts = model.evaluate_ranking(split[1], k=K, progress=done.append)
     assert as_dict(parts.model) == pytest.approx(as_dict(whole.model), rel=1e-12)
@@ -187,7 +187,7 @@ def test_liked_items_stand_by_user_strangers_last(small):
     found = small._fitted()
     ratings = Ratings([9, 1, 3, 9, 1], [7, 9, 10, 8, 10], [5.0, 4.0, 4.0, 4.0, 5.0])
     maps = found.user_ids, found.item_ids
-    held = evaluate_ranking.HeldOut.from_ratings(ratings, maps, found.seen)
+    held = evaluating.HeldOut.from_ratings(ratings, maps, found.seen)
     liked = Liked.from_held_out(held, 4.0)
     assert ratings.user_ids.ids[liked.test_user].tolist() == [1, 3, 9]
     assert [part.stop for part in liked.parts()] == [2, 3]

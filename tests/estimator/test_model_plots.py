@@ -11,7 +11,7 @@ import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
-from bayesmf.estimator import plot as looking
+from bayesmf.estimator import evaluating as looking
 from bayesmf.plots import panels
 from bayesmf.plots.panels import RowSpread, running_median
 from bayesmf.storage import reader, writer

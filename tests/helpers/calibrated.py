@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bayesmf.diagnostics.calibrator import Calibrator
+from bayesmf.diagnostics.calibration import Calibrator
 
 
 def mixtures(n, draws=6, seed=0):

@@ -17,7 +17,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.worker.clock_tasks import ClockTask
 from bayesmf.worker.row_tasks import RareResult, RareTask
 from bayesmf.worker.tasks import run_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import naive
-from bayesmf.model.slices import slice_sample
+from bayesmf.model.scale import slice_sample
 
 
 def with_noise(draw_rows, factor):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.model.spread import spread_evenly
-from bayesmf.posterior.catalogue import BONUS_DRAWS
-from bayesmf.posterior.noise import RowPrecisions
+from bayesmf.model.draws import spread_evenly
+from bayesmf.posterior.ranking import BONUS_DRAWS
+from bayesmf.posterior.rows import RowPrecisions
 
 
 def as_batches(user, item, value, starts, levels=(0.0,)):

@@ -7,7 +7,7 @@ from bayesmf.blocks.stripes import Stripe
 from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
 from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import DUAL_SHARE
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.worker.row_draws import draw_rows
 
 COUNTER = StreamCounter(5, stream_word(2, 0), make_key(2))

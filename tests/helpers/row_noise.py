@@ -6,8 +6,7 @@ import numpy as np
 
 from bayesmf.kernels.exact import total
 from bayesmf.kernels.keys import StreamCounter, stream_word
-from bayesmf.model.noise import evidence_of, half_errors
-from bayesmf.model.noise_law import LawSlice
+from bayesmf.model.noise import LawSlice, evidence_of, half_errors
 
 
 def drawn(own, counts, sse, rng):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.kernels.gamma import draw_gammas
+from bayesmf.kernels.noise import draw_gammas
 
 KEY = np.array([3, 5], np.uint32)
 

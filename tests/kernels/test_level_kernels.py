@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.kernels.levels import mixture_bins, shortest_runs
+from bayesmf.kernels.mixture import mixture_bins, shortest_runs
 
 
 def problem(draws=7, n=50, seed=0, dtype=np.float64):

@@ -8,13 +8,15 @@ from numba import njit
 from scipy import integrate, special, stats
 
 from bayesmf.kernels.mixture import (
+    NEAR,
+    erfc_near,
+    exp_near,
     mixture_cdf,
     mixture_crps,
     mixture_log_pdf,
     mixture_moments,
     mixture_quantile,
 )
-from bayesmf.kernels.normal import NEAR, erfc_near, exp_near
 
 PROBABILITIES = (1e-300, 1e-12, 1e-4, 0.025, 0.25, 0.5, 0.8, 0.975, 1 - 1e-4, 1 - 1e-12)
 

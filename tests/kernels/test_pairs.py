@@ -11,8 +11,7 @@ from bayesmf.kernels.pairs import (
     sum_pair_means,
     unseen_spreads,
 )
-from bayesmf.posterior.noise import RowPrecisions
-from bayesmf.posterior.rows import NOTHING, factors_of, lay_out
+from bayesmf.posterior.rows import NOTHING, RowPrecisions, factors_of, lay_out
 
 DIMENSIONS = [(1, 0), (1, 1), (3, 1), (7, 1), (8, 0), (8, 1), (9, 1), (16, 0), (31, 1), (47, 1)]
 N_OTHER = 40

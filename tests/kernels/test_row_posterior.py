@@ -8,8 +8,7 @@ import naive
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.row_posterior import CHUNK, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
-from bayesmf.posterior.noise import RowPrecisions
-from bayesmf.posterior.rows import factors_of, lay_out, natural_priors, triangle
+from bayesmf.posterior.rows import RowPrecisions, factors_of, lay_out, natural_priors, triangle
 from row_cases import WIDTHS, Case, distance
 
 

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 from test_noise import LEVEL, chain, p_values
 
-import bayesmf.model.amplitude
+import bayesmf.model.scale
 import naive
-from bayesmf.model.amplitude import draw_amplitudes
 from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.model.scale import draw_amplitudes
 from mutants import with_density
 
 N_USERS, N_ITEMS, D = 5, 4, 2
@@ -149,7 +149,7 @@ def test_both_moves_leave_the_posterior_invariant(name):
 def test_a_missing_jacobian_is_caught(monkeypatch):
     """Half of it: rows without any would shrink to nothing."""
     mutant = with_density(lambda x: -N_ITEMS * x)
-    monkeypatch.setattr(bayesmf.model.amplitude, "slice_sample", mutant)
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", mutant)
     with pytest.raises(AssertionError):
         test_features("wishart")
 

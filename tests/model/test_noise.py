@@ -16,7 +16,7 @@ from scipy.special import gammaln
 import bayesmf.model.noise
 from bayesmf.errors import DivergenceError
 from bayesmf.model.noise import Noise, RowNoise, _draw_exchange
-from bayesmf.model.slices import slice_sample
+from bayesmf.model.scale import slice_sample
 from row_noise import drawn
 
 LEVEL = 1e-4

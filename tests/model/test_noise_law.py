@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bayesmf.kernels.exact import total
-from bayesmf.model.noise import RowNoise, evidence_of
-from bayesmf.model.noise_law import RATE_RATE, RATE_SHAPE
+from bayesmf.model.noise import RATE_RATE, RATE_SHAPE, RowNoise, evidence_of
 from row_noise import drawn
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from bayesmf.model.params import Params, RowPrior
 from bayesmf.model.priors import (
     GammaPrior,
+    Params,
+    RowPrior,
     WishartPrior,
     draw_tau,
     draw_wishart,

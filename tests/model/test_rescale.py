@@ -10,14 +10,13 @@ import pytest
 from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wishart
 
 import bayesmf.model.priors
-import bayesmf.model.rescale
+import bayesmf.model.scale
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.settings import RunSettings
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
-from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.model.rescale import draw_scales
+from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
+from bayesmf.model.scale import draw_scales
 from bayesmf.samplers.gibbs import Gibbs
 from mutants import with_density
 
@@ -164,7 +163,7 @@ def test_each_column_is_drawn_given_the_others_as_they_are_now(name, monkeypatch
         found.append([log_density(x) for x in points])
         return 0.7 - 0.5 * len(found)
 
-    monkeypatch.setattr(bayesmf.model.rescale, "slice_sample", at_points)
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", at_points)
     now, params = _params(prior, 3, 20), _params(prior, 3, 20)
     factors = _draw(params, prior, np.random.default_rng(0))
     for d in range(3):
@@ -245,7 +244,7 @@ def test_the_prior_is_left_in_place(name):
 
 def test_a_wrong_volume_is_caught(monkeypatch):
     mutant = with_density(lambda x: -(N_USERS - N_ITEMS) * x)
-    monkeypatch.setattr(bayesmf.model.rescale, "slice_sample", mutant)
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", mutant)
     assert _least_p("wishart-bias", 600) < LEVEL / 100
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf.model.spread import spread_evenly
+from bayesmf.model.draws import spread_evenly
 
 
 @pytest.mark.parametrize("counts", [[7], [100], [10, 10], [3, 50, 2], [1, 1, 1, 1], [98, 1, 1]])

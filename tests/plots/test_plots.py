@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf.diagnostics.calibrator import Calibrator
+from bayesmf.diagnostics.calibration import Calibrator
 from bayesmf.errors import InputError
 from bayesmf.plots import diagnose as plots
 from bayesmf.plots import style as canvas

@@ -12,8 +12,7 @@ from scipy import stats
 import naive
 from bayesmf.kernels.row_posterior import make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
-from bayesmf.posterior.noise import RowPrecisions, unknown_noise
-from bayesmf.posterior.rows import lay_out, natural_priors
+from bayesmf.posterior.rows import RowPrecisions, lay_out, natural_priors, unknown_noise
 
 N_DRAWS, WIDTH, D = 4000, 5, 4
 

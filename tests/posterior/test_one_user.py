@@ -9,11 +9,17 @@ import pytest
 
 import naive
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.posterior import one_user, ranking
-from bayesmf.posterior.catalogue import BONUS_DRAWS, Catalogue, own_rows
-from bayesmf.posterior.one_user import UserScores, thompson_pick
-from bayesmf.posterior.policies import POLICIES
-from bayesmf.posterior.ranking import Question, rank_users
+from bayesmf.posterior import ranking
+from bayesmf.posterior.ranking import (
+    BONUS_DRAWS,
+    POLICIES,
+    Catalogue,
+    Question,
+    UserScores,
+    own_rows,
+    rank_users,
+    thompson_pick,
+)
 from bayesmf.process import Pool, parts
 from naive import Exact
 from posteriors import KEEPS, random_posterior
@@ -85,7 +91,7 @@ def test_thompson_of_items_takes_the_row_that_is_expected_given_one_draw(keep):
 def test_an_item_has_the_same_bits_in_any_company(policy, keep, monkeypatch):
     posterior = random_posterior(D=12, keep=keep)
     whole = [scores_of(posterior, policy, Pool(1), user)[0] for user in (3, -1)]
-    monkeypatch.setattr(one_user, "STRETCH", 6 * 13 * 5)
+    monkeypatch.setattr(ranking, "STRETCH", 6 * 13 * 5)
     with Pool(3) as pool:
         for user, score in zip((3, -1), whole, strict=True):
             assert np.array_equal(scores_of(posterior, policy, pool, user)[0], score)

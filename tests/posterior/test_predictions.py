@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf.posterior import all_rows as all_rows_module
 from bayesmf.posterior import pairs as pairs_module
 from bayesmf.posterior import rows as rows_module
-from bayesmf.posterior.all_rows import all_rows
-from bayesmf.posterior.rows import RowCache, triangle
+from bayesmf.posterior.rows import RowCache, all_rows, triangle
 from naive import Exact
 from posteriors import KEEPS, random_posterior
 
@@ -227,7 +225,7 @@ def test_copies_do_not_carry_what_was_worked_out():
 @pytest.mark.parametrize("keep", ["items", "users"])
 def test_all_rows_are_means_and_draws_of_the_exact_rows(keep, monkeypatch):
     """Draws whitened by the brute force's covariance: 2 x 4,200 numbers, false-alarm rate 1e-4."""
-    monkeypatch.setattr(all_rows_module, "rows_at_once", lambda n_draws: 16)
+    monkeypatch.setattr(rows_module, "rows_at_once", lambda n_draws: 16)
     posterior = random_posterior(70, 70, 12, 4, keep=keep, full=True)
     exact, side = Exact(posterior), "user" if keep == "items" else "item"
     means, drawn = all_rows(posterior.sides.source, draw=True)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
-from bayesmf.kernels.best_items import select_top
-from bayesmf.posterior import ranking, rows
-from bayesmf.posterior.policies import POLICIES
+from bayesmf.kernels.ranking import select_top
+from bayesmf.posterior import POLICIES, ranking, rows
 from bayesmf.posterior.ranking import Question, rank_users
 from bayesmf.process import Pool, parts
 from naive import Exact

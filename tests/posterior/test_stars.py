@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from bayesmf import BayesianMF, Gibbs, Synthetic
-from bayesmf.kernels.levels import mixture_bins
-from bayesmf.model.levels import RatingLevels
+from bayesmf.kernels.mixture import mixture_bins
+from bayesmf.model.draws import RatingLevels
 from bayesmf.posterior import levels as levels_module
 from bayesmf.posterior.levels import level_probabilities, levels_of
 

@@ -11,9 +11,8 @@ from scipy import stats
 
 from bayesmf.data.training import TrainingData
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.one_user import thompson_pick
 from bayesmf.posterior.posterior import Posterior
-from bayesmf.posterior.ranking import Question, rank_users
+from bayesmf.posterior.ranking import Question, rank_users, thompson_pick
 from naive import Exact
 from posteriors import KEEPS
 

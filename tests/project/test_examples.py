@@ -18,7 +18,7 @@ import re
 import numpy as np
 import pytest
 
-from bayesmf.estimator.plot import spread_by_row
+from bayesmf.estimator.evaluating import spread_by_row
 from notebooks import (
     ABSOLUTE,
     NAMES,

@@ -69,7 +69,7 @@ def test_imports_go_one_way():
 @pytest.mark.parametrize(
     ("module", "statement", "found"),
     [
-        ("model/params.py", "from bayesmf.chains.chain import Chain", "bayesmf.chains.chain"),
+        ("model/priors.py", "from bayesmf.chains.chain import Chain", "bayesmf.chains.chain"),
         ("kernels/keys.py", "from bayesmf.errors import InputError", "bayesmf.errors"),
         ("kernels/keys.py", "import polars", "polars"),
         ("kernels/keys.py", "import bayesmf", "which has everything"),
@@ -136,10 +136,18 @@ def test_public_names():
         _ = bayesmf.NMF
 
 
+def code_lines(source):
+    """Lines of a module without its docstrings."""
+    documents = [
+        node.body[0].end_lineno - node.body[0].lineno + 1
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+    ]
+    return len(source.splitlines()) - sum(documents)
+
+
 def test_files_stay_small():
     long = {
-        path.name: n
-        for path in ROOT.rglob("*.py")
-        if (n := len(path.read_text().splitlines())) > 500
+        path.name: n for path in ROOT.rglob("*.py") if (n := code_lines(path.read_text())) > 500
     }
     assert not long

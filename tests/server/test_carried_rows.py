@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf.kernels.keys import make_key
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.process import Pool
 from bayesmf.server.carried_rows import (
     Carried,

@@ -14,8 +14,7 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.draw_store import DrawStore
-from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import GammaPrior
+from bayesmf.model.priors import GammaPrior, Params, Precisions
 from bayesmf.server.run import run
 from bayesmf.worker.gradient_tasks import GradientTask
 from perverse import Perverse

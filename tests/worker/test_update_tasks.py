@@ -9,7 +9,7 @@ from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.priors import Params, Precisions, RowPrior
 from driving import sweep
 from plain_rules import PlainSGD, PlainSGLD
 from problems import random_data

@@ -27,14 +27,11 @@ from bayesmf.kernels.keys import (
     generator,
     make_key,
 )
-from bayesmf.model.amplitude import draw_amplitudes
 from bayesmf.model.draw_store import DrawStore
-from bayesmf.model.moments import Moments, moments_of
 from bayesmf.model.noise import Noise
-from bayesmf.model.params import Params, Precisions
-from bayesmf.model.priors import draw_tau
+from bayesmf.model.priors import Moments, Params, Precisions, draw_tau, moments_of
 from bayesmf.model.refs import Fetch, Pieces, Ref, fetch_here
-from bayesmf.model.rescale import draw_scales
+from bayesmf.model.scale import draw_amplitudes, draw_scales
 from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.burn_in import Trace
 from bayesmf.worker.row_tasks import StartTask

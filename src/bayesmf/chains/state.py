@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.model.moments import Moments
-from bayesmf.model.noise_law import LawSlice
-from bayesmf.model.params import Params, Precisions
+from bayesmf.model.noise import LawSlice
+from bayesmf.model.priors import Moments, Params, Precisions
 from bayesmf.model.refs import Layout, Pieces, Ref, in_layout, leaves
 from bayesmf.worker.tasks import Held, Recipe, Result, Task
 

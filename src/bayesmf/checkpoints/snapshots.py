@@ -20,7 +20,7 @@ from bayesmf.chains.monitor import RunningMean
 from bayesmf.chains.state import ChainState, ColumnSquares, Safe
 from bayesmf.kernels.types import Rows
 from bayesmf.model.noise import Noise, NoiseSums, RowNoise
-from bayesmf.model.params import Params, Precisions, RowPrior
+from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.model.refs import Fetch, Pieces, shape_of, whole
 
 Arrays = dict[str, NDArray[Any]]

@@ -16,9 +16,8 @@ from bayesmf.cli.output import (
     print_table,
     print_text,
 )
-from bayesmf.diagnostics.convergence import DECIDED_BY, advice
+from bayesmf.diagnostics.convergence import DECIDED_BY, NOT_JUDGED, advice, fit_facts
 from bayesmf.errors import InputError
-from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
 
 if TYPE_CHECKING:
     from bayesmf.diagnostics.calibration import Calibration
@@ -140,7 +139,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
-    from bayesmf.estimator.plot import convergence_title
+    from bayesmf.estimator.evaluating import convergence_title
     from bayesmf.plots.diagnose import draw
 
     headline = convergence_title(model.report_)

@@ -253,7 +253,7 @@ def _result(
 
 def _print(args: argparse.Namespace, result: dict[str, Any], scores: dict[str, Any] | None) -> None:
     from bayesmf.cli.evaluate import score_facts
-    from bayesmf.estimator.facts import fit_facts
+    from bayesmf.diagnostics.convergence import fit_facts
 
     rmse = sum(result["train_rmse"]) / max(len(result["train_rmse"]), 1)
     single = "" if result["convergence"]["state"] == "optimiser" else ", of single draws"

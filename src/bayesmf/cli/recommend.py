@@ -18,7 +18,7 @@ from bayesmf.cli.output import (
     write_frame,
 )
 from bayesmf.errors import InputError
-from bayesmf.posterior.policies import DRAWN, POLICIES
+from bayesmf.posterior import DRAWN, POLICIES
 from bayesmf.reading.columns import recognise
 from bayesmf.reading.files import open_regular, reading
 from bayesmf.wording import printable

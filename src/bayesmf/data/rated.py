@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.data.training import TrainingData, count_numbers
-from bayesmf.kernels.rated import find_rated
+from bayesmf.kernels.csr import find_rated
 from bayesmf.kernels.types import readonly
 
 

@@ -9,9 +9,14 @@ import numpy.typing as npt
 from bayesmf.checks import number_array
 from bayesmf.data.tabular import Columns, Tabular
 from bayesmf.errors import InputError
-from bayesmf.kernels.levels import mixture_bins, shortest_runs
-from bayesmf.kernels.mixture import mixture_cdf, mixture_crps, mixture_log_pdf
-from bayesmf.model.levels import RatingLevels
+from bayesmf.kernels.mixture import (
+    mixture_bins,
+    mixture_cdf,
+    mixture_crps,
+    mixture_log_pdf,
+    shortest_runs,
+)
+from bayesmf.model.draws import RatingLevels
 from bayesmf.wording import short
 
 LEVELS = (50, 80, 90, 95)

@@ -12,13 +12,11 @@ from bayesmf.checks import yes_or_no
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.errors import DataWarning, warn
-from bayesmf.estimator.evaluate_ranking import RankScoring
-from bayesmf.estimator.explain import Explaining
+from bayesmf.estimator.evaluating import Evaluating
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
+from bayesmf.estimator.fitted import SklearnMixin
 from bayesmf.estimator.folder import load_model, save_model
-from bayesmf.estimator.levels import PredictingLevels
-from bayesmf.estimator.plot import Plotting
-from bayesmf.estimator.sklearn import EstimatorHabits
+from bayesmf.estimator.predicting import Predicting
 from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
 from bayesmf.samplers.auto import Auto
@@ -32,7 +30,7 @@ KeepName = Literal["auto", "items", "users", "both"]
 EngineName = Literal["threads", "serial", "ray"]
 
 
-class BayesianMF(EstimatorHabits, PredictingLevels, RankScoring, Explaining, Plotting):
+class BayesianMF(SklearnMixin, Predicting, Evaluating):
     """Bayesian matrix factorization by Markov chain Monte Carlo.
 
     A rating of item j by user i is modelled as the mean of all ratings, plus a bias of the user and

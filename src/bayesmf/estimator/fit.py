@@ -15,7 +15,7 @@ from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
-from bayesmf.estimator.fitted import Found
+from bayesmf.estimator.fitted import FitResult
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
@@ -31,7 +31,7 @@ Told = list[tuple[str, type[Warning]]]
 class Learnt:
     """What a fit found, and its warnings with their categories."""
 
-    found: Found
+    found: FitResult
     warnings: Told
 
     def warn(self) -> None:
@@ -147,7 +147,7 @@ def learn(
     told: Told = [(sentence, CallbackWarning) for sentence in done.failures]
     told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
     ids = made.user_ids, made.item_ids
-    return Learnt(Found(posterior, *ids, history.events, report), told)
+    return Learnt(FitResult(posterior, *ids, history.events, report), told)
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:

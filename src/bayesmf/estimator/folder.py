@@ -14,13 +14,11 @@ from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_event
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
-from bayesmf.estimator.fitted import Found
+from bayesmf.estimator.fitted import FitResult
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.contents import SAVED_PARAMS, model_expected, precise
-from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
-from bayesmf.model.levels import RatingLevels
-from bayesmf.model.spread import spread_evenly
+from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws, RatingLevels, spread_evenly
 from bayesmf.posterior.levels import levels_of
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
@@ -126,7 +124,7 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
 
 def _made(
     kind: type[Any], path: str | PathLike[str], arrays: Mapping[str, Any], meta: dict[str, Any]
-) -> tuple[Any, Found]:
+) -> tuple[Any, FitResult]:
     """Make the model from arrays and meta data that were checked."""
     report = meta["report"]
     try:
@@ -152,7 +150,7 @@ def _made(
     users = IdMap.from_arrays(arrays, "user_id_") if ratings.has_users else IdMap(NO_IDS)
     columns = meta.get("history", ())
     history = history_events(columns, arrays["history"]) if columns else []
-    return model, Found(posterior, users, items, history, report)
+    return model, FitResult(posterior, users, items, history, report)
 
 
 def _ratings_of(arrays: Mapping[str, Any], n_items: int) -> TrainingData:

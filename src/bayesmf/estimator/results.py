@@ -229,3 +229,124 @@ class Recommendations(Tabular):
     def filled(self) -> NDArray[np.bool_]:
         """Which entries of the arrays hold an item, shape (n_users, n)."""
         return np.arange(self.items.shape[1]) < self.counts[:, None]
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Tabular):
+    """Why an item is predicted as it is: what each of the user's ratings adds, and its spread.
+
+    As a table it has a row for each rating, the largest share first: item, rating, share,
+    share_std, effect, effect_std.
+
+    Attributes
+    ----------
+    prediction : float
+        The expected rating, not clipped to the range of ratings.
+    rest : float
+        What is predicted for somebody nobody knows: what people in general think of the item.
+        `rest + shares.sum()` is the prediction.
+    items : ndarray
+        Ids of the items that the user has rated, the largest share first.
+    ratings : ndarray of float64
+        The user's ratings of them.
+    shares, share_std : ndarray of float64
+        What each rating adds to the prediction, on average over draws, and its standard deviation:
+        nothing where it is the rating that people in general would give.
+    effects, effect_std : ndarray of float64
+        By how much the prediction would change back if the rating had never been given.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> found = model.explain(1, 9)
+    >>> bool(abs(found.rest + found.shares.sum() - found.prediction) < 1e-6)
+    True
+    """
+
+    prediction: float
+    rest: float
+    items: NDArray[Any]
+    ratings: Floats
+    shares: Floats
+    share_std: Floats
+    effects: Floats
+    effect_std: Floats
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"Explanation({short(self.prediction)} = {self._sum()})"
+
+    def _sum(self, most: int = 3) -> str:
+        """The prediction as a sum of its largest parts."""
+        parts = [f"{short(self.rest)} for people in general"]
+        for item, rating, share, std in self._rows(most):
+            parts.append(f"{share:+.2f} +/- {std:.2f} for {item!r} rated {rating:g}")
+        left = len(self) - most
+        if left > 0:
+            parts.append(f"{float(self.shares[most:].sum()):+.2f} for {left:,} more")
+        return " ".join(parts)
+
+    def _rows(self, n: int) -> list[tuple[Any, float, float, float]]:
+        columns = self.items[:n], self.ratings[:n], self.shares[:n], self.share_std[:n]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _columns(self) -> Columns:
+        return {
+            "item": self.items,
+            "rating": self.ratings,
+            "share": self.shares,
+            "share_std": self.share_std,
+            "effect": self.effects,
+            "effect_std": self.effect_std,
+        }
+
+    def _title(self) -> str:
+        return (
+            f"{short(self.prediction)}: {short(self.rest)} and the shares of {len(self):,} ratings"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Neighbours(Tabular):
+    """Items, or users, that are most alike one of them: their correlation, and its spread.
+
+    As a table it has a row for each: id, similarity, std.
+
+    Attributes
+    ----------
+    ids : ndarray
+        Their ids, the most alike first.
+    similarity, std : ndarray of float64
+        Correlation of what is predicted of the two, on average over draws, and its standard
+        deviation: 1 for two that every person likes alike, 0 for two that have nothing in common.
+
+    Examples
+    --------
+    >>> from bayesmf import BayesianMF, Gibbs
+    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
+    >>> len(model.similar_items(7))
+    2
+    """
+
+    ids: NDArray[Any]
+    similarity: Floats
+    std: Floats
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        few = zip(self.ids[:3].tolist(), self.similarity[:3].tolist(), strict=True)
+        best = ", ".join(f"{id!r} {value:.2f}" for id, value in few)
+        return f"Neighbours({best}{', ...' if len(self) > 3 else ''})"
+
+    def _columns(self) -> Columns:
+        return {"id": self.ids, "similarity": self.similarity, "std": self.std}
+
+    def _title(self) -> str:
+        return repr(self)

@@ -11,8 +11,8 @@ import numpy as np
 from bayesmf.data.adding import add_ratings
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.estimator.fitted import Found
-from bayesmf.estimator.fold_in import check_scale, outside
+from bayesmf.estimator.fitted import FitResult
+from bayesmf.estimator.questions import check_scale, outside
 from bayesmf.ids.id_map import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
@@ -28,18 +28,18 @@ from bayesmf.server.update_plan import MUCH_NEW
 
 def learn_more(
     model: Any,
-    found: Found,
+    found: FitResult,
     more: Ratings | PackedRatings,
     threads: int | None,
     progress: bool | None,
-) -> tuple[Found, list[str]]:
+) -> tuple[FitResult, list[str]]:
     """Add ratings to what a fit found, which stays as it was.
 
     Parameters
     ----------
     model : BayesianMF
         Whose settings count.
-    found : Found
+    found : FitResult
         What the fit found.
     more : Ratings
         The new ratings.
@@ -50,7 +50,7 @@ def learn_more(
 
     Returns
     -------
-    found : Found
+    found : FitResult
         What is known now.
     warnings : list of str
         What the caller is to be told.
@@ -102,10 +102,10 @@ def learn_more(
         "update_seconds": time.monotonic() - begin,
     }
     told = [outside(posterior, more.rating, "ratings"), _much(len(added), len(added.data))]
-    return Found(made, ids[0].ids, ids[1].ids, found.history, now), [x for x in told if x]
+    return FitResult(made, ids[0].ids, ids[1].ids, found.history, now), [x for x in told if x]
 
 
-def _sampler(found: Found) -> Sampler | Auto:
+def _sampler(found: FitResult) -> Sampler | Auto:
     """Gibbs as the model was fitted with, or as it would be: whose draws they are is the same."""
     if found.report["sampler"]["rule"] == "SGD":
         raise InputError(

@@ -6,15 +6,48 @@ list, row after row, and what comes out is put back into rows.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesmf.kernels.jit import APART, njit
-from bayesmf.kernels.keys import fill_counters
+from bayesmf.kernels.exact import SPOILT, add_term
+from bayesmf.kernels.jit import APART, EXACT, WITHIN, njit
+from bayesmf.kernels.keys import fill_counters, philox
 from bayesmf.kernels.simd import LANES, load, store
+
+_UNIT = 2.0**-32
+
+
+@njit(**EXACT)
+def draw_gammas(out, shape, number, round_, word3, k0, k1):
+    """out[i] ~ Gamma(shape[i], 1), a function of number[i] and of round, word and key.
+
+    Marsaglia and Tsang (2000); below a shape of one, Gamma(a + 1) U^(1/a).
+    """
+    for i in range(out.shape[0]):
+        a = shape[i]
+        d = (a if a >= 1.0 else a + 1.0) - 1.0 / 3.0
+        c = 1.0 / math.sqrt(9.0 * d)
+        quad = np.uint32(0)
+        while True:
+            w0, w1, w2, w3 = philox(quad, number[i], round_, word3, k0, k1)
+            quad += np.uint32(1)
+            radius = math.sqrt(-2.0 * math.log((np.float64(w0) + 1.0) * _UNIT))
+            x = radius * math.cos(2.0 * math.pi * np.float64(w1) * _UNIT)
+            v = 1.0 + c * x
+            if v <= 0.0:
+                continue
+            v = v * v * v
+            level = math.log((np.float64(w2) + 0.5) * _UNIT)
+            if level < 0.5 * x * x + d - d * v + d * math.log(v):
+                break
+        out[i] = d * v
+        if a < 1.0:
+            out[i] *= math.exp(math.log((np.float64(w3) + 0.5) * _UNIT) / a)
+
 
 # Counters that are drawn at once, about: what they give stays in the first-level cache.
 COUNTERS = 288
@@ -85,3 +118,47 @@ def _copy8(out, to, array, at):
             out[to + t] = array[at + t]
 
     return convert
+
+
+# Square of what a rating is known to at best, for ratings of variance one: it comes to each squared
+# error. Without it somebody who always gives five stars is known without any noise, and the size of
+# the noise has no posterior: the likelihood grows without bound as beta goes to zero.
+KNOWN_TO = 1e-4
+# A precision below this is no number that float32 could divide by.
+LEAST_TAU = 1e-12
+
+
+@njit(**WITHIN)
+def log_rising(k, a):
+    """lgamma(k + a) - lgamma(k) - a log(k), without the digits that a large k would take."""
+    if k < 100.0:
+        return math.lgamma(k + a) - math.lgamma(k) - a * math.log(k)
+    # By Stirling's series, of which the next term is below 1e-9 here.
+    return (k + a - 0.5) * math.log1p(a / k) - a + (1.0 / (k + a) - 1.0 / k) / 12.0
+
+
+@njit(**EXACT)
+def exact_evidence(laws, sizes, times, counts, errors):
+    """Log density of the errors of all rows under each law (shape, rate), up to a constant.
+
+    Row i has counts[i] ratings, whose squared errors add up to 2 `errors[i]`; `times` rows have
+    each of the numbers `sizes` of ratings: Gamma functions are found once for each. Sums are whole
+    numbers as those of kernels/exact.py, (laws, 3). With n = counts[i] / 2 a row's term is
+
+        lgamma(k + n) - lgamma(k) - n log(rate) - (k + n) log(1 + e / rate).
+    """
+    out = np.zeros((laws.shape[0], 3), np.int64)
+    for p in range(laws.shape[0]):
+        shape, rate, sound = laws[p, 0], laws[p, 1], True
+        for j in range(sizes.shape[0]):
+            n = 0.5 * sizes[j]
+            x = log_rising(shape, n) + n * math.log(shape / rate)
+            sound = sound and add_term(out[p], x, times[j])
+        for i in range(counts.shape[0]):
+            if not sound:
+                break
+            x = -(shape + 0.5 * counts[i]) * math.log1p(errors[i] / rate)
+            sound = add_term(out[p], x, np.int64(1))
+        if not sound:
+            out[p, 0] = SPOILT
+    return out

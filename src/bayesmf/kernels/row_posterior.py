@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import KNOWN_TO, LEAST_TAU
 from bayesmf.kernels.gather import Gathered, RowRatings, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
+from bayesmf.kernels.noise import KNOWN_TO, LEAST_TAU
 
 # Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
 # they leave the second-level cache.

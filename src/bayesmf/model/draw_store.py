@@ -12,7 +12,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
 from bayesmf.model.mapped import allocate, let_go
 from bayesmf.model.noise import Noise, RowNoise
-from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import Params, Precisions
 from bayesmf.model.refs import Fetch, fetch_here, whole
 
 Parts = dict[str, Rows]

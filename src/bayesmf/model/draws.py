@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,56 @@ from numpy.typing import NDArray
 from bayesmf.kernels.types import Rows
 from bayesmf.model.mapped import allocate, let_go
 from bayesmf.model.noise import RowNoise
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
+
+# A rating this close to a level, in distances of levels, is that level: ratings are float32.
+CLOSE = 1e-3
+
+
+class RatingLevels(NamedTuple):
+    """Levels of ratings, ascending, and the edges between each and the next, in their units."""
+
+    levels: tuple[float, ...]
+    edges: tuple[float, ...]
+
+    @property
+    def step(self) -> float:
+        """The smallest distance of two levels."""
+        return float(np.diff(self.levels).min()) if len(self.levels) > 1 else 0.0
+
+    @property
+    def rounding(self) -> float:
+        """Variance that ratings have because they are levels, as of numbers spread evenly."""
+        return self.step**2 / 12
+
+    def numbers(self, rating: NDArray[np.floating]) -> NDArray[np.int64] | None:
+        """Which level each rating is; None where one of them is none."""
+        values = np.array(self.levels)
+        at = np.searchsorted((values[1:] + values[:-1]) / 2, rating)
+        off = np.abs(values[at] - rating)
+        close = CLOSE * self.step if len(values) > 1 else CLOSE
+        return None if (off > close).any() else np.asarray(at, np.int64)
+
+
+def spread_evenly(chain: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Numbers of at most so many draws, spread evenly over those of each chain; one in any case.
+
+    `chain` is that of each draw, ascending. Chains have shares as they have draws, and the last
+    draw of each is among those chosen.
+    """
+    _, first, counts = np.unique(chain, return_index=True, return_counts=True)
+    # A chain has what is between the share of all chains before it and that with it.
+    shares = np.diff(np.cumsum(counts) * min(most, len(chain)) // len(chain), prepend=0)
+    while shares.min() < 1:
+        if shares.max() > 1:
+            shares[shares.argmax()] -= 1
+        shares[shares.argmin()] = 1
+    chosen = [
+        at + np.arange(1, n + 1) * count // n - 1
+        for at, count, n in zip(first, counts, shares, strict=True)
+    ]
+    return np.concatenate(chosen)
+
 
 # The arrays of rows: a folder has those that were kept.
 ROWS = ("users", "items", "user_means", "item_means")

@@ -13,22 +13,99 @@ errors are at hand, and with beta integrated out given precisions (docs/noise.md
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.evidence import KNOWN_TO, LEAST_TAU, exact_evidence
+from bayesmf.errors import DivergenceError
 from bayesmf.kernels.exact import exact_sums
-from bayesmf.kernels.gamma import draw_gammas
 from bayesmf.kernels.keys import StreamCounter
+from bayesmf.kernels.noise import KNOWN_TO, LEAST_TAU, draw_gammas, exact_evidence
 from bayesmf.kernels.types import Rows
-from bayesmf.model.noise_law import RATE_RATE, RATE_SHAPE, log_shape_prior
 from bayesmf.model.refs import Pieces
-from bayesmf.model.slices import slice_sample
 
 Array = NDArray[np.float64]
+
+# Shape and rate of beta's prior.
+RATE_SHAPE, RATE_RATE = 1.0, 1.0
+# The rectangle is at least NARROW over the root of the number of rows wide, some times what they
+# leave open, and at most 1, at random in between: a chain that begins far off has a long way to go.
+NARROW = 8.0
+FIRST, MORE = 8, 16  # points that are named at once: mostly one of the first is in the slice
+
+
+def log_shape_prior(log_k: float) -> float:
+    """log p(log k) where 1 / sqrt(k) is half-normal (0, 1), up to a constant."""
+    return -0.5 * log_k - 0.5 * math.exp(-log_k)
+
+
+class LawSlice:
+    """One step of shape and rate; with `mean_one` the rate is the shape.
+
+    `laws` are to be looked at next, (points, 2) shapes and rates. `choose` takes the logarithms of
+    the errors' densities under them, and says whether the step is done: then `found` is the law.
+    """
+
+    def __init__(
+        self, shape: float, rate: float, mean_one: bool, n_rows: int, rng: np.random.Generator
+    ) -> None:
+        self._mean_one, self._rng = mean_one, rng
+        self._start = np.array([math.log(shape), math.log(shape / rate)][: 1 if mean_one else 2])
+        narrow = NARROW / math.sqrt(n_rows)
+        width = max(narrow, narrow ** rng.random())
+        self._low = self._start - width * rng.random(len(self._start))
+        self._high = self._low + width
+        self._drop, self._level = rng.exponential(), math.nan
+        self._points = [self._start, *self._shrunk(FIRST)]
+        self.found: tuple[float, float] = (shape, rate)
+
+    def _shrunk(self, n: int) -> list[Array]:
+        """Points to be looked at in turn, as if none before them was in the slice."""
+        points = []
+        for _ in range(n):
+            x = self._rng.uniform(self._low, self._high)
+            self._low = np.where(x < self._start, x, self._low)
+            self._high = np.where(x < self._start, self._high, x)
+            points.append(x)
+        return points
+
+    @property
+    def laws(self) -> Array:
+        return np.array([self._law(x) for x in self._points])
+
+    def _law(self, x: Array) -> tuple[float, float]:
+        return math.exp(x[0]), math.exp(x[0] - (0.0 if self._mean_one else x[1]))
+
+    def choose(self, evidence: Array) -> bool:
+        densities = [
+            self._log_prior(x) + float(e) for x, e in zip(self._points, evidence, strict=True)
+        ]
+        if math.isnan(self._level):
+            self._level = densities[0] - self._drop
+            if not math.isfinite(self._level):
+                raise DivergenceError(
+                    "a chain left the numbers that can be computed with: where ratings are fitted "
+                    "without any error, use noise_by=None (--noise-by none), one precision for all "
+                    "of them"
+                )
+        for x, density in zip(self._points, densities, strict=True):
+            if density > self._level and x is not self._start:
+                self.found = self._law(x)
+                return True
+        self._points = self._shrunk(MORE)
+        return False
+
+    def _log_prior(self, x: Array) -> float:
+        found = log_shape_prior(float(x[0]))
+        if self._mean_one:
+            return found
+        log_rate = float(x[0] - x[1])
+        return found + RATE_SHAPE * log_rate - RATE_RATE * math.exp(log_rate)
+
+
 Index = NDArray[np.int64]
 
 # What may have noise of its own; None is one number for all ratings.
@@ -200,7 +277,7 @@ class Noise:
 def _draw_exchange(users: RowNoise, items: RowNoise, rng: np.random.Generator) -> float:
     """log c for (c tau_i, w_j / c), which no rating can tell apart: drawn with beta integrated out.
 
-    The generalised Gibbs step of Liu and Sabatti (2000), as for columns in model/rescale.py.
+    The generalised Gibbs step of Liu and Sabatti (2000), as for columns in model/scale.py.
     """
     n, total = users.known_sums()[:2]
     m, weights = items.known_sums()[:2]
@@ -215,3 +292,60 @@ def _draw_exchange(users: RowNoise, items: RowNoise, rng: np.random.Generator) -
         )
 
     return slice_sample(log_density, 0.0, STEP, rng)
+
+
+LONGEST = 300.0  # from the start: for logarithms, from 354 on exp(2 x) overflows
+
+
+def slice_sample(
+    log_density: Callable[[float], float],
+    start: float,
+    step: float,
+    rng: np.random.Generator,
+    most: int | None = None,
+) -> float:
+    """One step from `start`, which leaves the distribution invariant.
+
+    Parameters
+    ----------
+    log_density
+        Logarithm of the density, up to a constant.
+    start
+        Where it is now.
+    step
+        First width of the slice, about that of the distribution.
+    rng
+        Source of random numbers.
+    most
+        Most widths of the slice; any number if None.
+
+    Raises
+    ------
+    DivergenceError
+        If the density at `start` is no number: no slice of it would ever be found.
+    """
+    level = log_density(start) - rng.exponential()
+    if not math.isfinite(level):
+        raise DivergenceError(
+            "a chain left the numbers that can be computed with: where ratings are fitted without "
+            "any error, use noise_by=None (--noise-by none), one precision for all of them"
+        )
+    low = start - step * rng.random()
+    high = low + step
+    # Steps that may be made to the left and to the right: shared at random, as reversals need it.
+    left = math.inf if most is None else math.floor(most * rng.random())
+    right = math.inf if most is None else most - 1 - left
+    while left > 0 and log_density(low) > level and low > start - LONGEST:
+        low -= step
+        left -= 1
+    while right > 0 and log_density(high) > level and high < start + LONGEST:
+        high += step
+        right -= 1
+    while True:
+        x = float(rng.uniform(low, high))
+        if log_density(x) > level:
+            return x
+        if x < start:
+            low = x
+        else:
+            high = x

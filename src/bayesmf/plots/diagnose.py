@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.diagnostics.calibration import Calibration
-from bayesmf.diagnostics.convergence import DECIDED_BY
-from bayesmf.diagnostics.coverage import (
+from bayesmf.diagnostics.calibration import (
     FINE_LEVELS,
     GROUP_TOLERANCE,
     STANDARD_ERRORS,
     TOLERANCE,
+    Calibration,
     allowed_gap,
 )
+from bayesmf.diagnostics.convergence import DECIDED_BY
 from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 from bayesmf.plots import panels
 from bayesmf.plots import style as canvas

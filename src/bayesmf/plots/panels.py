@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.diagnostics.calibration import Calibration
-from bayesmf.diagnostics.coverage import (
+from bayesmf.diagnostics.calibration import (
     COUNTED,
     FINE_LEVELS,
     GROUP_TOLERANCE,
     TOLERANCE,
+    Calibration,
     Gap,
     Group,
     allowed_gap,

@@ -12,14 +12,16 @@ of it as well; it follows by a change of rank one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmf.errors import InputError
-from bayesmf.posterior.kept import known_ratings
-from bayesmf.posterior.posterior import Floats, Index, Posterior
-from bayesmf.posterior.rows import natural_priors
+from bayesmf.kernels.types import Rows
+from bayesmf.posterior.pairs import covariances
+from bayesmf.posterior.posterior import Floats, Index, Posterior, known_ratings
+from bayesmf.posterior.rows import ExactRows, all_rows, natural_priors
 
 
 class Parts(NamedTuple):
@@ -99,3 +101,55 @@ def _regressors(rows: Floats, n_factors: int) -> tuple[Floats, Floats]:
         bias = rows[:, :, n_factors].copy()
         x[:, :, n_factors] = 1.0
     return x, bias
+
+
+def similar_items(posterior: Posterior, item: int) -> tuple[Floats, Floats]:
+    """Mean and standard deviation over draws of the correlation of an item with all items."""
+    base = posterior.with_items
+    assert base.draws.items is not None
+    return _correlations(base.draws.items, base.draws.user_Lambda, item, posterior.n_factors)
+
+
+def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
+    """The same for users, by what is expected of their rows."""
+    draws = posterior.draws
+    if draws.users is not None:
+        rows = draws.users if draws.user_means is None else draws.user_means
+        return _correlations(rows, draws.item_Lambda, user, posterior.n_factors)
+    few = posterior.few_draws
+    source = few.sides.source
+    assert isinstance(source, ExactRows)
+    # Remembered where they are no more than what may be; these are means alone, without factors.
+    n_bytes = 4 * len(few.draws) * posterior.n_users * source.other.shape[2]
+    rows = few.expected_rows if n_bytes <= source.budget else all_rows(source)[0]
+    return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)
+
+
+def _correlations(rows: Rows, Lambda: Floats, row: int, D: int) -> tuple[Floats, Floats]:
+    roots = np.linalg.cholesky(covariances(Lambda)[:, :D, :D])
+    found = (_correlation(rows[t][:, :D], roots[t], row) for t in range(len(rows)))
+    return _moments(found, rows.shape[1])
+
+
+def _correlation(rows: Rows, root: Floats, row: int) -> Floats:
+    """Correlations of one row with all, where root root^T is the covariance of the other side."""
+    z = rows.astype(np.float64) @ root
+    length = np.sqrt(np.einsum("nd,nd->n", z, z))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.nan_to_num(z @ z[row] / (length * length[row])))
+
+
+def _moments(found: Iterable[Floats], n: int) -> tuple[Floats, Floats]:
+    total, squares, count = np.zeros(n), np.zeros(n), 0
+    for one in found:
+        total += one
+        squares += one * one
+        count += 1
+    mean = total / count
+    return mean, np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+
+
+def best(mean: Floats, row: int, n: int) -> Index:
+    """The n rows of the highest mean, without `row` itself; of equals the lower number first."""
+    order = np.lexsort((np.arange(len(mean)), -mean))
+    return np.asarray(order[order != row][:n])

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
-from bayesmf.kernels.levels import LEAST_SHARE, mixture_bins, shortest_runs
-from bayesmf.kernels.mixture import mixture_quantile
-from bayesmf.model.levels import RatingLevels
-from bayesmf.model.spread import spread_evenly
+from bayesmf.kernels.mixture import LEAST_SHARE, mixture_bins, mixture_quantile, shortest_runs
+from bayesmf.model.draws import RatingLevels, spread_evenly
 from bayesmf.posterior.pairs import Block, Progress, Tables
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved

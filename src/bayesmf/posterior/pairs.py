@@ -21,8 +21,15 @@ from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spread
 from bayesmf.kernels.row_posterior import Given
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
-from bayesmf.posterior.noise import RowPrecisions, weights_of
-from bayesmf.posterior.rows import RowSource, Solved, full_matrices, lay_out, rows_at_once
+from bayesmf.posterior.rows import (
+    RowPrecisions,
+    RowSource,
+    Solved,
+    full_matrices,
+    lay_out,
+    rows_at_once,
+    weights_of,
+)
 from bayesmf.process import Pool
 
 Index = NDArray[np.int64]

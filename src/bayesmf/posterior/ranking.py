@@ -14,23 +14,266 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.checks import one_of
-from bayesmf.kernels.best_items import add_block, add_bonus, forbid, select_top
+from bayesmf.kernels.keys import STREAM_THOMPSON, generator, make_key
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
+from bayesmf.kernels.pairs import draw_from_factors, pair_components
+from bayesmf.kernels.ranking import (
+    add_block,
+    add_bonus,
+    forbid,
+    select_top,
+    sum_moments,
+    sum_scores,
+)
+from bayesmf.kernels.row_posterior import Given
+from bayesmf.kernels.simd import LANES
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.posterior.catalogue import STACK, Catalogue, own_rows
-from bayesmf.posterior.noise import weights_of
-from bayesmf.posterior.one_user import Pick, UserScores, thompson_pick, thompson_row
+from bayesmf.model.draws import spread_evenly
+from bayesmf.posterior import DRAWN, POLICIES
 from bayesmf.posterior.pairs import Block, Components, Tables
-from bayesmf.posterior.policies import DRAWN, POLICIES
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
-from bayesmf.posterior.rows import Solved
+from bayesmf.posterior.rows import NOTHING, Solved, lay_out, precisions_of, weights_of
 from bayesmf.process import Pool, parts
+
+# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row when
+# candidates are looked for: it costs width^2 for an item and draw.
+BONUS_DRAWS = 8
+# Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
+STACK = 16
+
+
+class OwnRows(NamedTuple):
+    """One user's rows under all draws, (draws, ...): see `Solved`."""
+
+    means: Rows
+    factors: Rows
+    locations: Rows
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The items that may be recommended, under all draws, and the rows of users beside them.
+
+    `rows` and `means` are those of `items`, (draws, items, width): expected scores are found from
+    users' locations and `means`, all else from their means and `rows`.
+    """
+
+    posterior: Posterior
+    items: Index
+    rows: Rows
+    means: Rows
+
+    @classmethod
+    def of(cls, posterior: Posterior, items: Index | None = None) -> Catalogue:
+        """All items, or some of them by row number, ascending."""
+        if posterior.users_kept:
+            rows = means = posterior.expected_rows
+        else:
+            rows, means = posterior.sides.kept, posterior.sides.kept_means
+        everything = np.arange(rows.shape[1])
+        if items is None or len(items) == len(everything):
+            return cls(posterior, everything, rows, means)
+        same = means is rows
+        rows = rows[:, items]
+        return cls(posterior, items, rows, rows if same else means[:, items])
+
+    @cached_property
+    def stacked(self) -> list[Rows]:
+        """`means` of some draws side by side, (items, draws x width): for longer products."""
+        n = self.means.shape[1]
+        return [
+            np.ascontiguousarray(self.means[part].transpose(1, 0, 2)).reshape(n, -1)
+            for part in parts(len(self.means), STACK)
+        ]
+
+    @cached_property
+    def where(self) -> Index:
+        """Position of each item of the model here, -1 for those that are not."""
+        found = np.full(self.posterior.n_items, -1)
+        found[self.items] = np.arange(len(self.items))
+        return found
+
+    def seen(self, user: int) -> Index:
+        """Positions of the items that a user has rated."""
+        at = self.where[self.posterior.seen.for_user(user)]
+        return np.asarray(at[at >= 0])
+
+    def users(self, rows: Index, bulk: bool = False) -> Solved:
+        """Rows of users by number, -1 for one without ratings."""
+        posterior, draws = self.posterior, self.posterior.draws
+        if not posterior.users_kept:
+            return posterior.sides.source.solve(rows, bulk=bulk)
+        stored = [draws.kept, draws.kept_means]
+        means, locations = (part[:, np.maximum(rows, 0)].transpose(1, 0, 2) for part in stored)
+        unseen = (rows < 0)[:, None, None]
+        prior = draws.user_mu.astype(np.float32)
+        means, locations = np.where(unseen, prior, means), np.where(unseen, prior, locations)
+        noise = (1.0 / precisions_of(draws, 0).of(rows)).astype(np.float32)
+        return Solved(means, NOTHING, np.arange(len(rows)), locations, noise)
+
+    @cached_property
+    def some_draws(self) -> Index:
+        """Draws by which a bonus knows users' rows, spread evenly."""
+        return spread_evenly(self.posterior.draws.chain, BONUS_DRAWS)
+
+    @cached_property
+    def _given(self) -> Given:
+        return lay_out(self.rows[self.some_draws], self.posterior.n_factors)
+
+    def own_variance(self, own: OwnRows, items: Index) -> NDArray[np.float64]:
+        """Variance that a user's own row leaves to predictions of items, by position."""
+        if not len(own.factors):
+            return np.zeros(len(items))
+        some = self.some_draws
+        means, factors = own.means[some][None], own.factors[some][None]
+        shape = len(some), len(items)
+        mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        pair_components(
+            means, factors, np.zeros(1, np.int64), np.array([0, len(items)]), items, self._given,
+            self.posterior.n_factors, np.zeros((1, len(some)), np.float32), mu, var,
+        )  # fmt: skip
+        return np.asarray(var.mean(0, dtype=np.float64))
+
+
+def own_rows(solved: Solved, k: int) -> OwnRows:
+    """The k-th of some users."""
+    place = solved.place[k]
+    factors = solved.factors[place] if len(solved.factors) else np.empty((0, 0), np.float32)
+    return OwnRows(solved.means[place], factors, solved.locations[place])
+
+
+# Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
+# thread takes to start, and the most that others wait for it at the end.
+STRETCH = 1 << 22
+
+
+class Pick(NamedTuple):
+    """What "thompson" has drawn for a user: a draw's number, and noise for the user's own row."""
+
+    draw: int
+    noise: Floats
+
+
+def thompson_pick(seed: int, user: int, n_draws: int, width: int, person: bool = True) -> Pick:
+    """Draw for a user, by the seed and the user's number alone.
+
+    Where the `person` is not drawn there is no noise: the row is the one that is expected given the
+    picked draw of the items.
+    """
+    rng = generator(make_key(seed), user, STREAM_THOMPSON)
+    draw = int(rng.integers(n_draws))
+    return Pick(draw, rng.standard_normal(width) if person else np.zeros(width))
+
+
+@dataclass(frozen=True)
+class UserScores:
+    """Scores of items for one user at a time, by a policy.
+
+    `rated` may be False where rated pairs will not be asked for: their expectation uses the item's
+    own row (docs/sampler.md), so they have to be looked up otherwise.
+    """
+
+    catalogue: Catalogue
+    policy: str
+    rated: bool
+    pool: Pool
+
+    def for_user(self, user: int, own: OwnRows, pick: Pick | None, items: Index) -> Floats:
+        """Scores of items by position for a user by row number, -1 for one without ratings."""
+        if self.policy in DRAWN:
+            assert pick is not None
+            return self._sums(
+                thompson_row(own, pick)[None], self.catalogue.rows[pick.draw][None], items
+            )
+        expected = self.expected(user, own, items)
+        if self.policy == "mean":
+            return expected
+        variance = self._variance(own, items) + self.catalogue.own_variance(own, items)
+        return expected + np.sqrt(variance) * (1.0 if self.policy == "ucb" else -1.0)
+
+    def expected(self, user: int, own: OwnRows, items: Index) -> Floats:
+        """Mean over draws, from conditional means where that is right."""
+        rows, means = self.catalogue.rows, self.catalogue.means
+        if user < 0:
+            return self._mean(own.means, rows, items)
+        expected = self._mean(own.locations, means, items)
+        if self.rated and not (own.locations is own.means and means is rows):
+            seen = np.isin(items, self.catalogue.seen(user))
+            expected[seen] = self._mean(own.means, rows, items[seen])
+        return expected
+
+    def _mean(self, own: Rows, rows: Rows, items: Index) -> Floats:
+        bias = own[:, self.catalogue.posterior.n_factors :].sum(dtype=np.float64)
+        return np.asarray((self._sums(own, rows, items) + bias) / len(own))
+
+    def _sums(self, own: Any, rows: Rows, items: Index) -> Floats:
+        """Sums over draws of the user's row . the item's row + the item's bias."""
+        X, out = lay_out_user(own, self.catalogue.posterior.n_factors), np.zeros(len(items))
+        Y = readonly(np.ascontiguousarray(rows))
+
+        def run(part: slice) -> None:
+            sum_scores(X, Y, items[part], out[part])
+
+        self._each(run, items, rows[:, :1].size)
+        return out
+
+    def _variance(self, own: OwnRows, items: Index) -> Floats:
+        """Variance over draws of the predictions by the user's means."""
+        rows, n, D = self.catalogue.rows, len(items), self.catalogue.posterior.n_factors
+        X, Y = lay_out_user(own.means, D), readonly(np.ascontiguousarray(rows))
+        bias = np.asarray(own.means, np.float32)[:, D:].sum(1)
+        first, total, squares = np.empty(n), np.zeros(n), np.zeros(n)
+
+        def run(part: slice) -> None:
+            some = first[part], total[part], squares[part]
+            sum_moments(X, bias, Y, items[part], *some)
+
+        self._each(run, items, rows[:, :1].size)
+        total /= len(rows)
+        squares /= len(rows)
+        return np.asarray(np.maximum(squares - total * total, 0.0))
+
+    def _each(self, run: Callable[[slice], None], items: Index, numbers: int) -> None:
+        """Call `run` for parts of the items, on all threads; an item reads so many `numbers`."""
+        self.pool.each(run, parts(len(items), max(1, STRETCH // numbers)))
+
+
+def thompson_row(own: OwnRows, pick: Pick) -> Rows:
+    """A draw of the user's row given the items of the picked draw: the two are a joint draw."""
+    t = pick.draw
+    row = np.array(own.means[t], np.float32)
+    if len(own.factors):
+        out = np.empty((1, 1, len(row)), np.float32)
+        z = pick.noise[None, None]
+        draw_from_factors(row[None, None], np.array(own.factors[t])[None, None], z, out)
+        row = out[0, 0]
+    return row
+
+
+def lay_out_user(own: Any, n_factors: int) -> NDArray[np.float32]:
+    """A user's rows, with a one for the item's bias in place of the user's bias.
+
+    Rows of eight columns and more are laid out for `laid_dot`: whole vectors, and a last one for
+    the last eight columns, in which columns that came before are zero.
+    """
+    rows = np.array(own, np.float32)
+    rows[:, n_factors:] = 1.0
+    n, width = rows.shape
+    if width < LANES:
+        return rows
+    before = (width - 1) // LANES * LANES
+    out = np.zeros((n, before + LANES), np.float32)
+    out[:, :before] = rows[:, :before]
+    out[:, before + LANES - (width - before) :] = rows[:, before:]
+    return out
+
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int], Any]

@@ -21,7 +21,7 @@ from bayesmf.kernels.linalg import cholesky, second_moments, solve_upper
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import Rows, readonly
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.process import Pool, parts
 from bayesmf.server.update_plan import MOST_MISSED
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from bayesmf.chains.chain import Chain
 from bayesmf.chains.pairs import Traces
 from bayesmf.checks import one_of
-from bayesmf.diagnostics.averages import ChainTrace, error_of_averages
-from bayesmf.diagnostics.convergence import LEAST_DRAWS
+from bayesmf.diagnostics.convergence import LEAST_DRAWS, ChainTrace, error_of_averages
 from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 from bayesmf.model.noise import PARAMETERS
 

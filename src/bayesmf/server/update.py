@@ -34,7 +34,7 @@ from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROW_NOISE, ROWS, Draws
 from bayesmf.model.mapped import allocate
 from bayesmf.model.noise import Noise
-from bayesmf.model.params import Params, Precisions
+from bayesmf.model.priors import Params, Precisions
 from bayesmf.process import Pool, parts
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors

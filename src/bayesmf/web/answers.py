@@ -12,9 +12,9 @@ import numpy as np
 
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import heard
-from bayesmf.estimator.fold_in import asked_of
-from bayesmf.kernels.levels import shortest_runs
-from bayesmf.posterior.kept import known_ratings
+from bayesmf.estimator.questions import asked_of
+from bayesmf.kernels.mixture import shortest_runs
+from bayesmf.posterior.posterior import known_ratings
 from bayesmf.web.problems import ProblemError
 from bayesmf.web.served import Served
 

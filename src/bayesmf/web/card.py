@@ -7,10 +7,9 @@ from typing import Any
 
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
-from bayesmf.diagnostics.convergence import advice
+from bayesmf.diagnostics.convergence import NOT_JUDGED, advice, fit_facts
 from bayesmf.errors import InputError, heard
-from bayesmf.estimator.facts import NOT_JUDGED, fit_facts
-from bayesmf.estimator.plot import burn_in_end
+from bayesmf.estimator.evaluating import burn_in_end
 from bayesmf.web.served import Served
 
 N_PAIRS = 200

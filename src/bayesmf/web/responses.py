@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bayesmf.posterior.policies import PolicyName
+from bayesmf.posterior import PolicyName
 from bayesmf.web.schemas import LEVEL, Id
 
 

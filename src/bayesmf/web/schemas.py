@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from bayesmf.posterior.policies import PolicyName
+from bayesmf.posterior import PolicyName
 
 # Longest lists and texts that a request may have: enough for a person, little for a machine.
 MOST_RATINGS, MOST_ITEMS, MOST_PAIRS, MOST_N = 2_000, 10_000, 1_000, 1_000

@@ -19,7 +19,7 @@ from bayesmf.kernels.minibatch import (
     sum_weights,
 )
 from bayesmf.kernels.types import Rows
-from bayesmf.model.params import Precisions
+from bayesmf.model.priors import Precisions
 from bayesmf.model.refs import Part, value_of
 from bayesmf.worker.tasks import Kept, Shared
 

@@ -13,7 +13,7 @@ from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.kernels.minibatch import make_scratch, pad
 from bayesmf.kernels.row_clock import ClockSide, run_clock_dealt, run_clock_replacement
 from bayesmf.kernels.types import Rows
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.model.refs import Part, value_of
 from bayesmf.samplers.clocks import ClockRule
 from bayesmf.samplers.row_steps import RowFacts, Steps, clock_steps, stable_steps, uneven

@@ -12,7 +12,7 @@ from bayesmf.kernels.gradient import Side, run_dealt, run_replacement
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.kernels.minibatch import make_scratch, pad
 from bayesmf.kernels.types import Rows
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.worker.block_tasks import (
     BlockTask,
     HeldBlock,

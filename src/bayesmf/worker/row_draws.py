@@ -11,7 +11,7 @@ from bayesmf.kernels.gather import N_SUMS, HalfSweep, Regressors, RowRatings
 from bayesmf.kernels.row_posterior import make_row_scratch
 from bayesmf.kernels.types import Rows
 from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 
 
 def draw_rows(

@@ -14,7 +14,7 @@ from bayesmf.kernels.gather import SSE, HalfSweep, Regressors, regressors_of
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, StreamCounter, stream_word
 from bayesmf.kernels.types import Rows
 from bayesmf.model.noise import evidence_of, half_errors
-from bayesmf.model.params import RowPrior, initial_rows
+from bayesmf.model.priors import RowPrior, initial_rows
 from bayesmf.model.refs import Part, own_copy, value_of
 from bayesmf.worker.row_draws import draw_rows
 from bayesmf.worker.tasks import Kept, Shared

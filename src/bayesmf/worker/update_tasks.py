@@ -12,7 +12,7 @@ from bayesmf.kernels.batch_gradient import add_gradients, draw_with_replacement,
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.kernels.minibatch import Batches
 from bayesmf.kernels.types import Rows
-from bayesmf.model.params import RowPrior
+from bayesmf.model.priors import RowPrior
 from bayesmf.model.refs import own_copy
 from bayesmf.samplers.base import Array, GradientRule
 from bayesmf.worker.block_tasks import RoundResult, Weights, all_finite

@@ -19,8 +19,7 @@ from bayesmf.chains.state import ChainState, ColumnSquares, Phases, Safe, Weighe
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.exact import total, unpacked_moments
-from bayesmf.model.moments import Moments
-from bayesmf.model.params import Precisions
+from bayesmf.model.priors import Moments, Precisions
 from bayesmf.model.refs import Layout, Pieces
 from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult, WeightsTask

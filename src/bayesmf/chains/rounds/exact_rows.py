@@ -11,8 +11,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.exact import total, unpacked_moments
 from bayesmf.kernels.gather import SSE
-from bayesmf.model.moments import Moments
-from bayesmf.model.params import Params
+from bayesmf.model.priors import Moments, Params
 from bayesmf.model.refs import Pieces
 from bayesmf.worker.row_tasks import Given, RowsResult, RowsTask
 

@@ -9,8 +9,7 @@ from typing import Any
 from bayesmf.chains.state import ChainState, Floats, Phases
 from bayesmf.kernels.exact import total
 from bayesmf.kernels.keys import STREAM_NOISE, generator
-from bayesmf.model.noise import NoiseSums
-from bayesmf.model.noise_law import LawSlice
+from bayesmf.model.noise import LawSlice, NoiseSums
 from bayesmf.model.refs import Layout, Pieces
 from bayesmf.worker.noise_tasks import EvidenceTask, Law, NoiseTask
 

@@ -1,15 +1,4 @@
-"""How large the effects of one side are: drawn at once, against the ratings, with precisions out.
-
-Where rows have few ratings each, draws of rows given precisions and of precisions given rows move
-in small steps between "large effects, little noise" and the other way round: hundreds of sweeps
-from a start without any effects. (k V, k b) with the same likelihood terms is one number for all
-rows, so it moves far: the generalised Gibbs step of Liu and Sabatti (2000) for the group of
-scalings, features and biases by a factor each. It is the interweaving of Yu and Meng (2011).
-
-With f the features' part of a prediction, b the row's bias and t what they explain, the likelihood
-of (k, l) is exp(k FT + l BT - (k^2 FF + 2 k l FB + l^2 BB) / 2), with precisions in the sums; the
-prior has precisions integrated out (docs/noise.md). Precisions must be drawn right after.
-"""
+"""Neal's (2003) slice sampler with stepping out, in one dimension."""
 
 from __future__ import annotations
 
@@ -20,9 +9,8 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.kernels.types import Rows
-from bayesmf.model.moments import Moments, moments_of
-from bayesmf.model.priors import GammaColumns, Prior, WishartColumns
-from bayesmf.model.slices import slice_sample
+from bayesmf.model.noise import slice_sample
+from bayesmf.model.priors import GammaColumns, Moments, Prior, WishartColumns, moments_of
 
 STEP = 0.1  # in log k, the first width of the slice
 FARTHEST = 20.0  # in log k: beyond it nothing is left, or nothing holds it
@@ -81,3 +69,39 @@ def _draw(
     k = math.exp(slice_sample(log_density, 0.0, STEP, rng))
     factors[which] = k
     return k
+
+
+Array = NDArray[np.float64]
+
+STEP_OUT = 1.0  # in log k, the first width of the slice: about what the hyper-priors leave open
+
+
+def draw_scales(
+    users: Rows | Moments, items: Rows | Moments, n_factors: int, prior: Prior,
+    rng: np.random.Generator,
+) -> Array:  # fmt: skip
+    """Factors k of U's columns, by which V's are divided, leaving the posterior invariant.
+
+    Rows are given by their moments. Biases, columns from `n_factors` on, have factors of one.
+    """
+    sides = moments_of(users), moments_of(items)
+    n_users, n_items = sides[0].n, sides[1].n
+    own, other = (prior.columns(side) for side in sides)
+    factors = np.ones(len(sides[0].total))
+    for d in range(n_factors):
+        q_users, q_items = own.weight(d), other.weight(d)
+        if not (q_users > 0 and q_items > 0 and math.isfinite(q_users + q_items)):
+            continue  # an empty column has no scale, nor one that is no number any more
+
+        def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
+            return (
+                (n_users - n_items) * x
+                - own.power * math.log1p(q_users * math.exp(2 * x))
+                - other.power * math.log1p(q_items * math.exp(-2 * x))
+            )
+
+        k = math.exp(slice_sample(log_density, 0.0, STEP_OUT, rng))
+        own.rescale(d, k)
+        other.rescale(d, 1 / k)
+        factors[d] = k
+    return factors
