@@ -22,7 +22,9 @@ KINDS = (
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All plain files in a folder and those below."""
+    """All plain files in a folder and those below; the file itself for a file."""
+    if folder.is_file():
+        return [folder]
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -183,7 +185,10 @@ def replaced(case: Case) -> None:
 def more(case: Case) -> None:
     """Something that does not belong there."""
     kind, how = chosen_kind(case)
-    add_file(case, put(case, kind))
+    folder = put(case, kind)
+    if folder.is_file():
+        return
+    add_file(case, folder)
     compare(case, how)
 
 

@@ -29,8 +29,8 @@ ODD: tuple[Any, ...] = (
 def chosen_folder(case: Case) -> tuple[str, Path]:
     """A kind of folder, and one that has a manifest and arrays."""
     models = "model", "model", "model_str", "model_items", "model_users"
-    kind = case.rng.choice((*models, "packed", "opened", "checkpoint"))
-    folder = put(case, "packed" if kind == "opened" else kind)
+    kind = case.rng.choice((*models, "checkpoint"))
+    folder = put(case, kind)
     if kind == "checkpoint":
         rounds = sorted(p.parent for p in folder.rglob("manifest.json") if p.parent.name != "run")
         folder = case.rng.choice(rounds)

@@ -81,7 +81,7 @@ def _packed(material: Material, place: Path) -> Any:
     if not os.path.lexists(place):
         return None
     PackedRatings.open(place, verify=True)
-    return {file.name: file.read_bytes() for file in place.iterdir()}
+    return place.read_bytes()
 
 
 def _pack(chunk: int) -> Callable[[Material, Path, Any], None]:

@@ -209,10 +209,7 @@ def _draws(folder: Path) -> str:
 
 
 def _bytes(folder: Path) -> str:
-    total = hashlib.sha256()
-    for path in sorted((folder / "packed").iterdir()):
-        total.update(path.name.encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
+    return hashlib.sha256((folder / "packed").read_bytes()).hexdigest()
 
 
 def _path() -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from bayesmf import SGHMC, SGLD, BayesianMF, Gibbs, InputError, PackedRatings, Ratings, pack
 from bayesmf.cli import main
+from forged import flip
 from problems import planted
 
 
@@ -55,7 +56,7 @@ def test_from_the_command_line(ratings, tmp_path, capsys):
     assert "before bayesmf pack" in capsys.readouterr().err
 
 
-def test_a_folder_half_packed_is_told_apart(tmp_path):
+def test_a_folder_is_not_packed_ratings(tmp_path):
     (tmp_path / "packed").mkdir()
     assert not PackedRatings.is_packed(tmp_path / "packed")
     with pytest.raises(InputError):
@@ -63,12 +64,9 @@ def test_a_folder_half_packed_is_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["by_item_other", "by_user_value", "item_id_ids"])
-def test_a_damaged_byte_is_told_before_anything_is_learnt(ratings, name, tmp_path, capsys):
+def test_a_damaged_byte_is_refused_before_the_fit(ratings, name, tmp_path, capsys):
     pack(ratings, tmp_path / "packed")
-    file = tmp_path / "packed" / f"{name}.npy"
-    raw = bytearray(file.read_bytes())
-    raw[-3] ^= 0x40
-    file.write_bytes(raw)
+    flip(tmp_path / "packed", name)
     arguments = ["fit", str(tmp_path / "packed"), "--out", str(tmp_path / "model")]
     assert main(arguments) == 2
     assert "damaged" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Ratings, Synthetic, pack
+from bayesmf import BayesianMF, Gibbs, InputError, Synthetic
 from bayesmf.engines.local import Serial
 from checkpointed import run_kept, settings_of
 from dying import Dying
@@ -33,19 +33,6 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def model(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "model")
-
-
-@pytest.fixture(scope="module")
-def packed_once(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("packed")
-    Synthetic(60, 40, 900, random_state=1, stars=True).ratings().write(folder / "ratings.csv")
-    pack(folder / "ratings.csv", folder / "packed")
-    return folder / "packed"
-
-
-@pytest.fixture
-def packed(packed_once, tmp_path):
-    return shutil.copytree(packed_once, tmp_path / "packed")
 
 
 def answers(folder, **how):
@@ -319,71 +306,6 @@ def test_regular_files_alone_are_read(model, tmp_path, what, name):
 def test_a_giant_is_not_read(model):
     os.truncate(model / "manifest.json", 1 << 40)
     refused(answers, model, "larger than such a file can be")
-
-
-# -- packed ratings -----------------------------------------------------------------------------
-
-PACKED = {
-    "item below": ("by_user_other", set_at(3, -1)),
-    "item at the end": ("by_user_other", set_at(-1, 40)),
-    "user at the end": ("by_item_other", set_at(0, 60)),
-    "far away": ("by_item_other", lambda a: np.full_like(a, 2**31 - 1)),
-    "starts fall": ("by_user_starts", set_at(5, 10**6)),
-    "starts fall below": ("by_item_starts", set_at(5, -1)),
-    "code of no level": ("by_user_value", set_at(-1, 5)),
-    "codes as numbers": ("by_item_value", lambda a: a.astype(np.float32)),
-    "ids fall": ("user_id_ids", set_at(0, 10**6)),
-}
-
-
-@pytest.mark.parametrize("what", PACKED)
-def test_forged_ratings_are_refused_when_opened(packed, what):
-    name, change = PACKED[what]
-    edit(packed, name, change)
-    refused(PackedRatings.open, packed)
-
-
-def test_a_fit_verifies_what_was_not_verified(packed):
-    opened = PackedRatings.open(packed)
-    good = (packed / "by_user_value.npy").read_bytes()
-    raw = bytearray(good)
-    raw[200] = 1 if raw[200] != 1 else 2  # a rating that might be
-    (packed / "by_user_value.npy").write_bytes(raw)
-    again = PackedRatings.open(packed)
-    sampler = Gibbs(epochs=3, burn_in=1)
-    for ratings in (opened, again, str(packed)):
-        refused(BayesianMF(2, sampler=sampler).fit, ratings, "by_user_value.npy does not have the")
-    (packed / "by_user_value.npy").write_bytes(good)
-    BayesianMF(2, sampler=sampler).fit(again)
-
-
-def test_what_is_learnt_from_is_what_was_verified(packed):
-    """Not what was opened before it was mended, nor what was changed after a fit."""
-    file, sampler = packed / "by_user_value.npy", Gibbs(epochs=3, burn_in=1)
-    good = file.read_bytes()
-    expected = BayesianMF(2, sampler=sampler, random_state=0).fit(packed).posterior_.draws.items
-    raw = bytearray(good)
-    raw[200] = 1 if raw[200] != 1 else 2
-    file.unlink()
-    file.write_bytes(raw)
-    opened = PackedRatings.open(packed)
-    file.unlink()
-    file.write_bytes(good)
-    found = BayesianMF(2, sampler=sampler, random_state=0).fit(opened).posterior_.draws.items
-    assert np.array_equal(found, expected)
-    file.write_bytes(raw)
-    refused(BayesianMF(2, sampler=sampler).fit, opened, "by_user_value.npy does not have the")
-
-
-def test_moments_far_above_the_spread(tmp_path):
-    rng = np.random.default_rng(0)
-    ratings = 4096.0 + np.round(rng.normal(size=3000), 1)
-    made = Ratings(np.arange(3000) % 70, np.arange(3000) // 70, ratings)
-    made.write(tmp_path / "a.parquet")
-    packed = pack(tmp_path / "a.parquet", tmp_path / "packed", chunk=700, stretch=900)
-    kept = made.rating.astype(np.float64)
-    assert packed.mean() == pytest.approx(kept.mean(), rel=1e-15)
-    assert packed.std() == pytest.approx(kept.std(), rel=1e-12)
 
 
 # -- checkpoints --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def ratings(tmp_path: Path) -> Path:
     return tmp_path / "ratings.csv"
 
 
-def test_pack_tells_people_in_a_line(ratings: Path) -> None:
+def test_pack_prints_a_line(ratings: Path) -> None:
     out = ratings.parent / "packed"
     ran = process("pack", ratings, "--out", out)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -29,14 +29,14 @@ def test_pack_tells_people_in_a_line(ratings: Path) -> None:
     assert contents(ratings.parent) == {"packed", "ratings.csv"}
 
 
-def test_pack_tells_programs(ratings: Path) -> None:
+def test_pack_prints_json(ratings: Path) -> None:
     out = ratings.parent / "packed"
-    told = run("pack", ratings, "--out", out, "--json").json
-    packed = PackedRatings.open(told["out"], verify=True)
-    assert (told["ratings"], told["users"], told["items"]) == (900, 60, 40)
-    assert told["levels"] == len(packed.levels) == 5
-    assert told["bytes_per_rating"] == told["bytes"] / 900 > 10
-    assert told["mean"] == pytest.approx(Ratings.read(ratings).mean())
+    shown = run("pack", ratings, "--out", out, "--json").json
+    packed = PackedRatings.open(shown["out"], verify=True)
+    assert (shown["ratings"], shown["users"], shown["items"]) == (900, 60, 40)
+    assert shown["levels"] == len(packed.levels) == 5
+    assert shown["bytes_per_rating"] == shown["bytes"] / 900 > 10
+    assert shown["mean"] == pytest.approx(Ratings.read(ratings).mean())
 
 
 def test_pack_takes_what_fit_takes(tmp_path: Path) -> None:
@@ -44,11 +44,11 @@ def test_pack_takes_what_fit_takes(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("kunde;artikel;note\n7;2;3\n")
     options = ("--columns", "user=kunde,item=artikel,rating=note", "--duplicates", "mean")
     out = tmp_path / "packed"
-    told = run("pack", tmp_path / "a.txt", tmp_path / "b.txt", "--out", out, *options, "--json")
-    assert told.json["ratings"] == 2 and told.json["high"] == 4
+    shown = run("pack", tmp_path / "a.txt", tmp_path / "b.txt", "--out", out, *options, "--json")
+    assert shown.json["ratings"] == 2 and shown.json["high"] == 4
 
 
-def test_pack_says_no_in_a_sentence(ratings: Path) -> None:
+def test_pack_refuses_in_a_sentence(ratings: Path) -> None:
     out = ratings.parent / "packed"
     assert run("pack", ratings, "--out", out).status == 0
     again = run("pack", ratings, "--out", out)

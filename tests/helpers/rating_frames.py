@@ -1,6 +1,4 @@
-"""Ratings to pack, and packed folders to compare."""
-
-import os
+"""Ratings to pack."""
 
 import numpy as np
 import polars as pl
@@ -32,8 +30,3 @@ def write_parts(folder, data, rows=300):
     data.head(0).write_parquet(folder / "part-01-empty.parquet")
     (folder / "_SUCCESS").touch()
     return folder
-
-
-def files_of(folder):
-    """All bytes of a folder, by the names of its files."""
-    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder))}

@@ -26,7 +26,7 @@ COMMANDS = {
     "recommend": "recommend the best items to users",
     "serve": "answer over HTTP, with a page that shows how sure it is",
     "diagnose": "say whether chains have converged and intervals hold",
-    "pack": "make a folder of ratings that need not fit in memory",
+    "pack": "write ratings that need not fit in memory to a file that fit maps",
     "synth": "write synthetic ratings of a known size and noise",
     "demo": "see it all work on synthetic ratings",
 }

@@ -1,4 +1,4 @@
-"""`bayesmf pack`: ratings, perhaps more than fit in memory, into a folder that is read in place."""
+"""`bayesmf pack`: ratings, perhaps more than fit in memory, into a file that fit maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parser() -> options.Parser:
     """Options of `pack`."""
     out = options.command(
         "pack",
-        "Pack ratings, perhaps more than fit in memory, into a folder that fit reads in place.",
+        "Pack ratings, perhaps more than fit in memory, into a file that fit reads in place.",
         "ratings.parquet --out packed",
         "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
         "s3://bucket/ratings/ --out packed",
@@ -27,8 +27,8 @@ def parser() -> options.Parser:
     out.add_argument(
         "ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings, or URIs"
     )
-    out.add_argument("--out", required=True, metavar="FOLDER", help="folder to make")
-    out.add_argument("--overwrite", action="store_true", help="replace packed ratings in FOLDER")
+    out.add_argument("--out", required=True, metavar="FILE", help="file to write")
+    out.add_argument("--overwrite", action="store_true", help="replace packed ratings in FILE")
     options.add_file_options(out)
     options.add_duplicates(out)
     options.add_json(out)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _about(packed: PackedRatings, seconds: float) -> dict[str, Any]:
-    size = sum(file.stat().st_size for file in packed.path.iterdir())
+    size = packed.path.stat().st_size
     return {
         "ratings": len(packed),
         "users": packed.n_users,

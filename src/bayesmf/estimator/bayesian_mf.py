@@ -166,7 +166,7 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         ----------
         X : Ratings, path-like, table, sparse matrix or tuple of array-like
             Ratings: a `Ratings`, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
-            (users, items, ratings) arrays; `PackedRatings` or their folder where all that is too
+            (users, items, ratings) arrays; `PackedRatings` or their file where all that is too
             much for memory. With `y`, pairs of user and item: a table or an array of two columns.
         y : array-like, optional
             The ratings of the pairs in `X`, as scikit-learn has it.

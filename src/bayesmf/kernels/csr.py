@@ -21,9 +21,9 @@ _SLOT_BITS = 10
 
 
 class Origin(NamedTuple):
-    """The folder of packed ratings that lists are mapped from, its digest, and which copy it is."""
+    """The file of packed ratings that lists are mapped from, its digest, and which copy it is."""
 
-    folder: str
+    path: str
     digest: str
     copy: str
 

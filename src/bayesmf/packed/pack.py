@@ -45,10 +45,8 @@ from bayesmf.packed.stretches import (
 )
 from bayesmf.reading.chunks import AnyFile, Sources, rating_files, read_chunks
 from bayesmf.reading.memory import Columns
-from bayesmf.storage.exchange import give_name, new_folder
-from bayesmf.storage.manifest import PACKED
-from bayesmf.storage.paths import as_input_error, check_output, made_parents, real_path
-from bayesmf.storage.writer import refuse_foreign, write_array, write_joined, write_manifest
+from bayesmf.storage.artefact import PACKED, Streamed, write_file
+from bayesmf.storage.paths import as_input_error, as_path, check_output
 
 CHUNK = 1 << 21
 STRETCH = 1 << 22
@@ -84,7 +82,7 @@ def pack(
         ``"part-*.parquet"``, a URI of Parquet files as pyarrow takes it (``s3://``, ``gs://``,
         ``hdfs://``, ``file://``), or several of these.
     out : str or path-like
-        Where to write the packed ratings; they appear when they are complete.
+        The file to write; it appears when it is complete.
     columns : mapping, optional
         Which column is which, as for :meth:`Ratings.read`.
     format : str
@@ -124,35 +122,31 @@ def pack(
     whole("chunk", chunk)
     whole("stretch", stretch)
     files = rating_files(source, format, columns)
-    target = real_path(out)
-    check_output(target.parent)
+    _refuse_taken(out, overwrite)
+    check_output(as_path(out).parent)
     with as_input_error(out):
-        _refuse_taken(target, out, overwrite)
-        with (
-            made_parents(target.parent, keep=True),
-            tempfile.TemporaryDirectory(
-                prefix=".bayesmf-packing-", dir=target.parent, ignore_cleanup_errors=True
-            ) as scratch,
-            new_folder(target) as new,
-        ):
+        folder = Path(os.path.realpath(out)).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=".bayesmf-packing-", dir=folder, ignore_cleanup_errors=True
+        ) as scratch:
             packing = _Packing(files, Path(scratch), duplicates, chunk, stretch, progress)
-            packing.run(new)
-            give_name(new, target, lambda: _refuse_taken(target, out, overwrite))
+            write_file(out, PACKED, *packing.run())
+    packing.warn()
     return PackedRatings.open(out)
 
 
-def _refuse_taken(target: Path, out: str | os.PathLike[str], overwrite: bool) -> None:
+def _refuse_taken(out: str | os.PathLike[str], overwrite: bool) -> None:
     """Refuse an existing path that may not be replaced."""
-    if not os.path.lexists(target):
+    if not os.path.lexists(as_path(out)):
         return
-    if not PackedRatings.is_packed(target):
+    if not PackedRatings.is_packed(out):
         raise InputError(f"{out} exists and does not hold packed ratings: choose another path")
     if not overwrite:
         raise InputError(
             f"{out} holds packed ratings already: choose another path, or overwrite=True"
             " (on the command line --overwrite) to replace them"
         )
-    refuse_foreign(out, target, PACKED)
 
 
 class _Packing:
@@ -174,16 +168,27 @@ class _Packing:
         timed = duplicates != "error" and all(file.timed() for file in files)
         self.user_chunks = SortedChunks(scratch / "users", timed)
         self.item_chunks = SortedChunks(scratch / "items")
+        self.written = 0
 
-    def run(self, out: Path) -> None:
-        """Write the packed ratings."""
+    def run(self) -> tuple[dict[str, NDArray[Any] | Streamed], dict[str, Any]]:
+        """Sort; return the arrays and the metadata of packed ratings."""
         n_chunks = self._read()
         self.ids = {side: self._union(side, n_chunks) for side in SIDES}
         user_sizes = self._sort_users(n_chunks)
         shutil.rmtree(self.user_chunks.folder)
         item_sizes = self._sort_items()
         shutil.rmtree(self.item_chunks.folder)
-        self._write(out, user_sizes, item_sizes)
+        return self._arrays(user_sizes, item_sizes), {
+            "n_ratings": self.about.n,
+            "n_users": len(self.ids["user"]),
+            "n_items": len(self.ids["item"]),
+            **self.about.as_meta(),
+        }
+
+    def warn(self) -> None:
+        """Log how many repeats were left out."""
+        if self.repeats:
+            warn_of_repeats(self.repeats, self.about.n + self.repeats, self.duplicates)
 
     def _read(self) -> int:
         """Sort chunks of the files, whose users and items have numbers of that chunk alone."""
@@ -261,37 +266,32 @@ class _Packing:
         for what, array in vars(lists).items():
             write_raw(self._part(side, p, what), array)
 
-    def _write(self, out: Path, user_sizes: list[int], item_sizes: list[int]) -> None:
-        n = sum(user_sizes)
-        value = np.float32 if self.about.levels is None else np.uint8
+    def _arrays(
+        self, user_sizes: list[int], item_sizes: list[int]
+    ) -> dict[str, NDArray[Any] | Streamed]:
+        n, dtype = self.about.n, np.float32 if self.about.levels is None else np.uint8
         coded = self._coded(lambda p: self._part("user", p, "value"))
-        entries: dict[str, Any] = {}
+        values = {
+            "user": (coded(p, 0, size) for p, size in enumerate(user_sizes)),
+            "item": self._raw("item", item_sizes, "value", dtype),
+        }
+        arrays: dict[str, NDArray[Any] | Streamed] = {}
         for side, sizes in zip(SIDES, (user_sizes, item_sizes), strict=True):
             for name, array in self.ids[side].to_arrays().items():
-                name = f"{side}_id_{name}"
-                entries[name] = write_array(out, name, array)
-            values = (
-                (coded(p, 0, size) for p, size in enumerate(sizes))
-                if side == "user"
-                else self._raw(side, sizes, "value", value)
-            )
-            for what, dtype, length, parts in (
-                ("starts", np.int64, len(self.ids[side]) + 1, self._starts(side, sizes)),
-                ("other", np.int32, n, self._raw(side, sizes, "other", np.int32)),
-                ("value", value, n, values),
-            ):
-                name = f"by_{side}_{what}"
-                entries[name] = write_joined(out, name, dtype, length, parts)
-        meta = {
-            "n_ratings": n,
-            "n_users": len(self.ids["user"]),
-            "n_items": len(self.ids["item"]),
-            **self.about.as_meta(),
-        }
-        write_manifest(out, entries, meta, PACKED)
-        if self.repeats:
-            warn_of_repeats(self.repeats, n + self.repeats, self.duplicates)
-        self.progress(n, n, "finished")
+                arrays[f"{side}_id_{name}"] = array
+            shape = (len(self.ids[side]) + 1,)
+            arrays[f"by_{side}_starts"] = Streamed(np.int64, shape, self._starts(side, sizes))
+            others = self._raw(side, sizes, "other", np.int32)
+            arrays[f"by_{side}_other"] = Streamed(np.int32, (n,), self._shown(others))
+            arrays[f"by_{side}_value"] = Streamed(dtype, (n,), self._shown(values[side]))
+        return arrays
+
+    def _shown(self, pieces: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        """Report progress; each rating is written four times, a quarter of it each time."""
+        for piece in pieces:
+            yield piece
+            self.written += len(piece)
+            self.progress(self.written // 4, self.about.n, "writing")
 
     def _raw(
         self, side: str, sizes: Iterable[int], what: str, dtype: Any

@@ -1,4 +1,4 @@
-"""Ratings on disk in the order in which they are learnt from, read where they lie."""
+"""Packed ratings: a file of ratings listed by user and by item, mapped by `fit`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import MOST_LEVELS, Origin, RowLists
+from bayesmf.storage.artefact import PACKED, open_file, peek
 from bayesmf.storage.contents import (
     ASCENDING,
     FINITE,
@@ -26,10 +27,7 @@ from bayesmf.storage.contents import (
     ids_expected,
     starts_misfit,
 )
-from bayesmf.storage.manifest import MANIFEST, PACKED, peek
-from bayesmf.storage.paths import as_folder
-from bayesmf.storage.reader import open_folder
-from bayesmf.storage.verify import verify_all
+from bayesmf.storage.paths import as_path
 from bayesmf.wording import count
 
 SIDES = ("user", "item")
@@ -42,15 +40,15 @@ _META = {
 
 
 class PackedRatings:
-    """Ratings in a folder that :func:`bayesmf.pack` made; made by `PackedRatings.open`.
+    """Ratings in a file written by :func:`bayesmf.pack`; opened by `PackedRatings.open`.
 
-    Arrays are memory maps: what is read comes from the disk when it is used, so ratings may be
-    larger than memory.  They may be written to, which changes memory alone, never the files.
+    Arrays are memory maps, so ratings may be larger than memory. Writing to them changes memory
+    alone, never the file.
 
     Attributes
     ----------
     path : pathlib.Path
-        The folder.
+        The file.
     user_ids, item_ids : IdMap
         The external ids of the row numbers.
     by_user, by_item : RowLists
@@ -59,7 +57,7 @@ class PackedRatings:
         The distinct ratings (``float32``), ascending, where the lists hold their positions
         among them (``uint8``); None where the lists hold the ratings (``float32``).
     n_users, n_items : int
-        Numbers of users and items; each has a rating.
+        Numbers of users and items; each has at least one rating.
     low, high : float
         The lowest and the highest rating.
 
@@ -88,34 +86,34 @@ class PackedRatings:
     high: float
     _digest: str
     _verified: bool
-    _stamp: list[tuple[str, int, int, int]]
+    _stamp: tuple[int, int, int]
 
     def __init__(self) -> None:
-        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(folder)")
+        raise InputError("Packed ratings are opened, not made: use PackedRatings.open(path)")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], verify: bool = False) -> PackedRatings:
-        """Open a folder of packed ratings.
+        """Open packed ratings.
 
-        Every number is looked at, whether it is one that ratings can have: some tenths of a second
-        for a gigabyte. `fit` compares checksums too, if that was not done here.
+        All numbers are checked to be in range, which takes some tenths of a second per gigabyte.
+        `fit` also compares checksums, if that was not done here.
 
         Parameters
         ----------
         path : str or path-like
-            The folder.
+            The file.
         verify : bool
-            Whether to compare the checksums of all files now.
+            Whether to compare the checksums now.
 
         Returns
         -------
         PackedRatings
-            The ratings, whose files are mapped.
+            The ratings, mapped from the file.
 
         Raises
         ------
         InputError
-            If the folder is damaged, not finished, or something else.
+            If the file is damaged, or something else.
 
         Examples
         --------
@@ -129,17 +127,17 @@ class PackedRatings:
         900
         """
         self = cls.__new__(cls)
-        self.path, self._verified = as_folder(path), verify
-        arrays, meta, claims, self._digest = open_folder(self.path, PACKED, _expected, "c")
-        if not verify:
-            claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
+        self.path, self._verified = as_path(path), verify
         self._stamp = _stamp(self.path)
-        verify_all(claims.values())
-        self._load(arrays, meta)
+        found = open_file(self.path, PACKED, _expected, "c", digests=verify)
+        found.verification.begin()
+        found.verification.wait()
+        self._digest = found.digest
+        self._load(found.arrays, found.meta)
         return self
 
     def verified(self) -> PackedRatings:
-        """Give the ratings once their checksums were compared, now if that was not done before.
+        """Return the ratings once their checksums were compared, now if they were not before.
 
         Returns
         -------
@@ -149,7 +147,7 @@ class PackedRatings:
         Raises
         ------
         InputError
-            If a file is damaged, or the folder holds other ratings by now.
+            If the file is damaged, or was replaced by other ratings.
 
         Examples
         --------
@@ -172,31 +170,31 @@ class PackedRatings:
 
     @property
     def origin(self) -> Origin:
-        """Where the ratings are, and which they are, for processes that open them again."""
+        """The file, for processes that open it again."""
         path = os.path.realpath(self.path)
         return Origin(path, self._digest, this_copy(path))
 
     @staticmethod
     def is_packed(path: str | os.PathLike[str]) -> bool:
-        """Tell whether there are packed ratings at a path.
+        """Whether there are packed ratings at a path.
 
         Parameters
         ----------
         path : str or path-like
-            A folder, or anything else.
+            A file, or anything else.
 
         Returns
         -------
         bool
-            Whether it is a folder of packed ratings, to judge by its manifest.
+            Whether it is a file of packed ratings, judged by its first bytes.
 
         Examples
         --------
         >>> from bayesmf import PackedRatings
-        >>> PackedRatings.is_packed("no-such-folder")
+        >>> PackedRatings.is_packed("no-such-file")
         False
         """
-        return peek(path).get("format") == PACKED.format
+        return peek(path, PACKED) is not None
 
     def __len__(self) -> int:
         return len(self.by_user)
@@ -207,7 +205,7 @@ class PackedRatings:
         return f"PackedRatings({size}, {self.low:g} to {self.high:g}, mean {self.mean():.3f})"
 
     def mean(self) -> float:
-        """Give the mean of the ratings.
+        """Return the mean of the ratings.
 
         Returns
         -------
@@ -229,7 +227,7 @@ class PackedRatings:
         return self._mean
 
     def std(self) -> float:
-        """Give the standard deviation of the ratings.
+        """Return the standard deviation of the ratings.
 
         Returns
         -------
@@ -263,32 +261,31 @@ class PackedRatings:
         )
 
 
-def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
-    """When files were last written to, and which they are; none where the folder is gone."""
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Time of the last change, size and number of a file; zeros if it is gone."""
     try:
-        found = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
-    except OSError:
-        return []
-    return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in found]
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def this_copy(folder: str) -> str:
-    """Tell copies of a folder apart, on other machines or in containers of one: the one that was
-    read may be sound, and another damaged."""
+def this_copy(path: str) -> str:
+    """Name this copy of a file: one on another machine, or in another container, may be damaged."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             machine = file.read().strip()
     except (OSError, ValueError):
         machine = platform.node()
     try:
-        found = os.stat(Path(folder) / MANIFEST)
+        found = os.stat(path)
     except OSError:
         return machine
     return f"{machine} {found.st_dev} {found.st_ino}"
 
 
 def _expected(arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> Mapping[str, Expected]:
-    """What each array of packed ratings must be; ValueError where that does not fit together."""
+    """What each array must be; ValueError if they do not fit together."""
     _check_meta(meta)
     n, levels = meta["n_ratings"], meta["levels"]
     expected: dict[str, Expected] = {}
@@ -299,7 +296,7 @@ def _expected(arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> Mappi
     for side, n_rows, n_others in zip(SIDES, sizes, sizes[::-1], strict=True):
         ids, n_ids = ids_expected(arrays, side)
         if n_ids != n_rows or starts_misfit(arrays[f"by_{side}_starts"], n):
-            raise ValueError(f"by_{side}_starts.npy does not fit the ratings and their {side}s")
+            raise ValueError(f"by_{side}_starts does not fit the ratings and their {side}s")
         expected |= ids
         expected[f"by_{side}_starts"] = Expected("i8", (n_rows + 1,), ASCENDING)
         expected[f"by_{side}_other"] = Expected("i4", (n,), below(n_others))

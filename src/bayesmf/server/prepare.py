@@ -59,7 +59,7 @@ def prepare(ratings: Any, standardize: bool) -> Prepared:
 
 
 def as_packed(ratings: Any) -> PackedRatings | None:
-    """Packed ratings, or those in a folder of that kind; None for anything else."""
+    """Packed ratings, or those in a file; None for anything else."""
     if isinstance(ratings, PackedRatings):
         return ratings.verified()
     if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
@@ -79,7 +79,7 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
         lists = tuple(replace(side, value=_scaled(side.value, center, scale)) for side in lists)  # type: ignore[assignment]
     else:
         levels = ((packed.levels - center) / scale).astype(np.float32)
-    # Ratings that are no codes have been scaled, and are in no folder.
+    # Ratings that are no codes have been scaled, and are in no file.
     origin = None if packed.levels is None else packed.origin
     data = TrainingData(lists[0], packed.n_items, levels, lists[1], origin)
     return Prepared(packed.user_ids, packed.item_ids, data, center, scale, packed.low, packed.high)

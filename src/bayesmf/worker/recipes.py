@@ -1,4 +1,4 @@
-"""Where workers on other machines find their ratings: in the packed folder itself.
+"""Where workers on other machines find their ratings: in the packed file.
 
 A recipe is a few bytes, or the weights of a block's rows; the ratings, which are most of what a
 worker holds, are read by it from storage that all machines share.
@@ -30,9 +30,9 @@ def open_origin(origin: Origin) -> PackedRatings:
     Its numbers are looked at, once a process. Its bytes were compared with their checksums by the
     driver; on another machine, or in another container, that is done again.
     """
-    packed = PackedRatings.open(origin.folder, verify=this_copy(origin.folder) != origin.copy)
+    packed = PackedRatings.open(origin.path, verify=this_copy(origin.path) != origin.copy)
     if packed.origin.digest != origin.digest:
-        raise InputError(f"{origin.folder} holds other ratings here than on the driver's machine")
+        raise InputError(f"{origin.path} holds other ratings here than on the driver's machine")
     return packed
 
 
@@ -77,7 +77,7 @@ class BlockRecipe:
 def stripe_recipes(
     data: TrainingData, stripes: Sequence[Stripe], by_user: bool
 ) -> list[StripeRecipe | None]:
-    """Recipes of stripes of consecutive rows; None where the ratings are in no folder."""
+    """Recipes of stripes of consecutive rows; None where the ratings are in no file."""
     origin = data.origin
     if origin is None:
         return [None] * len(stripes)
@@ -87,7 +87,7 @@ def stripe_recipes(
 def block_recipes(
     data: TrainingData, held: Sequence[HeldBlock], grid: Grid, seed: int
 ) -> list[BlockRecipe | None]:
-    """Recipes of the blocks of a grid; None where the ratings are in no folder."""
+    """Recipes of the blocks of a grid; None where the ratings are in no file."""
     origin = data.origin
     if origin is None:
         return [None] * len(held)
