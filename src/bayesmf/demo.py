@@ -1,13 +1,16 @@
-"""What `make demo` shows: ratings with a planted truth, three ways to learn them, and how sure."""
+"""`bayesmf demo`: ratings with a planted truth, fitted in three ways, and the uncertainty."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
 import textwrap
 import time
 import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +35,11 @@ from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.truth import Truth
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
-BAR, WIDTH = 36, 88  # characters of an interval, and of a line that goes to no terminal
+BAR, WIDTH = 36, 88  # characters of an interval, and of a line where there is no terminal
 LEVEL = 0.9  # of the intervals around recommendations
-# The uncertainty of an item is averaged over this many users, the same for all items.
-PARTNERS = 50
-# People whose ratings are sent, and so many of each.
-NEWCOMERS, SENT = 20, (0, 3, 10, 20)
-FACTORS = 8  # two more than are planted: nobody knows the right number
+PARTNERS = 50  # users over whom the uncertainty of an item is averaged
+NEWCOMERS, SENT = 20, (0, 3, 10, 20)  # people whose ratings are sent, and how many of each
+FACTORS = 8  # two more than are planted
 
 
 @dataclass(frozen=True)
@@ -55,21 +56,16 @@ class Sizes:
 
 @dataclass(frozen=True)
 class World:
-    """Synthetic ratings, split, with what was planted in them."""
+    """Synthetic ratings, split, with the planted truth."""
 
     plan: Synthetic
     truth: Truth
     train: Ratings
     test: Ratings
 
-    @property
-    def floor(self) -> float:
-        """RMSE that no model can beat."""
-        return self.plan.noise
-
     def planted(self, user: str, item: str) -> float:
-        """Planted rating of a pair, before noise."""
-        truth, i, j = self.truth, _row(user), _row(item)
+        """Planted rating of a pair, before noise: "film 17" is row 16."""
+        truth, (i, j) = self.truth, (int(name.split()[1]) - 1 for name in (user, item))
         return float(self.plan.mean + truth.a[i] + truth.b[j] + truth.U[i] @ truth.V[j])
 
 
@@ -80,37 +76,7 @@ class Fit:
     name: str
     model: BayesianMF
     scores: Scores
-    above_floor: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "seconds": self.model.report_["seconds"],
-            "draws": self.model.report_["draws"],
-            "above_floor_percent": self.above_floor,
-            **self.scores.as_dict(),
-        }
-
-
-@dataclass(frozen=True)
-class ItemSpread:
-    """Standard deviation of the prediction for an item, noise left out."""
-
-    item: str
-    ratings: int
-    std: float
-
-
-@dataclass(frozen=True)
-class Newcomer:
-    """What is known of somebody who has sent so many ratings, over all films.
-
-    `error` is the RMSE of expected ratings against the planted ones, `std` what is not known.
-    """
-
-    ratings: int
-    error: float
-    std: float
+    above_floor: float  # percent of the RMSE that no model can beat
 
 
 def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None:
@@ -131,55 +97,66 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
     with warnings.catch_warnings():
         for category in (DataWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
-        _run(out, seed, as_json, sizes or Sizes())
+        with redirect_stdout(io.StringIO()) if as_json else nullcontext():
+            found = _run(out, seed, sizes or Sizes())
+    if as_json:
+        print(json.dumps(found))
 
 
-def _run(out: Path, seed: int, as_json: bool, sizes: Sizes) -> None:
+def _run(out: Path, seed: int, sizes: Sizes) -> dict[str, Any]:
+    """Print the results as they come in; return them for JSON."""
     begin = time.monotonic()
     make_folder(out)
-    story = _Story(quiet=as_json)
-    story.begins(seed)
+    _say(
+        f"bayesmf demo, seed {seed}. The first run compiles for about half a minute; later ones do "
+        "not."
+    )
     world = make_world(sizes, seed)
-    story.tells_world(world)
+    _print_world(world)
     fits = {}
     for key, (name, sampler) in _samplers(sizes, world.train, seed).items():
-        fits[key] = _fit(name, sampler, world, seed)
-        story.tells_fit(fits[key])
-    story.tells_coverage(world, list(fits.values()))
+        model = BayesianMF(FACTORS, sampler=sampler, random_state=seed)
+        scores = model.fit(world.train, validation=world.test).evaluate(world.test)
+        fits[key] = Fit(name, model, scores, 100 * (scores.rmse / world.plan.noise - 1))
+        _print_fit(fits[key])
+    _print_coverage(world, list(fits.values()))
     best = fits["gibbs"].model
     user = _typical_user(world.train)
     recommended = best.recommend(user, 10, level=LEVEL)
-    story.tells_recommendations(world, user, recommended)
+    _print_recommendations(world, user, recommended)
     certainty = _certainty(best, world.train)
-    rare, popular = _extremes(best, certainty)
-    story.tells_unknown(rare, popular)
+    unknown = _extremes(best, certainty)
+    _print_unknown(unknown)
     newcomer = _newcomers(best, world)
-    story.tells_newcomer(newcomer)
-    drawn = _draw(list(fits.values()), world.floor, certainty, out)
+    _print_newcomer(newcomer)
+    drawn = _draw(list(fits.values()), world.plan.noise, certainty, out)
     seconds = time.monotonic() - begin
-    story.ends(drawn, seconds)
-    if as_json:
-        numbers = {
-            "seed": seed,
-            "sizes": asdict(sizes),
-            "train": len(world.train),
-            "test": len(world.test),
-            "noise_floor": world.floor,
-            "fits": {key: fit.as_dict() for key, fit in fits.items()},
-            "recommendations": _recommendation_dict(world, user, recommended),
-            "unknown": {"rare": asdict(rare), "popular": asdict(popular)},
-            "newcomer": [asdict(one) for one in newcomer],
-            "figures": [str(path) for path in drawn],
-            "seconds": seconds,
-        }
-        print(json.dumps(numbers))
-
-
-def _recommendation_dict(
-    world: World, user: str, recommended: list[Recommendation]
-) -> dict[str, Any]:
+    print()
+    _say(f"figure: {drawn[0]}" if drawn else NO_FIGURE)
+    print(f"{seconds:.0f} s in all", flush=True)
     items = [{**r._asdict(), "planted": world.planted(user, r.item)} for r in recommended]
-    return {"user": user, "level": LEVEL, "items": items}
+    return {
+        "seed": seed,
+        "sizes": asdict(sizes),
+        "train": len(world.train),
+        "test": len(world.test),
+        "noise_floor": world.plan.noise,
+        "fits": {
+            key: {
+                "name": fit.name,
+                "seconds": fit.model.report_["seconds"],
+                "draws": fit.model.report_["draws"],
+                "above_floor_percent": fit.above_floor,
+                **fit.scores.as_dict(),
+            }
+            for key, fit in fits.items()
+        },
+        "recommendations": {"user": user, "level": LEVEL, "items": items},
+        "unknown": unknown,
+        "newcomer": newcomer,
+        "figures": [str(path) for path in drawn],
+        "seconds": seconds,
+    }
 
 
 def make_world(sizes: Sizes, seed: int) -> World:
@@ -219,27 +196,6 @@ def _regularization(sgd: SGD, train: Ratings, seed: int) -> float:
     return min((2.0, 4.0, 8.0), key=rmse)
 
 
-def _fit(name: str, sampler: Sampler, world: World, seed: int) -> Fit:
-    model = BayesianMF(FACTORS, sampler=sampler, random_state=seed)
-    model.fit(world.train, validation=world.test)
-    scores = model.evaluate(world.test)
-    return Fit(name, model, scores, 100 * (scores.rmse / world.floor - 1))
-
-
-def _short_runs(fits: list[Fit]) -> list[str]:
-    """A sentence for each sampler that has not converged."""
-    return [
-        f"{fit.name} has not converged in so short a run (R-hat {found['rhat']:.2f})."
-        for fit in fits
-        if (found := fit.model.report_["convergence"])["converged"] is False
-    ]
-
-
-def _row(name: str) -> int:
-    """Planted row of an id: "film 17" is row 16."""
-    return int(name.split()[1]) - 1
-
-
 def _typical_user(train: Ratings) -> str:
     counts = np.bincount(train.user_rows, minlength=train.n_users)
     order = np.argsort(counts, kind="stable")
@@ -255,6 +211,7 @@ def _unknown_std(model: BayesianMF, users: NDArray[Any], items: NDArray[Any]) ->
 
 
 def _certainty(model: BayesianMF, train: Ratings) -> RowSpread:
+    """Ratings of each item, and its uncertainty averaged over some users."""
     users, items = model.user_ids_.ids, model.item_ids_.ids
     some = users[np.linspace(0, len(users) - 1, PARTNERS).astype(int)]
     std = _unknown_std(model, np.tile(some, len(items)), np.repeat(items, len(some)))
@@ -264,18 +221,24 @@ def _certainty(model: BayesianMF, train: Ratings) -> RowSpread:
     return RowSpread(n, std.reshape(len(items), -1).mean(axis=1))
 
 
-def _extremes(model: BayesianMF, certainty: RowSpread) -> tuple[ItemSpread, ItemSpread]:
-    """Items with the fewest and the most ratings."""
-    n = certainty.n_ratings
-    rare, popular = (
-        ItemSpread(str(model.item_ids_.ids[k]), int(n[k]), float(certainty.std[k]))
-        for k in (n.argmin(), n.argmax())
-    )
-    return rare, popular
+def _extremes(model: BayesianMF, certainty: RowSpread) -> dict[str, dict[str, Any]]:
+    """Items with the fewest and the most ratings, and their uncertainty."""
+    n, std = certainty.n_ratings, certainty.std
+    return {
+        name: {
+            "item": str(model.item_ids_.ids[k]),
+            "ratings": int(n[k]),
+            "std": float(std[k]),
+        }
+        for name, k in (("rare", n.argmin()), ("popular", n.argmax()))
+    }
 
 
-def _newcomers(model: BayesianMF, world: World) -> list[Newcomer]:
-    """Users as if nobody knew whose the ratings are that come with the question."""
+def _newcomers(model: BayesianMF, world: World) -> list[dict[str, Any]]:
+    """Error and uncertainty, over all films, for users who send their ratings with the question.
+
+    The error is that of expected ratings against the planted ones.
+    """
     names, counts = np.unique(world.train.users, return_counts=True)
     people = names[counts >= SENT[-1]][:NEWCOMERS].tolist()
     items, squares = model.item_ids_.ids, np.zeros((len(SENT), 2))
@@ -288,8 +251,11 @@ def _newcomers(model: BayesianMF, world: World) -> list[Newcomer]:
             asked, posterior = model._pairs(None, items, None, dict(sent[:n]))
             noise = posterior.noise_of(asked.user, asked.item)  # that of this person
             squares[k] += np.mean((mean - planted) ** 2), np.mean(std**2 - noise)
-    found = np.sqrt(np.maximum(squares / len(people), 0.0))
-    return [Newcomer(n, error, std) for n, (error, std) in zip(SENT, found.tolist(), strict=True)]
+    found = np.sqrt(np.maximum(squares / len(people), 0.0)).tolist()
+    return [
+        {"ratings": n, "error": error, "std": std}
+        for n, (error, std) in zip(SENT, found, strict=True)
+    ]
 
 
 def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> list[Path]:
@@ -311,117 +277,102 @@ def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> lis
         return []
 
 
-class _Story:
-    """Prints the text as results come in. Plain ASCII, so that every pipe can carry it."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.width = screen_width(sys.stdout) if is_terminal(sys.stdout) else WIDTH
-        # What is left beside a recommendation.
-        self.bar = max(10, min(BAR, self.width - 45))
-
-    def say(self, *lines: str) -> None:
-        """Lines as they are."""
-        if not self.quiet:
-            print(*lines, sep="\n", flush=True)
-
-    def explains(self, text: str, indent: str = "   ") -> None:
-        """Sentences, in lines that fit."""
-        self.say(*textwrap.wrap(text, self.width, initial_indent=indent, subsequent_indent=indent))
-
-    def begins(self, seed: int) -> None:
-        self.explains(
-            f"bayesmf demo, seed {seed}. The first run compiles for about half a minute; later "
-            "ones do not.",
-            indent="",
-        )
-
-    def tells_world(self, world: World) -> None:
-        plan = world.plan
-        self.say("", "1. The data")
-        self.explains(
-            f"{plan.n_ratings:,} synthetic ratings of {plan.n_items:,} films by {plan.n_users:,} "
-            f"users, {len(world.test):,} of them held out. Planted: {plan.n_factors} factors, "
-            f"biases, and noise of standard deviation {plan.noise:g}, the error that nobody can "
-            "beat."
-        )
-        self.say("", "2. Three ways to learn them (seconds without compilation)")
-        self.say(f"   {'':<20} {'RMSE':>7} {'above floor':>11} {'in 90%':>7} {'seconds':>7}")
-
-    def tells_fit(self, fit: Fit) -> None:
-        scores = fit.scores
-        self.say(
-            f"   {fit.name:<20} {scores.rmse:7.4f} {fit.above_floor:10.1f}%"
-            f" {scores.coverage['90']:7.1%} {fit.model.report_['seconds']:7.1f}"
-        )
-
-    def tells_coverage(self, world: World, fits: list[Fit]) -> None:
-        self.say(f"   {'noise floor':<20} {world.floor:7.4f} {0:10.1f}% {0.9:7.1%}")
-        self.explains(
-            "In 90%: share of held-out ratings inside their 90% interval. SGD keeps one point: its "
-            "intervals hold noise, nothing of what it does not know, so they are too narrow. Its "
-            "regularization is the best of three on a part of the training ratings; the others "
-            "learn theirs. " + " ".join(_short_runs(fits))
-        )
-        self.say("")
-        self.explains("3. Do intervals hold what they promise? Held-out ratings inside:", "")
-        self.say(f"   {'promised':<20} " + " ".join(f"{level:>6}%" for level in LEVELS))
-        for fit in fits:
-            shares = " ".join(f"{share:>7.1%}" for share in fit.scores.coverage.values())
-            self.say(f"   {fit.name:<20} {shares}")
-
-    def tells_recommendations(
-        self, world: World, user: str, recommended: list[Recommendation]
-    ) -> None:
-        low = math.floor(min(r.low for r in recommended))
-        high = math.ceil(max(r.high for r in recommended))
-        scale = f"{low:<{self.bar - 2}}{high:>2}"
-        self.say("")
-        self.explains(f"4. Ten films for {user}, by Gibbs, with the 90% interval of a rating", "")
-        self.explains("(o: expected, x: planted, which the model never saw)")
-        self.say(f"   {'':<9} {'mean':>5} {'90% interval':>14} {'planted':>8}  {scale}")
-        for r in recommended:
-            planted = world.planted(user, r.item)
-            self.say(
-                f"   {r.item:<9} {r.mean:5.2f}   {r.low:5.2f}..{r.high:5.2f} {planted:8.2f}"
-                f"  {_bar(r, planted, low, high, self.bar)}".rstrip()
-            )
-
-    def tells_unknown(self, rare: ItemSpread, popular: ItemSpread) -> None:
-        self.say("")
-        self.explains(
-            f"What is not known, noise left out (standard deviation, mean over {PARTNERS} users):"
-        )
-        for kind, one in (("popular", popular), ("rare", rare)):
-            self.say(f"   {kind:<8} {one.item:<9} {one.ratings:4} ratings   +-{one.std:.2f}")
-
-    def tells_newcomer(self, found: list[Newcomer]) -> None:
-        self.say("")
-        self.explains("5. Somebody new: nothing is refitted, ratings come with the question", "")
-        self.explains(
-            f"(of {NEWCOMERS} people, without saying who they are; error against what was planted, "
-            "and what the model says it does not know, both over all films)"
-        )
-        self.say(f"   {'ratings sent':<20} {'error':>7} {'says':>7}")
-        for one in found:
-            self.say(f"   {one.ratings:<20} {one.error:7.2f} {one.std:7.2f}")
-
-    def ends(self, drawn: list[Path], seconds: float) -> None:
-        self.say("")
-        self.explains(f"figure: {drawn[0]}" if drawn else NO_FIGURE, "")
-        self.say(f"{seconds:.0f} s in all")
+# -- printing: plain ASCII, so that every pipe can carry it ---------------------------------------
 
 
-def _bar(r: Recommendation, planted: float, low: float, high: float, width: int) -> str:
-    """Interval drawn to scale, with the expected and the planted rating in it."""
+def _width() -> int:
+    return screen_width(sys.stdout) if is_terminal(sys.stdout) else WIDTH
+
+
+def _say(text: str, indent: str = "") -> None:
+    """Print sentences in lines that fit."""
+    lines = textwrap.wrap(text, _width(), initial_indent=indent, subsequent_indent=indent)
+    print(*lines, sep="\n", flush=True)
+
+
+def _print_world(world: World) -> None:
+    plan = world.plan
+    print("\n1. The data")
+    _say(
+        f"{plan.n_ratings:,} synthetic ratings of {plan.n_items:,} films by {plan.n_users:,} "
+        f"users, {len(world.test):,} of them held out. Planted: {plan.n_factors} factors, biases, "
+        f"and noise of standard deviation {plan.noise:g}, the lowest possible error.",
+        "   ",
+    )
+    print("\n2. Three ways to learn them (seconds without compilation)")
+    print(f"   {'':<20} {'RMSE':>7} {'above floor':>11} {'in 90%':>7} {'seconds':>7}", flush=True)
+
+
+def _print_fit(fit: Fit) -> None:
+    scores = fit.scores
+    print(
+        f"   {fit.name:<20} {scores.rmse:7.4f} {fit.above_floor:10.1f}%"
+        f" {scores.coverage['90']:7.1%} {fit.model.report_['seconds']:7.1f}",
+        flush=True,
+    )
+
+
+def _print_coverage(world: World, fits: list[Fit]) -> None:
+    print(f"   {'noise floor':<20} {world.plan.noise:7.4f} {0:10.1f}% {0.9:7.1%}")
+    short_runs = [
+        f" {fit.name} has not converged in so short a run (R-hat {found['rhat']:.2f})."
+        for fit in fits
+        if (found := fit.model.report_["convergence"])["converged"] is False
+    ]
+    _say(
+        "In 90%: share of held-out ratings inside their 90% interval. SGD keeps one point: its "
+        "intervals hold noise and no uncertainty of its own, so they are too narrow. Its "
+        "regularization is the best of three on a part of the training ratings; the others learn "
+        "theirs." + "".join(short_runs),
+        "   ",
+    )
+    print("\n3. Coverage of intervals: held-out ratings inside")
+    print(f"   {'promised':<20} " + " ".join(f"{level:>6}%" for level in LEVELS))
+    for fit in fits:
+        shares = " ".join(f"{share:>7.1%}" for share in fit.scores.coverage.values())
+        print(f"   {fit.name:<20} {shares}", flush=True)
+
+
+def _print_recommendations(world: World, user: str, found: Sequence[Recommendation]) -> None:
+    low, high = math.floor(min(r.low for r in found)), math.ceil(max(r.high for r in found))
+    width = max(10, min(BAR, _width() - 45))
 
     def at(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
 
-    cells = [" "] * width
-    for k in range(at(r.low), at(r.high) + 1):
-        cells[k] = "-"
-    cells[at(r.low)] = cells[at(r.high)] = "|"
-    cells[at(r.mean)] = "o"
-    cells[at(planted)] = "x"
-    return "".join(cells)
+    print()
+    _say(f"4. Ten films for {user}, by Gibbs, with the 90% interval of a rating")
+    _say("(o: expected, x: planted, which the model never saw)", "   ")
+    scale = f"{low:<{width - 2}}{high:>2}"
+    print(f"   {'':<9} {'mean':>5} {'90% interval':>14} {'planted':>8}  {scale}")
+    for r in found:
+        planted = world.planted(user, r.item)
+        cells = [" "] * width
+        cells[at(r.low) : at(r.high) + 1] = "-" * (at(r.high) + 1 - at(r.low))
+        cells[at(r.low)] = cells[at(r.high)] = "|"
+        cells[at(r.mean)], cells[at(planted)] = "o", "x"
+        print(
+            f"   {r.item:<9} {r.mean:5.2f}   {r.low:5.2f}..{r.high:5.2f} {planted:8.2f}"
+            f"  {''.join(cells)}".rstrip()
+        )
+
+
+def _print_unknown(unknown: dict[str, dict[str, Any]]) -> None:
+    print()
+    _say(f"Uncertainty without noise (standard deviation, mean over {PARTNERS} users):", "   ")
+    for kind in ("popular", "rare"):
+        one = unknown[kind]
+        print(f"   {kind:<8} {one['item']:<9} {one['ratings']:4} ratings   +-{one['std']:.2f}")
+
+
+def _print_newcomer(found: list[dict[str, Any]]) -> None:
+    print()
+    _say("5. A new user: nothing is refitted, ratings come with the question")
+    _say(
+        f"(mean over {NEWCOMERS} people and all films: error against the planted rating, and the "
+        "uncertainty that the model reports)",
+        "   ",
+    )
+    print(f"   {'ratings sent':<20} {'error':>7} {'reports':>7}")
+    for one in found:
+        print(f"   {one['ratings']:<20} {one['error']:7.2f} {one['std']:7.2f}", flush=True)

@@ -198,6 +198,9 @@ class Line:
     def measure(self, what: str, done: float, total: float, pieces: Sequence[str] = ()) -> None:
         """Show a bar for `done` of `total`, with texts behind it, the most important one first."""
         if not self._closed and time.monotonic() >= self._due:
+            room = screen_width(sys.stderr) - len(what) - 10
+            while pieces and len(", ".join(pieces)) > room:
+                pieces = pieces[:-1]
             behind = _escaped(f"| {', '.join(pieces)}".rstrip())
             self._state = (_escaped(f"{what} |") + "{bar}" + behind, min(done, total), total)
             self._due = time.monotonic() + _REDRAWN_EVERY
@@ -212,8 +215,10 @@ class Line:
                 from tqdm.auto import tqdm
 
                 self._bar = tqdm(file=sys.stderr, leave=False, bar_format=text, delay=1e-9)
-            # Room for ^C, which a terminal shows behind the line.
+            # A terminal shows ^C behind the line, which is as long as all others.
             self._bar.ncols = screen_width(sys.stderr) - 2 if is_terminal(sys.stderr) else None
+            if self._bar.ncols and "{bar}" not in text:
+                text = text.ljust(self._bar.ncols)
             self._bar.bar_format, self._bar.n, self._bar.total = text, done, total or None
             self._bar.refresh()
 

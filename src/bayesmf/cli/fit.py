@@ -162,7 +162,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         standardize=not args.no_standardize,
         keep=args.keep,
         max_draws=args.max_draws,
-        engine=engine,
+        engine=engine,  # type: ignore[arg-type]
         n_workers=args.workers,
         random_state=args.seed,
     )
