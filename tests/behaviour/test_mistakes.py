@@ -48,19 +48,18 @@ def model(data: Data) -> BayesianMF:
 @pytest.mark.parametrize(
     "line",
     [
-        "diagnose MODEL --plots MODEL", "diagnose MODEL --plots MODEL/pictures",
-        "predict MODEL TEST --out MODEL/p.csv", "recommend MODEL --all --out MODEL/r.csv",
-        "demo --out MODEL", "fit TRAIN --out MODEL/second",
-        "pack TRAIN --out MODEL/packed",
+        "diagnose MODEL --plots MODEL", "predict MODEL TEST --out MODEL",
+        "recommend MODEL --all --out MODEL", "demo --out MODEL", "fit TRAIN --out MODEL/second",
+        "pack TRAIN --out MODEL", "fit TRAIN --out m --checkpoint MODEL",
     ],
 )  # fmt: skip
-def test_nothing_is_written_into_a_model(data: Data, line: str) -> None:
-    before = contents(data.model)
+def test_no_model_is_replaced_by_something_else(data: Data, line: str) -> None:
+    before = data.model.read_bytes()
     names = {"TRAIN": data.train, "TEST": data.test}
     args = [word.replace("MODEL", str(data.model)) for word in line.split()]
     ran = run(*(names.get(arg, arg) for arg in args))
-    assert ran.status == 2 and "which nothing else belongs into" in ran.sentence
-    assert contents(data.model) == before
+    assert ran.status == 2
+    assert data.model.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_a_warning_that_cannot_be_told_costs_nothing(
     args = ["fit", data.train, "--validation", data.train, "--out", tmp_path / "m", *QUICK]
     status = main(list(map(str, args)))
     monkeypatch.undo()
-    assert status == 0 and (tmp_path / "m" / "manifest.json").exists()
+    assert status == 0 and (tmp_path / "m").is_file()
 
 
 def test_what_steers_a_terminal_is_shown_as_text(tmp_path: Path) -> None:

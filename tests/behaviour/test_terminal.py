@@ -80,7 +80,7 @@ def test_the_first_fit_of_all(cold_place: ColdPlace) -> None:
     """From an empty cache, with the bar's own patience."""
     found = cold_place.first
     assert found.status == 0
-    assert (cold_place.folder / "model" / "manifest.json").exists()
+    assert (cold_place.folder / "model").is_file()
     assert "compiling ..." in found.lines
     assert re.search(r"^compiling +\d+ s; later runs take less$", found.text, re.M)
     assert re.search(r"^converged +(Converged|Not converged): ", found.text, re.M)
@@ -237,7 +237,7 @@ def test_ctrl_c_with_a_checkpoint_shows_the_command_that_resumes(place: Place) -
         capture_output=True, timeout=120, cwd=place.folder,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
-    assert (place.folder / "resumed" / "manifest.json").exists()
+    assert (place.folder / "resumed").is_file()
 
 
 @pytest.mark.parametrize("delay", [0.1, 0.3, 0.6, 1.0])
@@ -255,7 +255,7 @@ def test_ctrl_c_at_any_time(place: Place, delay: float) -> None:
     out = f"after-{delay}"
     found = forked(*fit(out), env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
     assert found.status in (0, 130), found.text
-    assert not (place.folder / out).exists() or (place.folder / out / "manifest.sha256").exists()
+    assert not (place.folder / out).exists() or (place.folder / out).is_file()
 
 
 def test_more_factors_than_memory_is_a_sentence(place: Place) -> None:

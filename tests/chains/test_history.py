@@ -5,7 +5,7 @@ import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError
 from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
-from bayesmf.storage import reader, writer
+from forged import file_contents
 from problems import planted
 
 
@@ -25,26 +25,12 @@ def test_it_comes_back_as_it_was(tmp_path, sampler, followed):
         assert {k: type(v) for k, v in old.items()} == {k: type(v) for k, v in new.items()}
 
 
-def test_it_is_an_array_and_not_in_the_manifest(tmp_path):
+def test_it_is_an_array_and_not_in_the_header(tmp_path):
     triple = planted(n_users=20, n_items=15, n_ratings=200)
     BayesianMF(2, sampler=SGD(epochs=40), random_state=0).fit(triple).save(tmp_path / "m")
-    arrays, meta = reader.read_folder(tmp_path / "m")
+    arrays, meta = file_contents(tmp_path / "m")
     assert arrays["history"].shape == (40, len(HISTORY_COLUMNS))
     assert meta["history"] == list(HISTORY_COLUMNS)
-
-
-def test_folders_without_one(tmp_path):
-    triple = planted(n_users=20, n_items=15, n_ratings=200)
-    model = BayesianMF(2, sampler=SGD(epochs=3), random_state=0).fit(triple)
-    model.save(tmp_path / "new")
-    arrays, meta = reader.read_folder(tmp_path / "new")
-    del arrays["history"], meta["history"]
-    writer.write_folder(tmp_path / "old", arrays, meta)
-    old = BayesianMF.load(tmp_path / "old")
-    assert old.history_ == []
-    assert old.predict(*triple[:2]).tolist() == model.predict(*triple[:2]).tolist()
-    old.save(tmp_path / "again")  # and none is made up
-    assert BayesianMF.load(tmp_path / "again").history_ == []
 
 
 def test_another_version_may_have_other_columns():

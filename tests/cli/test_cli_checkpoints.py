@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bayesmf import Ratings
-from bayesmf.storage import reader
 from cli_tools import Data, contents, run
+from forged import file_contents
 
 FIT = (
     "--sampler", "gibbs", "--epochs", "60", "--chains", "2", "--factors", "3", "--max-draws", "20",
@@ -35,7 +35,7 @@ def expected(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def _draws(model: Path) -> dict[str, bytes]:
-    arrays, _ = reader.read_folder(model)
+    arrays, _ = file_contents(model)
     return {name: np.array(a).tobytes() for name, a in arrays.items() if name != "history"}
 
 
@@ -148,8 +148,8 @@ def test_resume_says_that_there_is_nothing(data: Data, tmp_path: Path) -> None:
         (["--checkpoint", "c", "--checkpoint-every", "nan"], "a number of seconds, 0 or more"),
         (["--checkpoint", "{train}"], "is a file and not a folder"),
         (["--checkpoint", "{folder}"], "also holds"),
-        (["--checkpoint", "m"], "must be two folders"),
-        (["--checkpoint", "m/c"], "must be two folders"),
+        (["--checkpoint", "m"], "must not be in each other"),
+        (["--checkpoint", "m/c"], "must not be in each other"),
         (["--checkpoint", "."], "is the folder this process is in"),
     ],
 )

@@ -23,10 +23,10 @@ from bayesmf.engines.ray.addresses import wants_token
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
-from bayesmf.storage import reader
 from benchmarks.faults.nodes import alive, descendants, title, wait_for
 from checkpointed import run_kept
 from cli_tools import make_data, run
+from forged import file_contents
 from problems import planted
 from terminal import bayesmf
 
@@ -177,7 +177,7 @@ def ray_folder(monkeypatch):
 
 
 def draws(model):
-    arrays, _ = reader.read_folder(model)
+    arrays, _ = file_contents(model)
     return {name: np.array(a).tobytes() for name, a in arrays.items() if name != "history"}
 
 

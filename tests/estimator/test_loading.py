@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.storage import verify as verifying
-from bayesmf.storage.reader import read_folder
+from bayesmf.storage import verification as verifying
+from bayesmf.storage.artefact import MODEL, read_file
 from cli_tools import run
+from forged import flip, place
 from problems import planted
 
 SHA256 = hashlib.sha256
@@ -35,25 +36,23 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def damaged(saved, tmp_path):
     """A bit of the last item's last conditional mean."""
-    folder = tmp_path / "model"
-    shutil.copytree(saved, folder)
-    raw = bytearray((folder / "item_means.npy").read_bytes())
-    raw[-1] ^= 1
-    (folder / "item_means.npy").write_bytes(raw)
-    return folder
+    path = shutil.copy(saved, tmp_path / "model")
+    flip(path, "item_means")
+    return path
 
 
 @pytest.fixture
 def slow(monkeypatch):
     """Threads that verify wait for a word, which is given at the end at the latest."""
-    go, real, here = threading.Event(), verifying._read_through, threading.main_thread()
+    go, real, here = threading.Event(), verifying._Shared.fault, threading.main_thread()
 
-    def read(claim, given_up):
-        while threading.current_thread() is not here and not given_up() and not go.is_set():
+    def fault(shared, name):
+        while threading.current_thread() is not here and not (shared.stopped or go.is_set()):
             time.sleep(0.001)
-        return real(claim, given_up)
+        return real(shared, name)
 
-    monkeypatch.setattr(verifying, "_read_through", read)
+    monkeypatch.setattr(verifying._Shared, "fault", fault)
+    monkeypatch.setattr(verifying, "_LARGE", 1)
     yield go
     go.set()
 
@@ -79,7 +78,7 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", list(ANSWERS))
 def test_no_answer_of_a_damaged_model(damaged, answer, tmp_path):
     with pytest.raises(InputError) as told:
-        read_folder(damaged)
+        read_file(damaged, MODEL)
     loaded = BayesianMF.load(damaged)
     assert loaded.report_["factors"] == 3 and len(loaded.user_ids_) == 40
     for _ in range(2):  # and not the second time
@@ -105,13 +104,10 @@ def test_a_load_does_not_wait_and_an_answer_does(saved, slow):
 
 def test_what_a_load_itself_reads_is_verified_at_once(saved, tmp_path):
     for name in ("user_id_ids", "item_id_ids", "history", "tau", "user_mu"):
-        folder = tmp_path / name
-        shutil.copytree(saved, folder)
-        raw = bytearray((folder / f"{name}.npy").read_bytes())
-        raw[-1] ^= 1
-        (folder / f"{name}.npy").write_bytes(raw)
-        with pytest.raises(InputError, match=rf"{name}\.npy does not have the digest"):
-            BayesianMF.load(folder)
+        path = shutil.copy(saved, tmp_path / name)
+        flip(path, name)
+        with pytest.raises(InputError, match=f"{name} does not have the digest"):
+            BayesianMF.load(path)
 
 
 def test_verify_may_be_left_out(saved, damaged, monkeypatch):
@@ -119,9 +115,9 @@ def test_verify_may_be_left_out(saved, damaged, monkeypatch):
     monkeypatch.setattr(verifying.hashlib, "sha256", lambda *raw: taken.append(raw) or SHA256(*raw))
     expected = BayesianMF.load(saved, verify=False).predict(1001, 5)
     assert BayesianMF.load(damaged, verify=False).predict(1001, 5) == expected
-    assert len(taken) == 2 * 1  # of manifests
-    (damaged / "items.npy").write_bytes(b"")
-    with pytest.raises(InputError, match=r"items\.npy has 0 bytes"):
+    assert len(taken) == 2  # of headers
+    os.truncate(damaged, damaged.stat().st_size - 1)
+    with pytest.raises(InputError, match="shorter than its arrays"):
         BayesianMF.load(damaged, verify=False)
     for value in ("yes", 1, None):
         with pytest.raises(InputError, match="verify must be True or False"):
@@ -142,7 +138,7 @@ def test_copies_are_of_a_verified_model(saved):
 
 def test_a_model_saved_in_its_place_meanwhile_is_another(saved, slow, tmp_path):
     """The old one's bytes are still there for whoever has opened them."""
-    shutil.copytree(saved, tmp_path / "model")
+    shutil.copy(saved, tmp_path / "model")
     loaded = BayesianMF.load(tmp_path / "model")
     other = BayesianMF(3, sampler=SGLD(epochs=4), random_state=1)
     other.fit(planted(n_users=40, n_items=30, n_ratings=600)).save(tmp_path / "model")
@@ -151,11 +147,11 @@ def test_a_model_saved_in_its_place_meanwhile_is_another(saved, slow, tmp_path):
 
 
 def test_a_file_cut_short_meanwhile_is_refused(saved, slow, tmp_path):
-    shutil.copytree(saved, tmp_path / "model")
+    shutil.copy(saved, tmp_path / "model")
     loaded = BayesianMF.load(tmp_path / "model")
-    os.truncate(tmp_path / "model" / "item_means.npy", 200)
+    os.truncate(tmp_path / "model", place(saved, "items")[0])
     slow.set()
-    with pytest.raises(InputError, match=r"item_means\.npy does not have the digest"):
+    with pytest.raises(InputError, match="it has become shorter"):
         loaded.predict(1001, 5)
 
 
@@ -173,7 +169,7 @@ def test_a_forked_process_verifies_by_itself(saved, damaged, slow, good):
             loaded._fitted()
             status = 0
         except InputError as error:
-            status = 2 if "item_means.npy does not have the digest" in str(error) else 8
+            status = 2 if "item_means does not have the digest" in str(error) else 8
         finally:
             os._exit(status)
     for _ in range(3000):
@@ -204,7 +200,7 @@ def test_without_threads_the_first_answer_verifies(saved, damaged, monkeypatch):
         patch.setattr(threading.Thread, "start", start)
         good, bad = BayesianMF.load(saved), BayesianMF.load(damaged)
     assert np.isfinite(good.predict(1001, 5))
-    with pytest.raises(InputError, match=r"item_means\.npy"):
+    with pytest.raises(InputError, match="item_means"):
         bad.predict(1001, 5)
 
 
@@ -213,13 +209,12 @@ def test_a_process_may_end_at_once(saved, last):
     """Threads that read files without an end neither keep it nor crash it."""
     code = (
         "import sys, time; from bayesmf import BayesianMF\n"
-        "from bayesmf.storage import reader, verify as verifying\n"
-        "model = BayesianMF.load(sys.argv[1], verify=False)\n"
-        "claims = reader.open_folder(sys.argv[1]).claims.values()\n"
-        "verifying._read = lambda *_: time.sleep(0.01) or b'x'\n"
-        "verification = verifying.Verification(claims)\n"
-        "model._found = model._found._replace(verification=verification)\n"
-        "del verification\n"
+        "from bayesmf.storage import verification as verifying\n"
+        "def endless(shared, claim):\n"
+        "    while True: time.sleep(0.01); yield b'x' * 8\n"
+        "before = BayesianMF.load(sys.argv[1], verify=False)._found\n"
+        "verifying._LARGE, verifying._Shared.pieces = 1, endless\n"
+        "model = before.verification; model.begin()\n"
         f"time.sleep(0.05)\n{last}"
     )
     found = subprocess.run(
@@ -234,4 +229,4 @@ def test_the_command_line_says_what_is_damaged(damaged, tmp_path, command):
     rest = {"recommend": ["1001"], "diagnose": []}.get(command, [tmp_path / "pairs.csv"])
     found = run(command, damaged, *rest)
     assert found.status == 2
-    assert "item_means.npy does not have the digest noted in manifest.json" in found.sentence
+    assert "the array item_means does not have the digest noted" in found.sentence

@@ -1,6 +1,5 @@
-"""What is in a model's folder, and what can be left out of it."""
+"""What a model file holds, and what can be left out of it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 import bayesmf.model.mapped
 from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Ratings, Synthetic
-from resigned import as_earlier, drop, resign
+from forged import drop, edit_meta, file_contents
 
 # Ids that no number or text of a folder is by chance.
 FIRST_ID = 7_700_000_001
@@ -38,8 +37,8 @@ def both():
     return fit(stars(), keep="both")
 
 
-def names(folder):
-    return {file.stem for file in Path(folder).glob("*.npy")}
+def names(path):
+    return set(file_contents(path)[0])
 
 
 DRAWS = {"chain", "tau", "user_mu", "user_lambda", "item_mu", "item_lambda"}
@@ -51,7 +50,7 @@ IDS = {"user_id_ids", "item_id_ids"}
 
 
 @pytest.mark.parametrize("keep", ROWS)
-def test_what_a_folder_holds(tmp_path, keep):
+def test_what_a_file_holds(tmp_path, keep):
     model = fit(stars(), keep=keep)
     model.save(tmp_path / "model")
     assert names(tmp_path / "model") == DRAWS | NOISE | ROWS[keep] | RATINGS | IDS | {"history"}
@@ -109,14 +108,14 @@ def traces_of(model, data):
     yield from (array.tobytes() for array in (lists.starts, np.diff(lists.starts), levels))
 
 
-def found_in(folder, traces):
-    files = [file.read_bytes() for file in sorted(Path(folder).rglob("*")) if file.is_file()]
-    return [trace for trace in traces if any(trace in raw for raw in files)]
+def found_in(path, traces):
+    raw = Path(path).read_bytes()
+    return [trace for trace in traces if trace in raw]
 
 
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("keep", ["items", "both"])
-def test_nothing_about_any_user_is_in_the_folder(tmp_path, named, keep):
+def test_nothing_about_any_user_is_in_the_file(tmp_path, named, keep):
     data = stars(named)
     model = fit(data, keep=keep)
     traces = list(traces_of(model, data))
@@ -263,12 +262,12 @@ def test_a_model_with_updates_tells_what_draws_have_missed(fitted, tmp_path):
     model = BayesianMF.load(_saved(fitted, tmp_path / "plain"))
     model.partial_fit(([FIRST_ID], [4], [5.0])).save(tmp_path / "model")
     assert BayesianMF.load(tmp_path / "model").posterior_.draws.missed.max() == 1
-    shutil.copytree(tmp_path / "model", tmp_path / "forged")
+    shutil.copy(tmp_path / "model", tmp_path / "forged")
     drop(tmp_path / "forged", "missed")
-    with pytest.raises(InputError, match=r"damaged: missed\.npy is missing; .*fit again"):
+    with pytest.raises(InputError, match=r"damaged: the array missed is missing; .*fit again"):
         BayesianMF.load(tmp_path / "forged")
-    for updates, sentence in ((-1, "no number of updates"), (0, "missed.npy does not belong")):
-        resign(tmp_path / "model", lambda m, n=updates: m["meta"]["report"].update(updates=n))
+    for updates, sentence in ((-1, "not a number of updates"), (0, "missed does not belong")):
+        edit_meta(tmp_path / "model", lambda m, n=updates: m["report"].update(updates=n))
         with pytest.raises(InputError, match=sentence):
             BayesianMF.load(tmp_path / "model")
 
@@ -278,66 +277,10 @@ def _saved(model, folder):
     return folder
 
 
-# -- folders of earlier versions ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("means", [True, False])
-def test_folders_of_earlier_versions_answer(both, tmp_path, means):
-    both.save(tmp_path / "model")
-    if not means:  # as samplers had none whose steps are small
-        for name in ("user_means", "item_means"):
-            drop(tmp_path / "model", name)
-    model = BayesianMF.load(shutil.copytree(tmp_path / "model", tmp_path / "now"))
-    loaded = BayesianMF.load(as_earlier(tmp_path / "model"))
-    assert names(tmp_path / "model") & {"seen_values", "levels"} == set()
-    users = [FIRST_ID + 1, FIRST_ID + 4]
-    assert np.array_equal(loaded.predict(users, [4, 9]), model.predict(users, [4, 9]))
-    assert loaded.recommend(users[0]) == model.recommend(users[0])
-    assert np.array_equal(loaded.recommend_many(n=3).items, model.recommend_many(n=3).items)
-    with pytest.warns(DataWarning, match="learnt from"):
-        assert loaded.evaluate(stars()).learnt == len(stars())
-    posterior = loaded.posterior_
-    assert posterior.draws.users is not None and not posterior.has_ratings
-    with pytest.raises(
-        InputError, match=r"explain needs the ratings .* earlier version.*: fit again"
-    ):
-        posterior.need_ratings("explain")
-    with pytest.raises(InputError, match=r"rows\(users=\.\.\.\) needs the ratings"):
-        loaded.rows(users=users)
-    model.posterior_.need_ratings("explain")
-    loaded.save(tmp_path / "again")
-    again = BayesianMF.load(tmp_path / "again")
-    assert not again.posterior_.has_ratings
-    assert np.array_equal(again.predict(users, [4, 9]), model.predict(users, [4, 9]))
-
-
-def test_no_kernel_takes_ratings_that_are_not_there(both, tmp_path):
-    """Whoever forgets to ask meets an error, not numbers from beside an array."""
-    both.save(tmp_path / "model")
-    ratings = BayesianMF.load(as_earlier(tmp_path / "model")).posterior_.ratings
-    assert ratings.by_user.value is None
-    with pytest.raises(AttributeError):
-        _ = ratings.by_item
-    with pytest.raises(AttributeError):
-        ratings.triples()
-
-
-def test_folders_of_earlier_versions_kept_both_sides(both, fitted, tmp_path):
-    for model in (fitted, both):
-        model.save(tmp_path / "model")
-        as_earlier(tmp_path / "model")
-        if model is both:
-            assert np.isfinite(BayesianMF.load(tmp_path / "model").predict(FIRST_ID + 1, 4))
-        else:
-            with pytest.raises(InputError, match=r"users\.npy is missing"):
-                BayesianMF.load(tmp_path / "model")
-        shutil.rmtree(tmp_path / "model")
-
-
 def test_settings_that_were_asked_for_are_held(tmp_path):
     model = fit(stars(), max_draws=np.int64(4))
     model.save(tmp_path / "model")
-    told = json.loads((tmp_path / "model" / "manifest.json").read_text())["meta"]
+    _, told = file_contents(tmp_path / "model")
     assert told["params"]["keep"] == "auto" and told["params"]["max_draws"] == 4
     assert told["holds"] == {"keep": "items", "ratings": "all"}
     loaded = BayesianMF.load(tmp_path / "model")
@@ -347,19 +290,10 @@ def test_settings_that_were_asked_for_are_held(tmp_path):
 
 def test_people_are_answered_by_what_they_send(fitted, both, tmp_path):
     fitted.save(tmp_path / "items", users=False)
-    both.save(tmp_path / "earlier")
     sent = {4: 5.0, 9: 1.0, 11: 4.0}
     expected = fitted.recommend(ratings=sent, n=5)
-    for name, model in (("items", fitted), ("earlier", both)):
-        folder = tmp_path / name
-        loaded = BayesianMF.load(as_earlier(folder) if name == "earlier" else folder)
-        best = loaded.recommend(ratings=sent, n=5)
-        assert best == model.recommend(ratings=sent, n=5)
-        assert [x.item for x in best] == [x.item for x in expected]
-        shares = loaded.explain(item=7, ratings=sent)
-        assert sorted(shares.items.tolist()) == sorted(sent)
-    user = FIRST_ID + 1
-    with pytest.raises(InputError, match=r"known user needs the ratings .* fit again"):
-        loaded.recommend(user, ratings=sent)
-    with pytest.raises(InputError, match=r"explain needs the ratings .* fit again"):
-        loaded.explain(user, 4)
+    loaded = BayesianMF.load(tmp_path / "items")
+    best = loaded.recommend(ratings=sent, n=5)
+    assert [x.item for x in best] == [x.item for x in expected]
+    shares = loaded.explain(item=7, ratings=sent)
+    assert sorted(shares.items.tolist()) == sorted(sent)

@@ -53,16 +53,3 @@ def set_at(index, value):
         array[index] = value
 
     return change
-
-
-def as_earlier(folder):
-    """A folder with draws of both sides as earlier versions wrote it: without ratings."""
-
-    def change(manifest):
-        del manifest["meta"]["holds"], manifest["meta"]["params"]["keep"]
-
-    for name in ("seen_values", "levels"):
-        if (folder / f"{name}.npy").exists():
-            drop(folder, name)
-    resign(folder, change)
-    return folder

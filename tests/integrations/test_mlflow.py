@@ -10,6 +10,7 @@ import pytest
 from bayesmf import BayesianMF, Gibbs, InputError, NotFittedError, Synthetic
 from bayesmf.chains.callbacks import RunPlan
 from bayesmf.chains.history import Event
+from forged import file_contents, flip
 
 mlflow = pytest.importorskip("mlflow")
 pandas = pytest.importorskip("pandas")
@@ -81,9 +82,10 @@ def test_nothing_is_pickled_and_all_is_pinned(model, tracking):
     save_model(model, tracking / "saved", extra_pip_requirements=["rich==1.0"], users=False)
     files = [path for path in (tracking / "saved").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {
-        ".npy", ".json", ".sha256", ".yaml", ".txt", "",
+        ".bmf", ".json", ".yaml", ".txt", "",
     }  # fmt: skip
-    assert not [path.name for path in files if "user_id" in path.name]
+    (data,) = (path for path in files if path.suffix == ".bmf")
+    assert not [name for name in file_contents(data)[0] if "user_id" in name]
     asked = (tracking / "saved" / "requirements.txt").read_text().split("\n")
     assert set(default_pip_requirements()) | {"rich==1.0"} <= set(asked)
     assert {text.split("==")[0] for text in default_pip_requirements()} == {
@@ -93,11 +95,8 @@ def test_nothing_is_pickled_and_all_is_pinned(model, tracking):
 
 def test_damage_is_told(model, tracking):
     save_model(model, tracking / "saved")
-    array = tracking / "saved" / "data" / "model.bmf" / "items.npy"
-    content = bytearray(array.read_bytes())
-    content[-3] ^= 1
-    array.write_bytes(content)
-    with pytest.raises(InputError, match=r"items\.npy"):
+    flip(tracking / "saved" / "data" / "model.bmf", "items")
+    with pytest.raises(InputError, match="items does not have the digest"):
         mlflow.pyfunc.load_model(str(tracking / "saved"))
 
 

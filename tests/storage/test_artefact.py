@@ -207,7 +207,7 @@ def test_a_file_that_was_cut_or_grew_is_refused(tmp_path):
         path.write_bytes(raw[:size])
         refused(path)
     path.write_bytes(raw + b"\0")
-    refused(path, "longer or shorter")
+    refused(path, "longer than its arrays")
 
 
 def test_what_is_not_a_file_of_this_kind_is_refused(tmp_path):

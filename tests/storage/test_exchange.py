@@ -16,8 +16,7 @@ import bayesmf.model.mapped
 from bayesmf import BayesianMF, Gibbs, InputError
 from bayesmf.storage import exchange, folders, lock
 from bayesmf.storage.reader import read_folder
-from bayesmf.storage.writer import check_writable, write_folder
-from cli_tools import QUICK, run
+from bayesmf.storage.writer import write_folder
 from problems import planted
 
 LEFT = ".bayesmf-1-0123456789ab"
@@ -59,43 +58,6 @@ def test_a_reader_beside_writers(tmp_path):
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_lock_that_somebody_keeps_is_not_waited_for_for_ever(tmp_path, monkeypatch):
-    code = (
-        "import fcntl, os, sys, time\n"
-        "handle = os.open(sys.argv[1], os.O_RDONLY)\n"
-        "fcntl.flock(handle, fcntl.LOCK_EX)\n"
-        "print('locked', flush=True)\n"
-        "time.sleep(100)\n"
-    )
-    other = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
-    try:
-        assert other.stdout.readline() == b"locked\n"
-        monkeypatch.setattr(lock, "PATIENCE", 0.05)
-        write_folder(tmp_path / "model", arrays(0), {"k": 0})  # whole without a lock, too
-        (tmp_path / LEFT).mkdir()
-        write_folder(tmp_path / "model", arrays(1), {"k": 1})
-        with replacing(tmp_path / "a.txt") as file:
-            file.write(b"all")
-        assert whole(tmp_path / "model") == 1 and (tmp_path / LEFT).exists()
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
-    write_folder(tmp_path / "model", arrays(2), {"k": 2})
-    assert whole(tmp_path / "model") == 2 and not (tmp_path / LEFT).exists()
-
-
-@pytest.mark.parametrize("names", ["one", "two"])
-def test_what_killed_processes_left_is_swept_and_told(tmp_path, caplog, names):
-    for name in (LEFT, ".bayesmf-2-0123456789ab")[: 1 + (names == "two")]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x.npy").write_bytes(b"half")
-    write_folder(tmp_path / "model", arrays(1), {"k": 1})
-    assert os.listdir(tmp_path) == ["model"]
-    told = "removed something unfinished" if names == "one" else "removed 2 unfinished things"
-    assert told in caplog.text
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
@@ -110,26 +72,6 @@ def test_a_forked_process_keeps_no_lock_of_ours(tmp_path, monkeypatch):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def test_processes_write_files_side_by_side(tmp_path):
-    """Each is there when its writer says so, and none is told to be of a killed process."""
-    code = (
-        "import pathlib, sys; from bayesmf.storage.atomic import check_replaceable, replacing\n"
-        "path = pathlib.Path(sys.argv[1])\n"
-        "for k in range(150):\n"
-        "    check_replaceable(path)\n"
-        "    with replacing(path) as file: _ = file.write(b'%d' % k)\n"
-        "    assert path.read_bytes() == b'%d' % k\n"
-    )
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, tmp_path / name], stderr=subprocess.PIPE, text=True
-        )
-        for name in ("a", "b")
-    ]
-    assert [(p.communicate(timeout=60)[1], p.returncode) for p in started] == [("", 0)] * 2
-    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
 def test_nothing_is_removed_through_a_link(tmp_path, monkeypatch):
@@ -250,48 +192,3 @@ def test_draws_take_their_room_before_they_are_mapped(tmp_path, monkeypatch, cap
     assert not isinstance(in_memory.items, np.memmap)
     assert np.array_equal(in_memory.items, mapped.items)
     assert caplog.text.count("has no room for draws (No space left on device)") == 1
-
-
-def test_room_for_a_model_is_looked_for_before_it_is_made(tmp_path, monkeypatch):
-    check_writable(tmp_path / "model", room=10)
-    with pytest.raises(InputError, match=r"takes at least [\d,.]+ MB and there are [\d,.]+ MB"):
-        check_writable(tmp_path / "model", room=10**18)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_model_that_cannot_be_saved_is_saved_elsewhere(tmp_path, monkeypatch):
-    from bayesmf import Synthetic
-    from bayesmf.storage import writer
-
-    Synthetic(60, 40, 900, random_state=1).ratings().write(tmp_path / "a.csv")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    real = writer.write_chunks
-
-    def full(file, chunks):
-        if "there" in str(file):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(file, chunks)
-
-    monkeypatch.setattr(writer, "write_chunks", full)
-    found = run("fit", tmp_path / "a.csv", "--out", tmp_path / "there" / "m", *QUICK)
-    assert found.status == 2
-    assert "the disk is full" in found.sentence and "the model is saved in" in found.sentence
-    (saved,) = (tmp_path / "here").iterdir()
-    assert str(saved) in found.sentence
-    BayesianMF.load(saved).predict(1, 1)
-
-
-def test_a_system_without_locks(tmp_path, monkeypatch, caplog):
-    """As on Windows: files and folders are written all the same, and a long job tells."""
-    from bayesmf.storage.journal import only_one
-
-    monkeypatch.setattr(lock, "EXIST", False)
-    with lock.one_writer(tmp_path) as alone:
-        assert not alone
-    with replacing(tmp_path / "a.txt") as file:
-        file.write(b"all")
-    write_folder(tmp_path / "m", {"x": np.arange(3)}, {})
-    assert read_folder(tmp_path / "m")[0]["x"].tolist() == [0, 1, 2]
-    with only_one(tmp_path / "job"), only_one(tmp_path / "job"):
-        assert "has no locks: let no other process write to" in caplog.text

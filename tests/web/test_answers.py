@@ -13,6 +13,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from bayesmf import BayesianMF, ConvergenceWarning, DataWarning, Gibbs, Synthetic
+from bayesmf.storage.artefact import MODEL, peek
 from bayesmf.web import create_app
 
 NUMBERS = ("mean", "std", "low", "high")
@@ -295,7 +296,7 @@ def test_the_card_has_the_numbers_of_diagnose(client, model, folder):
     worst = model.diagnose(200)["tau"]["rhat"]
     told = found["convergence"]["diagnostics"]
     assert [q["rhat"] for q in told if "noise" in q["name"]] == [worst]
-    digest = (folder / "manifest.sha256").read_text()
+    digest = peek(folder, MODEL)
     assert digest.startswith(found["model_version"]) and len(found["model_version"]) == 12
 
 

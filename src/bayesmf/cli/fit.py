@@ -38,7 +38,7 @@ def parser() -> options.Parser:
     )
     add = out.add_argument
     add("ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too")
-    add("--out", required=True, metavar="MODEL", help="where to save the model")
+    add("--out", required=True, metavar="MODEL", help="file to save the model to")
     test = out.add_mutually_exclusive_group().add_argument
     test("--test", metavar="FILE", help="ratings to score at the end, not used for training")
     test("--holdout", type=options.share, metavar="SHARE",
@@ -74,7 +74,7 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Fit, save, and print the result."""
     from bayesmf.cli.evaluate import score
-    from bayesmf.storage.writer import check_writable
+    from bayesmf.storage.artefact import check_writable
 
     checkpoint = _checkpoint(args)
     model = _model(args)

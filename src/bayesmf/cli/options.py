@@ -96,7 +96,7 @@ def command(name: str, description: str, *examples: str) -> Parser:
 
 def add_model(parser: argparse._ActionsContainer) -> None:
     """The model that a command asks."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a fitted model")
+    parser.add_argument("model", metavar="MODEL", type=Path, help="file of a fitted model")
 
 
 def add_seed(parser: argparse._ActionsContainer, what: str) -> None:

@@ -21,7 +21,7 @@ def parser() -> options.Parser:
     options.add_model(out)
     add = out.add_argument
     add("ratings", metavar="RATINGS", help="file or folder of ratings")
-    add("--out", required=True, metavar="MODEL2", help="folder to save to; it may be MODEL")
+    add("--out", required=True, metavar="MODEL2", help="file to save to; it may be MODEL")
     add("--workers", type=options.whole(1), metavar="N", help="threads (one for each core)")
     options.add_file_options(out)
     options.add_duplicates(out)
@@ -32,7 +32,7 @@ def parser() -> options.Parser:
 def run(args: argparse.Namespace) -> None:
     """Add the ratings, save, and print the sizes."""
     from bayesmf.estimator.bayesian_mf import BayesianMF
-    from bayesmf.storage.writer import check_writable
+    from bayesmf.storage.artefact import check_writable
 
     check_writable(args.out)
     model = BayesianMF.load(args.model)

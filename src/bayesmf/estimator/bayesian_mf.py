@@ -15,8 +15,8 @@ from bayesmf.errors import DataWarning, warn
 from bayesmf.estimator.evaluating import Evaluating
 from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.fitted import SklearnMixin
-from bayesmf.estimator.folder import load_model, save_model
 from bayesmf.estimator.predicting import Predicting
+from bayesmf.estimator.saving import load_model, save_model
 from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
 from bayesmf.samplers.auto import Auto
@@ -306,25 +306,24 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     def save(
         self, path: str | PathLike[str], *, users: bool = True, max_draws: int | None = None
     ) -> None:
-        """Write the model to a folder: arrays and a manifest, never a pickle.
+        """Save the model to one file, in the layout of safetensors.
 
         Parameters
         ----------
         path : path-like
-            The folder. A model that is there already is replaced in one step.
+            The file. A model that is there is replaced in one step; anything else is refused.
         users : bool
-            False leaves people out: neither ids nor rows nor ratings of any user are in the folder,
-            only how many there were. The model that is loaded from it knows the items, and nobody;
-            it answers for people by the ratings that they send.
+            False leaves people out: the file has no ids, rows or ratings of users, only their
+            number. The loaded model answers for people by the ratings that are given with the
+            question.
         max_draws : int, optional
-            Most draws to save, spread evenly over those of each chain, at least one of each: for a
-            smaller folder and quicker answers that are a little less sure. All by default.
+            Number of draws to save at most, spread evenly over those of each chain, at least one of
+            each: for a smaller file and faster, less certain answers. All by default.
 
         Raises
         ------
         InputError
-            If it cannot be written, or nothing would be left without users. What was there before
-            is left as it was.
+            If it cannot be written, or nothing would be left without users; what was there stays.
         NotFittedError
             If the model has not been fitted.
 
@@ -335,9 +334,9 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
         >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/model")
-        ...     model.save(f"{folder}/items", users=False, max_draws=1)
-        ...     BayesianMF.load(f"{folder}/items").user_ids_
+        ...     model.save(f"{folder}/films.bayesmf")
+        ...     model.save(f"{folder}/items.bayesmf", users=False, max_draws=1)
+        ...     BayesianMF.load(f"{folder}/items.bayesmf").user_ids_
         IdMap(0 int ids)
         """
         self._fitted()
@@ -345,25 +344,24 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
 
     @classmethod
     def load(cls, path: str | PathLike[str], verify: bool = True, mmap: bool = True) -> BayesianMF:
-        """Load a model from its folder; every byte is verified before the first answer.
+        """Load a model from its file; every byte is verified before the first answer.
 
-        Names, sizes, types and shapes are checked at once, and so is what `user_ids_`, `history_`
-        and `report_` are made of. The draws, hundreds of megabytes, are verified by threads while
-        you go on, their checksums and that every number is one that can be used; the first answer
-        waits for them. A checksum is no signature: load models from people you trust.
+        The header, the ids and all else but the draws and ratings are checked at once. Threads
+        verify draws and ratings, hundreds of megabytes, while the program goes on: their digests,
+        and that their numbers can be computed with; the first answer waits for them. A digest is
+        not a signature: load models from people you trust.
 
         Parameters
         ----------
         path : path-like
-            A folder that `save` has written.
+            A file that `save` has written.
         verify : bool
-            True is the default, because a number from a damaged file looks like any other. False
-            leaves out the checksums of arrays, and only those: for a folder that was verified
-            before, such as by the process that starts others.
+            False does not compare the digests of arrays: for a file that was verified before, such
+            as by the process that starts others.
         mmap : bool
-            True maps the arrays: processes share them, and what is not asked for is not in memory.
-            False reads them into memory: for a server whose files somebody may change in place,
-            where a mapped file that is cut short would end the process by a signal.
+            True maps the arrays: processes share them, and only what is used is in memory. False
+            reads them into memory: for a file that may be changed in place, because a mapped file
+            that is cut short ends the process by a signal.
 
         Returns
         -------
@@ -373,7 +371,7 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         Raises
         ------
         InputError
-            If the folder is no model, or damaged; damage to the draws is told by the first answer.
+            If the file is not a model, or damaged; damage to draws is reported by the first answer.
 
         Examples
         --------
@@ -382,8 +380,8 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
         >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/model")
-        ...     same = BayesianMF.load(f"{folder}/model")
+        ...     model.save(f"{folder}/films.bayesmf")
+        ...     same = BayesianMF.load(f"{folder}/films.bayesmf")
         ...     same.predict(1, 9) == model.predict(1, 9)
         True
         """

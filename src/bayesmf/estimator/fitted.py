@@ -20,7 +20,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.posterior.posterior import Floats, Index, Posterior
 from bayesmf.process import counting, parts
 from bayesmf.samplers.registry import as_sampler
-from bayesmf.storage.verify import Verification
+from bayesmf.storage.verification import Verification
 
 SAMPLER = "sampler__"
 
@@ -167,7 +167,7 @@ AT_ONCE = 1 << 23
 class FitResult(NamedTuple):
     """Result of a fit, or of loading; replaced as a whole, so that no answer mixes two fits.
 
-    `verification` is under way where it came from a folder.
+    `verification` is under way if it was loaded.
     """
 
     posterior: Posterior

@@ -1,4 +1,4 @@
-"""What the files of a model must hold, so that nothing is computed from what cannot be one."""
+"""Rules for the arrays and the metadata of a model, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ _REPORT = {
     "ratings": WHOLE, "users": WHOLE, "items": WHOLE, "factors": WHOLE, "prior": TEXT,
     "sampler": {"rule": TEXT}, "target?": (TEXT, None), "max_seconds?": _MAYBE, "seed": WHOLE,
     "seconds": NUMBER, "compile_seconds?": NUMBER, "epochs": NUMBER, "draws": WHOLE,
-    "ratings_per_second?": NUMBER, "noise_by?": (TEXT, None), "tau": NUMBER,
-    "noise_std?": NUMBER,
-    "repairs?": WHOLE, "step_size?": _MAYBE,
+    "ratings_per_second?": NUMBER, "noise_by": (TEXT, None), "tau": NUMBER,
+    "noise_std?": NUMBER, "repairs?": WHOLE, "step_size?": _MAYBE,
     "validation_rmse?": _MAYBE, "engine?": ANYTHING, "updates?": WHOLE, "update_seconds?": NUMBER,
     "convergence?": (None, {
         "state?": TEXT, "converged?": (FLAG, None), "verdict?": TEXT, "advice?": TEXT,
@@ -49,20 +48,18 @@ _REPORT = {
         "rule?": TEXT, "ended_by?": (TEXT, None),
     }),
 }  # fmt: skip
-# Constructor arguments that a model folder keeps as they are; the rest is in its report.
+# Constructor arguments that are saved as they are; the rest is in the report.
 _PARAMS = {
     "target?": (TEXT, None), "max_seconds?": _MAYBE, "prior?": TEXT, "tau?": (TEXT, NUMBER),
     "alpha_0?": NUMBER, "beta_0?": NUMBER, "standardize?": FLAG, "max_draws?": (WHOLE, None),
     "keep?": TEXT, "noise_by?": (TEXT, None),
 }  # fmt: skip
 SAVED_PARAMS = tuple(name.removesuffix("?") for name in _PARAMS)
-# What a folder holds: the sides whose draws were kept; and of ratings all, or which pairs of user
-# and item have one (in folders of earlier versions), or none, and then nothing about any user.
-_HOLDS = {"keep": TEXT, "ratings": TEXT}
-EARLIER = {"keep": "both", "ratings": "pairs"}
-HELD = {"all": tuple(SIDES), "pairs": ("both",), "none": ("items",)}
+# The sides whose draws were kept, where all ratings are saved, or none and nothing about users.
+_HELD = {"all": tuple(SIDES), "none": ("items",)}
 _META = {
-    "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history?": [TEXT], "holds?": _HOLDS,
+    "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history": [TEXT],
+    "holds": {"keep": TEXT, "ratings": TEXT},
     "levels?": {"levels": [NUMBER], "edges": [NUMBER]},
 }  # fmt: skip
 
@@ -81,13 +78,13 @@ def check_meta(meta: dict[str, Any]) -> None:
     if "levels" in meta:
         check_levels(**meta["levels"])
     if meta["report"].get("updates", 0) < 0:
-        raise ValueError("meta.report.updates is no number of updates")
+        raise ValueError("meta.report.updates is not a number of updates")
     if extra := sorted(set(meta["params"]) - set(SAVED_PARAMS)):
-        raise ValueError(f"meta.params.{extra[0]} is no parameter of a model")
-    holds = meta.get("holds", EARLIER)
+        raise ValueError(f"meta.params.{extra[0]} is not a parameter of a model")
+    holds = meta["holds"]
     keep, ratings = holds["keep"], holds["ratings"]
-    if keep not in HELD.get(ratings, ()):
-        raise ValueError("meta.holds is not what a model holds")
+    if keep not in _HELD.get(ratings, ()):
+        raise ValueError("meta.holds is not one of a model")
     # One that kept both sides may have been saved without users.
     asked = meta["params"].get("keep", "auto")
     if asked not in ("auto", keep) and (asked, ratings) != ("both", "none"):
@@ -140,7 +137,7 @@ def model_expected(
     """What each array of a model must be; ValueError where that does not fit together."""
     check_meta(meta)
     report, n_factors = meta["report"], meta["units"]["n_factors"]
-    holds = meta.get("holds", EARLIER)
+    holds = meta["holds"]
     people = holds["ratings"] != "none"
     item_ids, n_items = ids_expected(arrays, "item")
     user_ids, n_users = ids_expected(arrays, "user") if people else ({}, report["users"])
@@ -161,17 +158,13 @@ def model_expected(
     n_ratings = arrays["seen_items"].size if people else report["ratings"]
     if people:
         expected |= _rated_expected(arrays, n_users, n_items)
+        expected |= _values_expected(arrays, meta["units"], n_ratings)
     else:
         expected["item_counts"] = Expected("i8", (n_items,), below(n_ratings + 1))
-    if holds["ratings"] == "all":
-        expected |= _values_expected(arrays, meta["units"], n_ratings)
-    # Folders of earlier versions have none.
-    columns = meta.get("history", [])
-    if columns or "history" in arrays:
-        rows = arrays["history"].shape[:1]
-        expected["history"] = Expected("f8", (*rows, len(columns)), ANY)
-    told = report["users"], report["items"], report["ratings"], report["draws"], report["factors"]
-    if told != (n_users, n_items, n_ratings, arrays["tau"].size, n_factors) or min(told) < 1:
+    rows = arrays["history"].shape[:1]
+    expected["history"] = Expected("f8", (*rows, len(meta["history"])), ANY)
+    sizes = report["users"], report["items"], report["ratings"], report["draws"], report["factors"]
+    if sizes != (n_users, n_items, n_ratings, arrays["tau"].size, n_factors) or min(sizes) < 1:
         raise ValueError("meta.report does not fit the arrays")
     return expected
 
@@ -182,7 +175,7 @@ def _rated_expected(
     """What lists of the items that users have rated must be."""
     starts, n_ratings = arrays["seen_starts"], arrays["seen_items"].size
     if starts_misfit(starts, n_ratings):
-        raise ValueError("seen_starts.npy does not fit seen_items.npy")
+        raise ValueError("seen_starts does not fit seen_items")
     return {
         "seen_starts": Expected("i8", (n_users + 1,), ASCENDING),
         "seen_items": Expected("i4", (n_ratings,), once_in_rows(n_items, starts)),
@@ -201,7 +194,7 @@ def _values_expected(
         return {"seen_values": Expected("f4", (n_ratings,), rated)}
     n = arrays["levels"].size
     if not 0 < n <= MOST_LEVELS:
-        raise ValueError("levels.npy holds none, or more than there are codes")
+        raise ValueError("levels holds none, or more than there are codes")
 
     def holds(piece: NDArray[Any], before: Any, at: int) -> bool:
         return ASCENDING.holds(piece, before, at) and rated.holds(piece, before, at)

@@ -21,7 +21,6 @@ from bayesmf.reading.files import (
     open_regular,
     polars_path,
     reading,
-    refuse_ours,
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.reading.remote import RemoteFile, is_uri, remote_files
@@ -146,7 +145,6 @@ def _files(path: Path, format: str, columns: Columns | None) -> list[RatingFile]
     ):
         if files and name in names:
             return [RatingFile(file, name, columns) for file in files]
-    refuse_ours(path)
     raise InputError(
         f"{path} is a folder without ratings"
         f"{'' if format == 'auto' else f' of the format {format!r}'}; give the files"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.storage.artefact import MODEL, PACKED, peek
-from bayesmf.storage.manifest import peek as peek_folder
 from bayesmf.storage.regular import NotRegular, open_handle
 
 if TYPE_CHECKING:
@@ -126,15 +125,11 @@ def _existing(path: Path) -> Path:
         raise InputError(_no_file(path))
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty")
+    if peek(path, MODEL) is not None:
+        raise InputError(f"{path} is a model, not ratings")
     if peek(path, PACKED) is not None:
         raise InputError(f"{path} holds packed ratings, which are for fit: give the files")
     return path
-
-
-def refuse_ours(folder: Path) -> None:
-    """Say what a folder is that we have written ourselves."""
-    if peek_folder(folder).get("format") == MODEL.format:
-        raise InputError(f"{folder} is a model, not ratings")
 
 
 def missing_file(path: Path, what: str) -> str:

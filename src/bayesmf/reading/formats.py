@@ -17,7 +17,6 @@ from bayesmf.reading.files import (
     missing_file,
     open_regular,
     reading,
-    refuse_ours,
     typed_kind,
 )
 from bayesmf.reading.table import Table, join_tables, make_table
@@ -102,7 +101,6 @@ def recognise_format(path: Path) -> str:
         for name, format in FORMATS.items():
             if find_files(path, format.patterns):
                 return name
-        refuse_ours(path)
         known = "; ".join(_names(format) for format in FORMATS.values() if format.patterns)
         raise InputError(
             f"{path} is a folder without ratings of a known format ({known}); give the file"

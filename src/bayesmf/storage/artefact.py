@@ -432,8 +432,10 @@ def _checked_layout(entries: Mapping[str, Any], size: int) -> dict[str, _Entry]:
             raise ValueError("a shape is too large")
         dtype = dtypes[entry["dtype"]]
         end = at + math.prod(shape) * dtype.itemsize
-        if offsets != [at, end] or not all(map(_is_size, offsets)) or end > size:
+        if offsets != [at, end] or not all(map(_is_size, offsets)):
             raise ValueError("arrays do not follow each other")
+        if end > size:
+            raise ValueError("the file is shorter than its arrays")
         if _PADDING.fullmatch(name):
             if dtype != np.uint8 or len(shape) != 1 or not 0 < end - at < _ALIGN:
                 raise ValueError("padding is too long")
@@ -442,7 +444,7 @@ def _checked_layout(entries: Mapping[str, Any], size: int) -> dict[str, _Entry]:
         layout[name] = _Entry(dtype, tuple(shape), at, end)
         at = end
     if at != size:
-        raise ValueError("the file is longer or shorter than its arrays")
+        raise ValueError("the file is longer than its arrays")
     return layout
 
 

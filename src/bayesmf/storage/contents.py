@@ -98,15 +98,15 @@ def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str
     """Say which array is missing, too many, or of another type or shape; "" if none is."""
     for name, (dtype, shape, _) in expected.items():
         if name not in arrays:
-            return f"{name}.npy is missing"
+            return f"the array {name} is missing"
         array = arrays[name]
         if array.dtype != np.dtype(dtype) or array.shape != shape:
             return (
-                f"{name}.npy is {array.dtype}{list(array.shape)} where"
+                f"the array {name} is {array.dtype}{list(array.shape)} where"
                 f" {np.dtype(dtype)}{list(shape)} belongs"
             )
     extra = sorted(set(arrays) - set(expected))
-    return f"{extra[0]}.npy does not belong there" if extra else ""
+    return f"the array {extra[0]} does not belong there" if extra else ""
 
 
 def starts_misfit(starts: Piece, end: int) -> bool:
@@ -122,7 +122,7 @@ def ids_expected(arrays: Mapping[str, Piece], side: str) -> tuple[dict[str, Expe
     text, offsets = f"{side}_id_bytes", f"{side}_id_offsets"
     size, n = arrays[text].size, arrays[offsets].size - 1
     if starts_misfit(arrays[offsets], size):
-        raise ValueError(f"{offsets}.npy does not fit {text}.npy")
+        raise ValueError(f"the array {offsets} does not fit {text}")
     return {text: Expected("u1", (size,), ANY), offsets: Expected("i8", (n + 1,), ASCENDING)}, n
 
 

@@ -25,7 +25,8 @@ from bayesmf.process import cores
 from bayesmf.storage.contents import ANY, Rule
 from bayesmf.storage.paths import PathLike, as_input_error
 
-_BYTES = 1 << 20  # read at a time, whole numbers of any type; an array above it is worth a thread
+_BYTES = 1 << 20  # read at a time, whole numbers of any type
+_LARGE = 1 << 20  # bytes of an array that is worth a thread
 _PATIENCE = 1.0  # seconds for which an end waits for a disk that does not answer
 
 
@@ -74,7 +75,7 @@ class Verification:
     def begin(self) -> None:
         """Start threads for large arrays that have not been verified."""
         claims, found = self._shared.claims, self._shared.found
-        large = [n for n, c in claims.items() if n not in found and c.end - c.begin >= _BYTES]
+        large = [n for n, c in claims.items() if n not in found and c.end - c.begin >= _LARGE]
         self._shared.todo.extend(large)
         with suppress(RuntimeError):  # no thread can be started: then `wait` does the work
             for _ in range(min(cores(), len(large))):

@@ -17,15 +17,13 @@ from typing import Any
 
 from bayesmf.errors import BayesMFError, InputError, heard
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.storage.folders import Folder
-from bayesmf.storage.manifest import DIGEST, MANIFEST
+from bayesmf.storage.artefact import MODEL, peek
 from bayesmf.web.items import ItemTable
 
 LOG = logging.getLogger("bayesmf.web")
 
 # Ratings by which a model is tried before anybody asks it.
 _TRIED = 3
-_LONGEST_DIGEST = 4096
 UNKNOWN = "unknown"
 _LONGEST_PAUSE = 60.0
 
@@ -41,9 +39,9 @@ class Served:
     items : ItemTable
         Titles and other columns of its items.
     version : str
-        The beginning of the digest of its folder, or `unsaved`.
+        The beginning of the digest of its file, or `unsaved`.
     name : str
-        The name of its folder.
+        The name of its file.
     levels : list of float or None
         Values that ratings take, where these are few.
     loaded_at : str
@@ -78,9 +76,9 @@ def serve_model(
 
 
 def load(path: Path, item_info: str | os.PathLike[str] | None, mmap: bool = False) -> Served:
-    """A model from its folder, every byte of it verified.
+    """A model from its file, every byte of it verified.
 
-    Where it is mapped, somebody who writes into its files would change or end the service.
+    Where it is mapped, somebody who writes into the file would change or end the service.
     """
     for _ in range(3):
         before = version_of(path)
@@ -91,13 +89,9 @@ def load(path: Path, item_info: str | os.PathLike[str] | None, mmap: bool = Fals
 
 
 def version_of(path: Path) -> str:
-    """The beginning of the digest that a model's folder notes of its manifest."""
-    try:
-        with Folder(path) as folder:  # where a pipe would not make it wait
-            text = folder.read(DIGEST, _LONGEST_DIGEST).decode("ascii", "replace")[:64]
-    except (OSError, InputError):
-        return UNKNOWN
-    return text[:12] if text.isalnum() else UNKNOWN
+    """The beginning of the digest in the header of a model's file."""
+    digest = peek(path, MODEL)
+    return UNKNOWN if digest is None else digest[:12]
 
 
 def try_out(served: Served) -> None:
@@ -127,16 +121,16 @@ def release_memory() -> None:
 
 
 class ModelHolder:
-    """The model that is served now, and the folder that it comes from.
+    """The model that is served now, and the file that it comes from.
 
     Parameters
     ----------
     source : BayesianMF or path-like
-        A fitted model, or the folder of one, which is looked at again by `refresh`.
+        A fitted model, or the file of one, which is looked at again by `refresh`.
     item_info : path-like, optional
         Table of items.
     mmap : bool
-        Map the folder's files instead of reading them.
+        Map the file instead of reading it.
 
     Raises
     ------
@@ -163,16 +157,16 @@ class ModelHolder:
             self.current = load(Path(source), item_info, mmap)
 
     def _stamps(self) -> tuple[Any, ...]:
-        """What changes when the folder or the table is replaced."""
+        """What changes when the file or the table is replaced."""
         if self.path is None:
             return ()  # a model in memory stays as it is, and so does its table
-        files = [self.path / MANIFEST, self.path / DIGEST]
+        files = [self.path]
         if self.item_info is not None:
             files.append(Path(self.item_info))
         return tuple(_stamp(file) for file in files)
 
     def changed(self) -> bool:
-        """Whether the folder or the table is another than the one that was loaded."""
+        """Whether the file or the table is another than the one that was loaded."""
         return self._stamps() != self._stamp or time.monotonic() >= self._again
 
     def refresh(self, wanted: bool = False) -> bool:
@@ -218,4 +212,4 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def check_source(source: Any) -> None:
     """Refuse what is neither a model nor a path."""
     if not isinstance(source, BayesianMF | str | os.PathLike):
-        raise InputError(f"give a fitted model or the folder of one, not {type(source).__name__}")
+        raise InputError(f"give a fitted model or the file of one, not {type(source).__name__}")

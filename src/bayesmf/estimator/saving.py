@@ -1,4 +1,4 @@
-"""Save a fitted model to a folder, and load it."""
+"""A fitted model saved to a file, and loaded from one."""
 
 from __future__ import annotations
 
@@ -23,26 +23,17 @@ from bayesmf.posterior.levels import levels_of
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.samplers.base import check_settings
 from bayesmf.samplers.registry import sampler_from
-from bayesmf.storage.reader import open_folder
-from bayesmf.storage.verify import Verification, close_all, verify_all
-from bayesmf.storage.writer import Standing, write_folder
+from bayesmf.storage.artefact import MODEL, open_file, write_file
 
 NO_IDS = np.empty(0, np.int64)
-# Arrays that only answers need: nearly all bytes of a model, none of which a load has to read.
+# Arrays that only answers need, nearly all bytes of a model: a load does not wait for them.
 LARGE = (*ROWS, *ROW_NOISE, "seen_starts", "seen_items", "seen_values")
 
 
 def save_model(
-    model: Any,
-    path: str | PathLike[str],
-    users: bool = True,
-    max_draws: int | None = None,
-    instead_of: Standing | None = None,
+    model: Any, path: str | PathLike[str], users: bool = True, max_draws: int | None = None
 ) -> None:
-    """Write a fitted model to a folder; without `users` nothing about any of them.
-
-    With `instead_of` only if that is what stands there still.
-    """
+    """Write a fitted model to a file; without `users` nothing about any of them."""
     found, users = model._fitted(), yes_or_no("users", users)
     most = None if max_draws is None else whole("max_draws", max_draws)
     posterior, people = found.posterior, users and found.posterior.ratings.has_users
@@ -53,7 +44,6 @@ def save_model(
         if people or side == "item":
             arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
     kept = {name for name in ("users", "items") if name in arrays}
-    held = "all" if posterior.has_ratings else "pairs"
     units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
     made = model.get_params(deep=False)
     meta = {
@@ -64,17 +54,17 @@ def save_model(
         "params": {name: _plain(made[name]) for name in SAVED_PARAMS},
         "holds": {
             "keep": next(name for name, sides in SIDES.items() if set(sides) == kept),
-            "ratings": held if people else "none",
+            "ratings": "all" if people else "none",
         },
     }
     if not people and (levels := levels_of(posterior)) is not None:
         # Found from the ratings, which are left out.
         meta["levels"] = {name: list(numbers) for name, numbers in levels._asdict().items()}
-    write_folder(path, arrays, meta, instead_of=instead_of)
+    write_file(path, MODEL, arrays, meta)
 
 
 def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:
-    """The draws that are saved: perhaps not all, perhaps without users' rows."""
+    """The draws to save: at most `most`, perhaps without rows of users."""
     if not users:
         if draws.items is None:
             raise InputError(
@@ -92,11 +82,11 @@ def _ratings_arrays(ratings: TrainingData, people: bool) -> dict[str, Any]:
     if not people:
         return {"item_counts": ratings.item_counts()}
     lists = ratings.by_user
-    arrays = {"seen_starts": lists.starts, "seen_items": lists.other}
-    if ratings.has_values:
-        arrays["seen_values"] = lists.value
-        if lists.value.dtype == np.uint8:
-            arrays["levels"] = ratings.levels
+    arrays = {
+        "seen_starts": lists.starts, "seen_items": lists.other, "seen_values": lists.value,
+    }  # fmt: skip
+    if lists.value.dtype == np.uint8:
+        arrays["levels"] = ratings.levels
     return arrays
 
 
@@ -105,20 +95,20 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     for name, given in (("verify", verify), ("mmap", mmap)):
         if not isinstance(given, bool):
             raise InputError(f"{name} must be True or False, not {given!r}")
-    mode = "r" if mmap else None
-    arrays, meta, claims, _ = open_folder(path, expects=model_expected, mode=mode)
-    if not verify:  # leaves out digests alone: numbers are checked all the same
-        claims = {name: claim._replace(sha256=None) for name, claim in claims.items()}
-    # What is mapped is verified beside other work; what was read is verified now.
-    later = LARGE if mmap else ()
+    arrays, meta, verification, _ = open_file(
+        path, MODEL, model_expected, "r" if mmap else None, digests=verify
+    )
     try:
-        verify_all(claims[name] for name in claims if name not in later)
+        # What is mapped is verified beside other work; what was read is verified now.
+        if not mmap:
+            verification.begin()
+        verification.wait([n for n in arrays if n not in LARGE] if mmap else None)
         model, found = _made(kind, path, arrays, meta)
+        verification.begin()
     except BaseException:
-        close_all(claims.values())
+        verification.close()
         raise
-    large = [claims[name] for name in later if name in claims]
-    model._found = found._replace(verification=Verification(large))
+    model._found = found._replace(verification=verification)
     return model
 
 
@@ -133,31 +123,30 @@ def _made(
             n_factors=report["factors"],
             sampler=check_settings(sampler_from(report["sampler"])),
             random_state=report["seed"],
-            **{"noise_by": None, **meta["params"]},  # of earlier versions: one number for all
+            **meta["params"],
         )
     except (InputError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} names no sampler that is known ({error}): fit again") from None
+        raise InputError(f"{path} names an unknown sampler ({error}): fit again") from None
     items = IdMap.from_arrays(arrays, "item_id_")
     ratings = _ratings_of(arrays, len(items))
     if ratings.counts is not None and ratings.counts.sum() != report["ratings"]:
-        raise InputError(f"{path} holds counts of other ratings than it tells of: fit again")
+        raise InputError(f"{path} holds counts of other ratings than its report: fit again")
     levels = None
     if "levels" in meta:
         levels = RatingLevels(tuple(meta["levels"]["levels"]), tuple(meta["levels"]["edges"]))
     posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"], levels=levels)
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
-        raise InputError(f"{path} holds matrices that are no precisions: fit again")
+        raise InputError(f"{path} holds matrices that are not positive definite: fit again")
     users = IdMap.from_arrays(arrays, "user_id_") if ratings.has_users else IdMap(NO_IDS)
-    columns = meta.get("history", ())
-    history = history_events(columns, arrays["history"]) if columns else []
+    history = history_events(meta["history"], arrays["history"])
     return model, FitResult(posterior, users, items, history, report)
 
 
 def _ratings_of(arrays: Mapping[str, Any], n_items: int) -> TrainingData:
-    """The ratings that a folder holds, or what it holds in their place."""
+    """The ratings of a model, or the number of ratings of each item."""
     if "item_counts" in arrays:
         return TrainingData.without_users(np.array(arrays["item_counts"]))
-    lists = RowLists(arrays["seen_starts"], arrays["seen_items"], arrays.get("seen_values"))
+    lists = RowLists(arrays["seen_starts"], arrays["seen_items"], arrays["seen_values"])
     return TrainingData(lists, n_items, np.array(arrays.get("levels", np.zeros(1, np.float32))))
 
 
