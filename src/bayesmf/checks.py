@@ -1,4 +1,4 @@
-"""Numbers and words that users give: what they must be, in one sentence where they are not."""
+"""Checks of numbers and words that users give; InputError in one sentence where they fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     try:
         if not isinstance(value, str | bool) and int(value) == value and int(value) >= least:
             return int(value)
-    except Exception:  # whatever a value that is no number has to say
+    except Exception:  # a value of any type may raise any error
         pass
     raise InputError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
 
@@ -66,15 +66,15 @@ def finite(name: str, value: Any) -> float:
 
 
 def yes_or_no(name: str, value: Any) -> bool:
-    """A boolean, Python's or NumPy's: text that says no is true to Python."""
+    """A boolean of Python or NumPy; not text, which is true in Python even if it says no."""
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise InputError(f"{name} must be True or False, not {shown(value)}")
 
 
 def refuse_lost_digits(low: float, high: float) -> None:
-    """Refuse ratings that differ, but in digits that single precision does not have."""
-    # Less than that is dust of roundings, and they are equal.
+    """Refuse ratings whose differences are lost in single precision."""
+    # Below this bound they differ by rounding errors alone.
     differ = high - low > 1e-12 * max(abs(low), abs(high))
     if differ and struct.pack("f", low) == struct.pack("f", high):
         raise InputError(
@@ -84,7 +84,7 @@ def refuse_lost_digits(low: float, high: float) -> None:
 
 
 def number_array(name: str, value: Any) -> NDArray[Any]:
-    """Numbers as an array; neither dates, which NumPy takes for them, nor masked ones."""
+    """An array of numbers; dates and masked values are refused."""
     import numpy as np  # here: a command line imports this, and should answer at once
 
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
@@ -101,7 +101,7 @@ def number_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:
-    """A word that is among some, or a sentence with the nearest of them."""
+    """A word if it is one of the choices; else InputError that names the nearest one."""
     known = list(choices)
     if isinstance(value, str) and value in known:
         return value
@@ -110,7 +110,7 @@ def one_of(name: str, value: Any, choices: Iterable[str], also: str = "") -> str
 
 
 def did_you_mean(value: Any, known: Iterable[str]) -> str:
-    """'; did you mean ...?' where something known is near, else nothing."""
+    """'; did you mean ...?' where a known word is similar, else an empty text."""
     if not isinstance(value, str):
         return ""
     by_case = {name.lower(): name for name in known}

@@ -13,7 +13,7 @@ from bayesmf.wording import cut, cut_middle
 
 
 class BayesMFError(Exception):
-    """Base of every error that bayesmf raises on purpose.
+    """Base class of the errors of bayesmf.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class BayesMFError(Exception):
 
 
 class InputError(BayesMFError, ValueError):
-    """What the user gave cannot be used: a file, an option, an id (exit status 2).
+    """Bad input: a file, an option or an id that cannot be used (exit status 2).
 
     Examples
     --------
@@ -45,7 +45,7 @@ class InputError(BayesMFError, ValueError):
 
 
 class DivergenceError(BayesMFError, ArithmeticError):
-    """A chain left the finite numbers; the message says what to change.
+    """A chain diverged to numbers that are not finite; the message says what to change.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class DivergenceError(BayesMFError, ArithmeticError):
 
 
 class EngineError(BayesMFError, RuntimeError):
-    """Machines failed more often than a run can bear; it can go on from its last checkpoint.
+    """Too many machines failed; the run can be resumed from its last checkpoint.
 
     Examples
     --------
@@ -71,23 +71,23 @@ class EngineError(BayesMFError, RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that a signal has ended; `fit` can go on from its checkpoint.
+    """A run that was ended by a signal; `fit` can resume from its checkpoint.
 
     Parameters
     ----------
     signum : int
         The signal.
     where : str
-        How far the run had come.
+        Position at which the run ended.
     how : str
-        How to go on.
+        How to resume.
 
     Attributes
     ----------
     signum : int
         The signal.
     stopped : str
-        By what the run was ended, and where; the message also tells how to go on.
+        Signal and position; the message also says how to resume.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class NotFittedError(BayesMFError, AttributeError):
-    """A fitted model is needed first.
+    """The model is not fitted yet.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class NotFittedError(BayesMFError, AttributeError):
 
 
 class ConvergenceWarning(UserWarning):
-    """Chains have not converged, so another fit may give other answers; the message says more.
+    """Chains have not converged, so another fit may give other answers.
 
     Examples
     --------
@@ -133,56 +133,56 @@ class ConvergenceWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Something about the data makes answers worth less than they look; the message says what.
+    """A property of the data makes answers less reliable; the message says which.
 
     Examples
     --------
     >>> import warnings
     >>> from bayesmf import DataWarning, Ratings
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", DataWarning)
     ...     _ = Ratings(["7", "007"], ["a", "b"], [3, 4])
-    >>> "leading zeros" in str(told[0].message)
+    >>> "leading zeros" in str(caught[0].message)
     True
     """
 
 
 class CallbackWarning(UserWarning):
-    """A callback failed; the fit went on without it.
+    """A callback raised an exception; the fit continued without it.
 
     Examples
     --------
     >>> import warnings
     >>> from bayesmf import BayesianMF, CallbackWarning, Gibbs
     >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", CallbackWarning)
     ...     model = BayesianMF(2, sampler=Gibbs(epochs=4), callbacks=[lambda event: 1 / 0])
     ...     _ = model.fit(ratings)
-    >>> any(issubclass(warning.category, CallbackWarning) for warning in told)
+    >>> any(issubclass(warning.category, CallbackWarning) for warning in caught)
     True
     """
 
 
-# Where sentences go that would be warnings: Python's own filters are those of all threads.
-_HEARD: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+# List that collects sentences instead of warnings: Python's filters are shared by all threads.
+_CAPTURED: ContextVar[list[str] | None] = ContextVar("captured", default=None)
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[list[str]]:
-    """Collect what is warned of, in this thread or task alone, instead of warning."""
-    told: list[str] = []
-    token = _HEARD.set(told)
+def captured_warnings() -> Iterator[list[str]]:
+    """Collect warnings of bayesmf in a list, in this thread or task alone."""
+    captured: list[str] = []
+    token = _CAPTURED.set(captured)
     try:
-        yield told
+        yield captured
     finally:
-        _HEARD.reset(token)
+        _CAPTURED.reset(token)
 
 
 def warn(sentence: str, category: type[Warning]) -> None:
-    """Warn whoever called into the package, however deep inside of it this is."""
-    if (told := _HEARD.get()) is not None:
-        told.append(cut_middle(sentence))
+    """Issue a warning that names the line of the caller outside of the package."""
+    if (captured := _CAPTURED.get()) is not None:
+        captured.append(cut_middle(sentence))
         return
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "bayesmf":

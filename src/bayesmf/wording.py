@@ -1,11 +1,11 @@
-"""Numbers and names as people read them, wherever they are told."""
+"""Numbers, names and values in sentences."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-# Characters of a sentence, however long what it quotes is.
+# Characters of a sentence, which may quote a long value.
 _LONGEST = 1900
 
 
@@ -23,22 +23,22 @@ def count(n: int, one: str, many: str | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """What would steer a terminal, or turn its text round, as an escape."""
+    """Replace control characters, which would steer a terminal, by escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence: as Python shows it where that is short, else its type."""
+    """Representation of a value if that is short, else its type."""
     text = repr(value)
     return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
 def cut(text: str, longest: int) -> str:
-    """A text, or its beginning where it is long."""
+    """A text, cut at the end if it is too long."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def cut_middle(sentence: str) -> str:
-    """A sentence without the middle of what nobody can read: a value may be as long as a file."""
+    """A sentence, cut in the middle if it is too long: it may quote a value as long as a file."""
     half = _LONGEST // 2
     return sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}"

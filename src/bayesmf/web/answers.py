@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import bayesmf.web.schemas as schemas
-from bayesmf.errors import heard
+from bayesmf.errors import captured_warnings
 from bayesmf.estimator.questions import asked_of
 from bayesmf.kernels.mixture import shortest_runs
 from bayesmf.posterior.posterior import known_ratings
@@ -34,7 +34,7 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
     row = _user_row(served, asked.user, ratings)
     if asked.items and not (served.model.item_ids_.lookup(asked.items) >= 0).any():
         raise ProblemError(422, "none of `items` was learnt from: give ids of the model's items")
-    with heard() as notes:
+    with captured_warnings() as notes:
         found = served.model.recommend(
             asked.user,
             asked.n,
@@ -50,7 +50,7 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
     if asked.parts and items:
         _add_parts(served, asked.user, ratings, items)
     if asked.likely and items and served.levels is not None:
-        with heard():  # of what was told above
+        with captured_warnings():  # of what was told above
             ids = [one["item"] for one in items]
             proba = served.model.predict_proba(asked.user, ids, ratings=ratings)
         _add_likely(served, proba, asked.level, items)
@@ -82,11 +82,11 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
         _user_row(served, asked.user, ratings)
         users, items = asked.user, asked.items
     model, levels = served.model, served.levels
-    with heard() as notes:
+    with captured_warnings() as notes:
         found = model.predict_table(users, items, asked.level, ratings=ratings)
         proba = None
         if asked.probabilities and levels is not None:
-            with heard():  # of unknown ids, which are told of below
+            with captured_warnings():  # of unknown ids, which are told of below
                 proba = model.predict_proba(users, items, ratings=ratings)
     if not found.known.any() and not (asked.ratings is not None and not ratings):
         raise ProblemError(404, "no pair has both a user and an item that were learnt from")
@@ -126,7 +126,7 @@ def explain(served: Served, asked: schemas.ExplainRequest) -> dict[str, Any]:
         raise ProblemError(422, "say for whom: give `user` or `ratings`")
     _user_row(served, asked.user, ratings)
     _item_row(served, asked.item)
-    with heard() as notes:
+    with captured_warnings() as notes:
         found = served.model.explain(asked.user, asked.item, ratings=ratings)
     names = ("ratings", "shares", "share_std", "effects")
     columns = [found.items[: asked.n], *(getattr(found, name)[: asked.n] for name in names)]
@@ -283,7 +283,7 @@ def _add_likely(served: Served, proba: Any, level: float, told: list[dict[str, A
 
 def _add_parts(served: Served, users: Any, ratings: Any, told: list[dict[str, Any]]) -> None:
     """Split each standard deviation into what is not known and what is noise."""
-    with heard():
+    with captured_warnings():
         found = asked_of(served.model._fitted(), users, ratings)
     ids = [0 if users is None else users] if not isinstance(users, list) else users
     user = np.resize(found.user_ids.lookup(ids), len(told))

@@ -8,7 +8,7 @@ from typing import Any
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.convergence import NOT_JUDGED, advice, fit_facts
-from bayesmf.errors import InputError, heard
+from bayesmf.errors import InputError, captured_warnings
 from bayesmf.estimator.evaluating import burn_in_end
 from bayesmf.web.served import Served
 
@@ -34,7 +34,7 @@ def compute_diagnostics(served: Served, test: Ratings | None) -> None:
     if test is None:
         return
     try:
-        with heard():
+        with captured_warnings():
             found = served.model.calibration(test)
     except InputError as error:  # ratings of another model
         served.found["uncalibrated"] = f"intervals could not be checked: {error}"

@@ -9,7 +9,7 @@ import polars as pl
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.demo import Sizes
-from bayesmf.errors import heard
+from bayesmf.errors import captured_warnings
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.plots.style import make_folder
 from bayesmf.storage.atomic import replacing
@@ -56,7 +56,9 @@ def write_demo(out: Path, seed: int, sizes: Sizes | None = None) -> DemoData:
     items = [f"film {k}" for k in made.items]
     data = [f"user {k}" for k in made.users], items, made.rating
     train, test = Ratings.from_data(data).split(0.1, random_state=seed)
-    with heard():  # a short run, and a few films that are held out with all of their ratings
+    with (
+        captured_warnings()
+    ):  # a short run, and a few films that are held out with all of their ratings
         model = BayesianMF(random_state=seed).fit(train, validation=test)
     found = DemoData(out / "invented-films", out / "films.csv", out / "held-out.csv")
     model.save(found.model)

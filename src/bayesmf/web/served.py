@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bayesmf.errors import BayesMFError, InputError, heard
+from bayesmf.errors import BayesMFError, InputError, captured_warnings
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.storage.artefact import MODEL, peek
 from bayesmf.web.items import ItemTable
@@ -68,7 +68,7 @@ def serve_model(
     own = copy.copy(model)
     own.n_workers, own.progress = 1, False
     counts = own.posterior_.ratings.item_counts()
-    with heard() as notes:
+    with captured_warnings() as notes:
         items = ItemTable.read(own.item_ids_, counts, item_info)
     levels = own.rating_levels_.tolist() if hasattr(own, "rating_levels_") else None
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -103,7 +103,7 @@ def try_out(served: Served) -> None:
     model = served.model
     model.posterior_.with_items.sides.source.given()
     some = [(item, model.posterior_.high) for item in model.item_ids_.ids[:_TRIED].tolist()]
-    with heard():
+    with captured_warnings():
         for policy in ("mean", "ucb", "thompson"):
             model.recommend(ratings=some, n=2, policy=policy, random_state=0)
         if len(model.user_ids_):
