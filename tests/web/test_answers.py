@@ -207,7 +207,7 @@ def test_predict_items_for_one_person(client, model):
 def test_an_unknown_id_among_known_ones_is_marked(client):
     found = ask(client, "predict", pairs=[{"user": 3, "item": 4}, {"user": 99_999, "item": 4}])
     assert [row["known"] for row in found["predictions"]] == [True, False]
-    assert "1 of 2 predictions has an id that was not learnt from" in found["notes"][0]
+    assert "1 of 2 predictions has an unknown id" in found["notes"][0]
 
 
 @pytest.mark.parametrize("body", [{"user": 3}, {"ratings": [{"item": 1, "rating": 5}]}])

@@ -51,13 +51,13 @@ def refused(answer, status, *words):
 
 
 BAD = {
-    "no JSON": ('{"user": 3', 400, "no JSON"),
-    "NaN": ('{"ratings": [{"item": 1, "rating": NaN}]}', 400, "no JSON"),
+    "no JSON": ('{"user": 3', 400, "not valid JSON"),
+    "NaN": ('{"ratings": [{"item": 1, "rating": NaN}]}', 400, "not valid JSON"),
     "infinity": ('{"ratings": [{"item": 1, "rating": 1e999}]}', 422, "rating"),
-    "deep": ("[" * 100_000, 400, "no JSON"),
-    "deep and closed": ('{"user":' + "[" * 5_000 + "]" * 5_000 + "}", 400, "no JSON"),
-    "not UTF-8": (b'{"user": "\xff\xfe"}', 400, "no JSON"),
-    "half a surrogate": ('{"user": "\\ud800"}', 400, "no JSON"),
+    "deep": ("[" * 100_000, 400, "not valid JSON"),
+    "deep and closed": ('{"user":' + "[" * 5_000 + "]" * 5_000 + "}", 400, "not valid JSON"),
+    "not UTF-8": (b'{"user": "\xff\xfe"}', 400, "not valid JSON"),
+    "half a surrogate": ('{"user": "\\ud800"}', 400, "not valid JSON"),
     "a list": ("[]", 422, 'the body must be an object such as {"user": 17}'),
     "ratings by item": ('{"ratings": {"50": 5}}', 422, 'such as [{"item": 50, "rating": 5}]'),
     "ratings as pairs": ('{"ratings": [[50, 5]]}', 422, 'ratings.0 must be an object such as {"it'),
@@ -75,7 +75,7 @@ BAD = {
     "no level": ('{"user": 3, "level": 1}', 422, "level"),
     "a string of a rating": ('{"ratings": [{"item": 1, "rating": "5"}]}', 422, "rating"),
     "another scale": ('{"ratings": [{"item": 1, "rating": 500}]}', 422, "another scale"),
-    "unknown items": ('{"ratings": [{"item": 777, "rating": 5}]}', 422, "no item that is rated"),
+    "unknown items": ('{"ratings": [{"item": 777, "rating": 5}]}', 422, "none of the rated items"),
     "unknown candidates": ('{"user": 3, "items": [777, 778]}', 422, "none of `items`"),
     "a seed below 0": ('{"user": 3, "seed": -1}', 422, "seed"),
     "many ratings": (
@@ -94,11 +94,11 @@ def test_a_bad_body_is_one_sentence(client, name):
 
 
 MANY = {
-    "a long name": ({"k" * 900_000: 1}, "names that no request has"),
-    "a long name of a rating": ({"ratings": [{"\n" * 400_000: 1}]}, "names that no request has"),
+    "a long name": ({"k" * 900_000: 1}, "names that are in no request"),
+    "a long name of a rating": ({"ratings": [{"\n" * 400_000: 1}]}, "names that are in no request"),
     "more candidates": ({"user": 3, "items": [[]] * 300_000}, "more than 10,000 entries"),
-    "names": ({f"k{k}": 1 for k in range(70_000)}, "names that no request has"),
-    "names of a rating": ({"ratings": [{f"k{k}": 1 for k in range(70_000)}]}, "names that no"),
+    "names": ({f"k{k}": 1 for k in range(70_000)}, "names that are in no request"),
+    "names of a rating": ({"ratings": [{f"k{k}": 1 for k in range(70_000)}]}, "names that are"),
     "candidates": ({"user": 3, "items": [[]] * 10_000, "exclude": [{}] * 10_000}, "items.0 must"),
     "ratings": ({"ratings": [{f"k{k}": 1 for k in range(40)}] * 2_000}, "ratings.0.item is miss"),
 }
@@ -165,8 +165,8 @@ def test_bad_addresses(client, path, status):
 
 
 def test_other_methods_and_kinds_of_bodies(client):
-    refused(client.put("/v1/recommend"), 405, "takes ")
-    refused(client.get("/v1/predict"), 405, "takes POST")
+    refused(client.put("/v1/recommend"), 405, "accepts ")
+    refused(client.get("/v1/predict"), 405, "accepts POST")
     form = client.post("/v1/recommend", data={"user": "3"})
     refused(form, 415, "Content-Type: application/json")
     refused(client.post("/v1/recommend", content='{"user": 3}'), 415)

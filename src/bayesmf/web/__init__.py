@@ -1,13 +1,13 @@
 """The HTTP service and its page: `create_app` makes the application, `deployment` one for Ray.
 
-schemas      what requests look like; responses, what answers do
-answers      what the library says, as plain dicts
-served       the model that is served, and how another takes its place
-items        titles of items, and the search by name
-guard        host, token, size and time of requests
-connection   size and time of what comes before a request is understood
-routes, app  which address asks what, and the application around it
-run          the server process, or several
+app       the application: errors in one shape, a thread that watches for a new model
+routes    addresses and the threads that compute answers
+schemas   requests and responses
+answers   answers of the library as plain dicts; card is the model card
+served    the model that is served, and its replacement
+items     titles of items, and the search by name
+guard     host, token, size, time and concurrency of requests; metrics
+run       uvicorn in one process or several, Ray Serve
 """
 
 from importlib import import_module

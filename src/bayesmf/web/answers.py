@@ -1,10 +1,11 @@
-"""Questions of version 1 and their answers: what the library says, as plain dicts.
+"""Answers of version 1 of the API, as plain dicts.
 
 Numbers are those of the library, bit for bit; the service adds titles and notes.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +13,16 @@ import numpy as np
 
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import captured_warnings
+from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.estimator.questions import asked_of
 from bayesmf.kernels.mixture import shortest_runs
+from bayesmf.posterior.levels import level_probabilities, needed_levels
 from bayesmf.posterior.posterior import known_ratings
 from bayesmf.web.problems import ProblemError
 from bayesmf.web.served import Served
 
 NUMBERS = ("mean", "std", "low", "high")
-# Ratings of a user whose noise is averaged, and other people whom it is compared with.
+# Ratings over which a user's noise is averaged, and number of other users it is compared with.
 _SOME, _OTHERS = 50, 50
 
 
@@ -33,12 +36,13 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
         )  # fmt: skip
     row = _user_row(served, asked.user, ratings)
     if asked.items and not (served.model.item_ids_.lookup(asked.items) >= 0).any():
-        raise ProblemError(422, "none of `items` was learnt from: give ids of the model's items")
+        raise ProblemError(422, "none of `items` is in the training data: give ids of the model")
     with captured_warnings() as notes:
-        found = served.model.recommend(
-            asked.user,
+        model, user, unfolded = _folded_in(served.model, asked.user, ratings)
+        found = model.recommend(
+            user,
             asked.n,
-            ratings=ratings,
+            ratings=unfolded,
             items=asked.items,
             exclude=asked.exclude,
             policy=asked.policy,
@@ -47,13 +51,7 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
             random_state=asked.seed,
         )
     items = [_named(served, one.item, asked.info) | one._asdict() for one in found]
-    if asked.parts and items:
-        _add_parts(served, asked.user, ratings, items)
-    if asked.likely and items and served.levels is not None:
-        with captured_warnings():  # of what was told above
-            ids = [one["item"] for one in items]
-            proba = served.model.predict_proba(asked.user, ids, ratings=ratings)
-        _add_likely(served, proba, asked.level, items)
+    _add_details(served, model, user, unfolded, items, asked.level, asked.likely, asked.parts)
     return {
         "model_version": served.version,
         "notes": notes,
@@ -67,55 +65,48 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
 
 def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
     """Mean, standard deviation, interval and star probabilities of pairs."""
-    ratings = _sent(served, asked.ratings)
+    ratings, levels = _sent(served, asked.ratings), served.levels
     if (asked.pairs is None) == (asked.items is None):
         raise ProblemError(422, "give either `pairs`, or `items` for one person")
+    users: Any
     if asked.pairs is not None:
         if asked.user is not None or ratings is not None:
             raise ProblemError(422, "`user` and `ratings` go with `items`, not with `pairs`")
-        users: Any = [pair.user for pair in asked.pairs]
-        items: list[Any] = [pair.item for pair in asked.pairs]
+        users, items = [pair.user for pair in asked.pairs], [pair.item for pair in asked.pairs]
     else:
         assert asked.items is not None
         if asked.user is None and ratings is None:
             raise ProblemError(422, "say for whom: give `user` or `ratings` with `items`")
         _user_row(served, asked.user, ratings)
         users, items = asked.user, asked.items
-    model, levels = served.model, served.levels
     with captured_warnings() as notes:
-        found = model.predict_table(users, items, asked.level, ratings=ratings)
-        proba = None
-        if asked.probabilities and levels is not None:
-            with captured_warnings():  # of unknown ids, which are told of below
-                proba = model.predict_proba(users, items, ratings=ratings)
+        model, whom, unfolded = _folded_in(served.model, users, ratings)
+        found = model.predict_table(whom, items, asked.level, ratings=unfolded)
     if not found.known.any() and not (asked.ratings is not None and not ratings):
-        raise ProblemError(404, "no pair has both a user and an item that were learnt from")
+        raise ProblemError(404, "no pair has both a user and an item of the training data")
     if unknown := int((~found.known).sum()):
         have = "has" if unknown == 1 else "have"
         notes.append(
-            f"{unknown:,} of {len(items):,} predictions {have} an id that was not learnt from, and "
-            "the prior's mean"
+            f"{unknown:,} of {len(items):,} predictions {have} an unknown id, and the prior's mean"
         )
-    told = []
     columns = [getattr(found, name).tolist() for name in (*NUMBERS, "known")]
-    for k, numbers in enumerate(zip(*columns, strict=True)):
-        user = users[k] if isinstance(users, list) else users
-        told.append(
-            {"user": user}
-            | _named(served, items[k])
-            | dict(zip((*NUMBERS, "known"), numbers, strict=True))
-            | {"probabilities": None if proba is None else proba[k].tolist()}
-        )
-    if proba is not None:
-        _add_likely(served, proba, asked.level, told)
-    if asked.parts:
-        _add_parts(served, users, ratings, told)
+    predictions = [
+        {"user": users[k] if isinstance(users, list) else users, "probabilities": None}
+        | _named(served, items[k])
+        | dict(zip((*NUMBERS, "known"), numbers, strict=True))
+        for k, numbers in enumerate(zip(*columns, strict=True))
+    ]
+    proba = _add_details(
+        served, model, whom, unfolded, predictions, asked.level, asked.probabilities, asked.parts
+    )
+    for one, row in zip(predictions, proba, strict=False):
+        one["probabilities"] = row
     return {
         "model_version": served.version,
         "notes": notes,
         "level": asked.level,
         "levels": levels if asked.probabilities else None,
-        "predictions": told,
+        "predictions": predictions,
     }
 
 
@@ -148,7 +139,7 @@ def explain(served: Served, asked: schemas.ExplainRequest) -> dict[str, Any]:
 
 
 def similar(served: Served, item: Any, n: int) -> dict[str, Any]:
-    """The items that the same people like."""
+    """Items that the same people like."""
     _item_row(served, item)
     found = served.model.similar_items(item, n)
     columns = (found.ids.tolist(), found.similarity.tolist(), found.std.tolist())
@@ -175,13 +166,13 @@ def search(served: Served, query: str, n: int) -> dict[str, Any]:
 
 
 def item_facts(served: Served, item: Any, level: float) -> dict[str, Any]:
-    """What is known of an item, and what somebody nobody knows would rate it."""
+    """Facts about an item, and its prediction for an unknown person."""
     row, asked = _item_row(served, item), schemas.PredictRequest(items=[item], ratings=[])
     found = predict(served, asked.model_copy(update={"level": level, "parts": True}))
-    told = found["predictions"][0]
-    del told["user"], told["known"]
+    prediction = found["predictions"][0]
+    del prediction["user"], prediction["known"]
     return {
-        **told,
+        **prediction,
         **_named(served, item, True),
         "model_version": served.version,
         "notes": [],
@@ -192,12 +183,12 @@ def item_facts(served: Served, item: Any, level: float) -> dict[str, Any]:
 
 
 def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
-    """What is known of a user: their ratings, and how noisy they are."""
+    """Facts about a user: their ratings, and how noisy they are."""
     row, posterior = _user_row(served, user, None), served.model.posterior_
     own = known_ratings(posterior, np.array([row]), "a user's ratings")
     rated = own.other.astype(np.int64)
     value = posterior.center + posterior.scale * posterior.ratings.decode(own.value)
-    # Without the rounding errors of scaling, as `explain` tells them.
+    # Without the rounding errors of scaling, as `explain` returns them.
     value = np.array([float(f"{x:.6g}") for x in value.astype(np.float64)])
     some = rated[np.linspace(0, len(rated) - 1, min(len(rated), _SOME)).astype(int)]
     others = np.linspace(0, posterior.n_users - 1, min(posterior.n_users, _OTHERS)).astype(int)
@@ -221,33 +212,46 @@ def user_facts(served: Served, user: Any, n: int) -> dict[str, Any]:
     }
 
 
-# -- what answers share ---------------------------------------------------------------------------
+# -- shared by several answers --------------------------------------------------------------------
 
 
 def _sent(
     served: Served, ratings: Sequence[schemas.SentRating] | None
 ) -> list[tuple[Any, float]] | None:
-    """Ratings as the library takes them; refuses those of which none is of a known item."""
+    """Ratings as the library takes them; refused if none is of a known item."""
     if ratings is None:
         return None
-    given = [(one.item, one.rating) for one in ratings]
-    if given and not (served.model.item_ids_.lookup([item for item, _ in given]) >= 0).any():
+    pairs = [(one.item, one.rating) for one in ratings]
+    if pairs and not (served.model.item_ids_.lookup([item for item, _ in pairs]) >= 0).any():
         raise ProblemError(
             422,
-            "no item that is rated here was learnt from: send ratings of the model's items, as "
-            "/v1/items finds them",
+            "none of the rated items is in the training data: send ratings of the model's items, "
+            "which /v1/items lists",
             "ratings",
         )
-    return given
+    return pairs
+
+
+def _folded_in(model: BayesianMF, users: Any, ratings: Any) -> tuple[BayesianMF, Any, Any]:
+    """Fold sent ratings in once, for all that is asked about their person.
+
+    Returns the model to ask, the user to ask it for, and the ratings to send along: none where they
+    are part of the model.
+    """
+    if not ratings:
+        return model, users, ratings
+    own = copy.copy(model)
+    own._found = asked_of(model._fitted(), users, ratings)
+    return own, 0 if users is None else users, None
 
 
 def _user_row(served: Served, user: Any, ratings: Any) -> int:
-    """Row number of a user, -1 for one who is known by ratings that are sent alone."""
+    """Row number of a user; -1 for one who is known by the sent ratings alone."""
     row = -1 if user is None else served.model.user_ids_.index(user)
     if row < 0 and ratings is None:
-        why = "was not learnt from"
+        why = "is not in the training data"
         if not len(served.model.user_ids_):
-            why = "is not known, as the model was saved without its users"
+            why = "is unknown, as the model was saved without its users"
         raise ProblemError(
             404, f"user {user!r} {why}: POST to /v1/recommend or /v1/predict with `ratings`", "user"
         )
@@ -257,38 +261,56 @@ def _user_row(served: Served, user: Any, ratings: Any) -> int:
 def _item_row(served: Served, item: Any) -> int:
     row = served.model.item_ids_.index(item)
     if row < 0:
-        raise ProblemError(404, f"item {item!r} was not learnt from: /v1/items finds those", "item")
+        raise ProblemError(
+            404, f"item {item!r} is not in the training data: /v1/items lists its items", "item"
+        )
     return row
 
 
 def _named(served: Served, item: Any, info: bool = False) -> dict[str, Any]:
-    """An item with its title, and its other columns where they are asked for."""
+    """An item with its title, and with its other columns if `info`."""
     ids = served.model.item_ids_
     row = ids.index(item)
     title = served.items.title(row) if row >= 0 else None
-    told: dict[str, Any] = {"item": ids[row] if row >= 0 else item, "title": title}
+    named: dict[str, Any] = {"item": ids[row] if row >= 0 else item, "title": title}
     if info:
-        told["info"] = served.items.info(row) if row >= 0 else {}
-    return told
+        named["info"] = served.items.info(row) if row >= 0 else {}
+    return named
 
 
-def _add_likely(served: Served, proba: Any, level: float, told: list[dict[str, Any]]) -> None:
-    """Say which run of levels holds a rating, and how probably, by their probabilities."""
-    levels = served.levels
-    assert levels is not None
+def _add_details(
+    served: Served,
+    model: BayesianMF,
+    users: Any,
+    ratings: Any,
+    predictions: list[dict[str, Any]],
+    level: float,
+    likely: bool,
+    parts: bool,
+) -> list[list[float]]:
+    """Add the run of levels that is likely, and the parts of `std`; returns probabilities.
+
+    The run is the shortest that holds a rating with probability `level`.
+    """
+    if not predictions or not (likely or parts):
+        return []
+    with captured_warnings():  # warnings of the same ratings are in `notes`
+        found = asked_of(model._fitted(), users, ratings)
+    ids = users if isinstance(users, list) else [0 if users is None else users]
+    user = np.resize(found.user_ids.lookup(ids), len(predictions))
+    item = found.item_ids.lookup([one["item"] for one in predictions])
+    if parts:
+        noise = found.posterior.noise_of(user, item)
+        for one, variance in zip(predictions, noise.tolist(), strict=True):
+            one["noise"] = variance**0.5
+            one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5
+    if not likely or served.levels is None:
+        return []
+    levels = needed_levels(served.model.posterior_, "likely")
+    proba = level_probabilities(found.posterior, user, item, levels, threads=1)
     runs = zip(*(column.tolist() for column in shortest_runs(proba, level)), strict=True)
-    for one, (first, last, held) in zip(told, runs, strict=True):
-        one["likely"] = {"low": levels[first], "high": levels[last], "probability": held}
-
-
-def _add_parts(served: Served, users: Any, ratings: Any, told: list[dict[str, Any]]) -> None:
-    """Split each standard deviation into what is not known and what is noise."""
-    with captured_warnings():
-        found = asked_of(served.model._fitted(), users, ratings)
-    ids = [0 if users is None else users] if not isinstance(users, list) else users
-    user = np.resize(found.user_ids.lookup(ids), len(told))
-    item = found.item_ids.lookup([one["item"] for one in told])
-    noise = found.posterior.noise_of(user, item)
-    for one, variance in zip(told, noise.tolist(), strict=True):
-        one["noise"] = variance**0.5
-        one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5
+    for one, (first, last, held) in zip(predictions, runs, strict=True):
+        one["likely"] = {
+            "low": served.levels[first], "high": served.levels[last], "probability": held
+        }  # fmt: skip
+    return proba.tolist()  # type: ignore[no-any-return]

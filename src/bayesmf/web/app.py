@@ -1,4 +1,4 @@
-"""The ASGI application: a model, its questions, and what guards them."""
+"""The ASGI application: routes, error shape, and the thread that watches for a new model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 
-import bayesmf.web.responses as responses
+import bayesmf.web.schemas as schemas
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
 from bayesmf.estimator.bayesian_mf import BayesianMF
@@ -26,7 +26,7 @@ from bayesmf.web.problems import ProblemError, of_validation
 from bayesmf.web.routes import STATIC, Executor, around, v1
 from bayesmf.web.served import LOG, ModelHolder, check_source, release_memory, try_out
 
-# Seconds between two looks at the model's folder.
+# Seconds between two checks of the model's path.
 LOOK_EVERY = 1.0
 
 
@@ -42,33 +42,33 @@ def create_app(
     limits: Limits | None = None,
     threads: int | None = None,
 ) -> FastAPI:
-    """Make the ASGI application that answers questions about a model over HTTP.
+    """Make the ASGI application that serves a model over HTTP.
 
-    Any ASGI server runs it; `bayesmf serve` does so with uvicorn. `/` is a page for people,
-    `/openapi.json` describes the rest. A model that comes from a folder is taken up anew when the
-    folder is replaced, as `save` does, or on SIGHUP.
+    Any ASGI server runs it; `bayesmf serve` does so with uvicorn. `/` is a page,
+    `/openapi.json` describes the API. A model from a path is loaded again when it is replaced, as
+    `save` does.
 
     Parameters
     ----------
     model : BayesianMF or path-like
-        A fitted model, or the folder that one was saved to.
+        A fitted model, or the path of a saved one.
     item_info : path-like, optional
-        Table of items, whose titles and other columns go with answers.
+        Table of items, whose titles and other columns are part of answers.
     test : Ratings or path-like, optional
-        Held-out ratings, by which the model card says whether intervals hold what they promise.
+        Held-out ratings, on which the model card shows calibration.
     mmap : bool
-        Map the model's files instead of reading them, so that processes share memory. The folder
-        must then only be replaced as a whole, as `save` does, and its files never be written to.
+        Map the model instead of reading it, so that processes share memory. It must then only
+        be replaced as a whole, as `save` does, and never be written to.
     token : str, optional
-        Bearer token that requests must bring, but for the page's files and health checks.
+        Bearer token that requests must send, except for the page's files and health checks.
     hosts : sequence of str
-        Names under which it may be asked for, as in the header `Host`; any by default.
+        Accepted names in the header `Host`; any by default.
     origins : sequence of str
-        Other sites whose pages may ask it (CORS); none by default.
+        Other sites whose pages may send requests (CORS); none by default.
     limits : Limits, optional
-        Most bytes, seconds and requests at once.
+        Limits of bytes, seconds and requests at once.
     threads : int, optional
-        Threads that answer; one for each core by default.
+        Threads that compute answers; one for each core by default.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def create_app(
     _one_error_shape(app)
     app.openapi = lambda: _described(app, token is not None)  # type: ignore[method-assign]
     app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
-    if origins:  # around the guard: browsers ask beforehand without a token, and read refusals
+    if origins:  # around the guard: preflight requests have no token, and refusals need headers
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
@@ -124,7 +124,7 @@ def create_app(
 
 
 def _one_error_shape(app: FastAPI) -> None:
-    """Have all that refuses a request say so in the same shape."""
+    """Return all errors in the same shape."""
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -133,8 +133,8 @@ def _one_error_shape(app: FastAPI) -> None:
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         allowed = (error.headers or {}).get("Allow", "another method")
-        known = {404: "there is nothing at this address: see /openapi.json",
-                 405: f"this address takes {allowed}: see /openapi.json"}  # fmt: skip
+        known = {404: "unknown address: see /openapi.json",
+                 405: f"this address accepts {allowed}: see /openapi.json"}  # fmt: skip
         detail = known.get(error.status_code, str(error.detail))
         return ProblemError(error.status_code, detail, headers=error.headers).response()
 
@@ -148,14 +148,14 @@ def _one_error_shape(app: FastAPI) -> None:
 
 
 def _described(app: FastAPI, with_token: bool) -> dict[str, Any]:
-    """The OpenAPI description, with one shape of errors and the token where there is one."""
+    """The OpenAPI description, with the shape of errors, and the token if there is one."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         parts = made.setdefault("components", {})
         models = parts.setdefault("schemas", {})
-        models["Problem"] = responses.Problem.model_json_schema()
+        models["Problem"] = schemas.Problem.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             models.pop(unused, None)
         if with_token:

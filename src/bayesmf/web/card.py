@@ -1,4 +1,4 @@
-"""The model card: data, settings, convergence and calibration, from the numbers of `diagnose`."""
+"""The model card: data, settings, convergence and calibration."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from bayesmf import __version__
 from bayesmf.data.ratings import Ratings
-from bayesmf.diagnostics.convergence import NOT_JUDGED, advice, fit_facts
+from bayesmf.diagnostics.convergence import advice, fit_facts
 from bayesmf.errors import InputError, captured_warnings
 from bayesmf.estimator.evaluating import burn_in_end
 from bayesmf.web.served import Served
 
 N_PAIRS = 200
-# Points of a curve: more than a screen has pixels are no use.
+# Most points of a curve on the page.
 _MOST_EPOCHS = 400
 KINDS = {
     "prediction": f"{N_PAIRS} predictions at random",
@@ -26,7 +26,7 @@ KINDS = {
 
 
 def compute_diagnostics(served: Served, test: Ratings | None) -> None:
-    """Find out what takes seconds: R-hat of each kind, and calibration on held-out ratings."""
+    """Compute R-hat of each kind of quantity, and calibration on held-out ratings."""
     served.found["diagnostics"] = [
         {"name": KINDS.get(name, name), "rhat": _number(x["rhat"]), "ess": _number(x["ess_min"])}
         for name, x in served.model.diagnose(N_PAIRS).items()
@@ -37,7 +37,7 @@ def compute_diagnostics(served: Served, test: Ratings | None) -> None:
         with captured_warnings():
             found = served.model.calibration(test)
     except InputError as error:  # ratings of another model
-        served.found["uncalibrated"] = f"intervals could not be checked: {error}"
+        served.found["uncalibrated"] = f"calibration cannot be computed: {error}"
         return
     groups = [("", "", found.overall.n, found.observed)]
     groups += [(group.label, group.span, group.n, group.observed) for group in found.groups]
@@ -56,15 +56,14 @@ def compute_diagnostics(served: Served, test: Ratings | None) -> None:
 
 
 def card(served: Served, tested: bool) -> dict[str, Any]:
-    """All of it; `tested` says whether held-out ratings were given."""
+    """Return the model card; `tested` is whether there are held-out ratings."""
     model, found = served.model, served.found
     posterior, report = model.posterior_, model.report_
-    judged = report.get("convergence") or {}
-    known = "state" in judged  # not so in models of earlier versions
+    judged = report["convergence"]
     notes = [*served.notes]
     state = _calibration_state(tested, found)
     if state == "pending":
-        notes.append("calibration is being worked out: look again soon")
+        notes.append("calibration is being computed: reload in a few seconds")
     elif state == "failed":
         notes.append(found["uncalibrated"])
     if "noise" not in found:
@@ -93,10 +92,10 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
         "factors": posterior.n_factors,
         "noise": found["noise"],
         "convergence": {
-            "converged": judged.get("converged"),
-            "verdict": judged.get("verdict", NOT_JUDGED),
-            "advice": advice(judged, shell=False) if known else "",
-            **{name: _number(judged.get(name)) for name in ("rhat", "rhat_noise", "limit")},
+            "converged": judged["converged"],
+            "verdict": judged["verdict"],
+            "advice": advice(judged, shell=False),
+            **{name: _number(judged[name]) for name in ("rhat", "rhat_noise", "limit")},
             "chains": _curves(model.history_, burn_in_end(model.report_, model.history_)),
             "diagnostics": found.get("diagnostics", []),
         },
@@ -106,7 +105,7 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
 
 
 def _calibration_state(tested: bool, found: dict[str, Any]) -> str:
-    """What has become of the held-out ratings, in a word."""
+    """State of the calibration."""
     if not tested:
         return "none"
     if "calibration" in found:
@@ -115,7 +114,7 @@ def _calibration_state(tested: bool, found: dict[str, Any]) -> str:
 
 
 def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str, Any]]:
-    """Each chain's epochs as columns, thinned where there are many."""
+    """Epochs of each chain as columns, thinned if there are many."""
     out = []
     for chain in sorted({event["chain"] for event in history}):
         own = [event for event in history if event["chain"] == chain]
@@ -135,5 +134,5 @@ def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, None for any other."""
+    """A finite number, or None."""
     return float(value) if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Items as people know them: titles and other columns by row number, and a search by name."""
+"""Titles and other columns of items by row number, and a search by name."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ItemTable:
     ids : IdMap
         The model's items.
     counts : ndarray
-        How many ratings each was learnt from.
+        Number of training ratings of each.
     frame : polars.DataFrame, optional
-        A table as `read_item_info` gives it; items that the model does not know are left out.
+        A table as returned by `read_item_info`; unknown items are left out.
 
     Examples
     --------
@@ -79,12 +79,12 @@ class ItemTable:
     def read(
         cls, ids: IdMap, counts: NDArray[Any], path: str | os.PathLike[str] | None
     ) -> ItemTable:
-        """Take a table from a file, or none."""
+        """Read a table from a file, if there is one."""
         return cls(ids, counts, None if path is None else read_item_info(path))
 
     @property
     def has_titles(self) -> bool:
-        """Whether there is a column of titles."""
+        """Whether the table has titles."""
         return "title" in self._frame.columns
 
     @property
@@ -93,11 +93,11 @@ class ItemTable:
         return [name for name in self._frame.columns if name not in ("item", "title")]
 
     def title(self, row: int) -> str | None:
-        """Title of an item by row number, None for one without."""
+        """Title of an item by row number, or None."""
         return self._titles[row]
 
     def info(self, row: int) -> dict[str, Any]:
-        """Other columns of an item by row number; empty for one that the table does not have."""
+        """Other columns of an item by row number; empty if it is not in the table."""
         at = int(self._at[row])
         if at < 0 or not self.columns:
             return {}
@@ -105,11 +105,11 @@ class ItemTable:
         return {name: _json(value) for name, value in found.items()}
 
     def search(self, query: str, n: int) -> Index:
-        """Row numbers of items whose name has all words of the query, the best match first.
+        """Row numbers of items whose name contains all words of the query, best match first.
 
-        Names that are the query come first, then those that begin with it, then those in which a
-        word does, then others; of equals the one with most ratings. An id that is the query itself
-        is found too. An empty query finds the items with most ratings.
+        First the item whose id is the query, then names equal to it, names that begin with it,
+        names with a word that does, and others; ties by number of ratings. An empty query finds
+        the items with most ratings.
         """
         import polars as pl
 
@@ -140,14 +140,14 @@ class ItemTable:
 
 
 def _plain(text: str) -> str:
-    """Text as it is searched: without case, accents and punctuation."""
+    """Text without case, accents and punctuation."""
     found = unicodedata.normalize("NFKD", text.casefold())
     kept = (c if c.isalnum() else " " for c in found if not unicodedata.combining(c))
     return " ".join("".join(kept).split())
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it: numbers and text; everything else as text."""
+    """A value for JSON: finite numbers and text; everything else as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""One shape for all errors: a sentence that says what is wrong, as RFC 9457 has it."""
+"""Errors of the service in one shape (RFC 9457), with a sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from starlette.responses import Response
 from bayesmf.wording import cut, printable
 
 MEDIA_TYPE = "application/problem+json"
-# Longest sentence and name of a field: what is sent may be repeated in them.
+# Longest sentence and name of a field, which may quote the request.
 _LONGEST, _FIELD = 600, 120
-# What pydantic calls the two kinds of ids.
+# pydantic's names of the two kinds of ids.
 _BRANCHES = ("constrained-int", "constrained-str", "int", "str")
-# What the parts of a request look like, by name and whether it is the whole list.
+# Examples of parts of a request, by name and whether it is the whole list.
 _SHAPES = {
     ("", False): '{"user": 17}',
     ("ratings", True): '[{"item": 50, "rating": 5}]',
@@ -29,7 +29,7 @@ _SHAPES = {
 
 
 class ProblemError(Exception):
-    """Ends a request with a status and a sentence.
+    """An exception that ends a request with a status and a sentence.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ProblemError(Exception):
     detail : str
         What is wrong, where, and what to do.
     field : str, optional
-        Which part of the request it is about.
+        Part of the request that is wrong.
     headers : mapping, optional
         Headers of the answer.
     """
@@ -54,26 +54,26 @@ class ProblemError(Exception):
         self.status, self.detail, self.field, self.headers = status, detail, field, headers
 
     def response(self) -> Response:
-        """The answer that tells of it."""
-        told = {
+        """The answer to the client."""
+        content = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": _short(self.detail, _LONGEST),
         }
         if self.field:
-            told["field"] = _short(self.field, _FIELD)
-        body = to_json(told)
+            content["field"] = _short(self.field, _FIELD)
+        body = to_json(content)
         return Response(body, self.status, dict(self.headers or {}), MEDIA_TYPE)
 
 
 def _short(text: str, most: int) -> str:
-    """Text that can be shown; cut first, since what was sent may be long."""
+    """Printable text of limited length; cut first, since the request may be long."""
     return cut(printable(text[: 4 * most]), most)
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
-    """The first of pydantic's errors, as a sentence without the value that was sent."""
+    """The first of pydantic's errors as a sentence, without the value that was sent."""
     if not errors:
         return ProblemError(422, "the request cannot be used: see /openapi.json")
     where, field = _field(errors[0])
@@ -85,7 +85,7 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
 
 
 def _field(error: Mapping[str, Any]) -> tuple[str, str]:
-    """Where the value was, and its name, without the branches of a union that did not fit."""
+    """Part and name of the value, without the branches of a union."""
     where, *path = (str(part) for part in error["loc"])
     return where, ".".join(part for part in path if part not in _BRANCHES and "[" not in part)
 
@@ -93,7 +93,7 @@ def _field(error: Mapping[str, Any]) -> tuple[str, str]:
 def _sentence(error: Mapping[str, Any], field: str) -> str:
     kind, name = str(error["type"]), field or "the body"
     if kind == "extra_forbidden":
-        return f"{name} is not a name that this request has: see /openapi.json"
+        return f"{name} is not a name of this request: see /openapi.json"
     if kind == "missing":
         return f"{name} is missing: see /openapi.json for what the request needs"
     if kind in ("int_type", "string_type") and error["loc"][-1] in _BRANCHES:

@@ -1,4 +1,4 @@
-"""Version 1 of the API: which address asks which question."""
+"""Routes of version 1 of the API, of health checks, metrics and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pydantic_core import from_json, to_json
 from starlette.responses import FileResponse
 
 import bayesmf.web.answers as answers
-import bayesmf.web.responses as responses
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.web.card import card
@@ -22,23 +21,22 @@ from bayesmf.web.guard import CONTENT_TYPE, Metrics
 from bayesmf.web.problems import MEDIA_TYPE, ProblemError
 from bayesmf.web.served import ModelHolder, Served
 
-# Letters of the longest name in a request, and some more.
+# Longest name of a part of a request, with room to spare.
 _LONGEST_NAME = 100
 STATIC = Path(__file__).parent / "static"
-# What an operation may answer beside what it is asked for.
+# Errors that an operation may answer.
 _PROBLEM: dict[str, Any] = {
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "The body is no JSON.", **_PROBLEM},
+    400: {"description": "The body is not JSON.", **_PROBLEM},
     401: {"description": "A token is missing or wrong.", **_PROBLEM},
-    404: {"description": "A user or an item is not known.", **_PROBLEM},
-    408: {"description": "The request did not come in time.", **_PROBLEM},
+    404: {"description": "Unknown user or item.", **_PROBLEM},
+    408: {"description": "The request did not arrive in time.", **_PROBLEM},
     413: {"description": "The body is too large.", **_PROBLEM},
-    415: {"description": "The body is not said to be JSON.", **_PROBLEM},
-    421: {"description": "The service is not known under this name.", **_PROBLEM},
+    415: {"description": "The body is not declared as JSON.", **_PROBLEM},
+    421: {"description": "The service does not answer to this host name.", **_PROBLEM},
     422: {"description": "The request cannot be used.", **_PROBLEM},
-    431: {"description": "The headers are too large.", **_PROBLEM},
     503: {"description": "Too many requests, or no answer in time.", **_PROBLEM},
 }
 
@@ -47,21 +45,18 @@ class StrictRequest(Request):
     """A request whose body is strict JSON: no NaN, no infinity, not too deep."""
 
     async def json(self) -> Any:
-        """The body, or a sentence."""
+        """The parsed body."""
         try:
             found = from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
-            # Of a kind that FastAPI passes on as it is.
-            raise HTTPException(400, f"the body is no JSON that can be used: {error}") from None
+            # HTTPException passes through FastAPI unchanged.
+            raise HTTPException(400, f"the body is not valid JSON: {error}") from None
         _refuse_many(found)
         return found
 
 
 def _refuse_many(body: Any) -> None:
-    """Refuse lists and names that no request has, as deep as requests go.
-
-    pydantic would make an error of each, a second's work for a megabyte.
-    """
+    """Refuse long lists and unknown names early: pydantic would make an error of each."""
     if not isinstance(body, dict):
         return
     lists = [value for value in body.values() if isinstance(value, list)]
@@ -70,20 +65,20 @@ def _refuse_many(body: Any) -> None:
     objects = [body, *(one for entries in lists for one in entries if isinstance(one, dict))]
     for one in objects:
         if len(one) > schemas.MOST_NAMES or any(len(name) > _LONGEST_NAME for name in one):
-            raise HTTPException(422, "the body has names that no request has: see /openapi.json")
+            raise HTTPException(422, "the body has names that are in no request: see /openapi.json")
 
 
 class StrictRoute(APIRoute):
-    """A route that reads requests so."""
+    """A route that reads requests as `StrictRequest`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request."""
+        """Return the handler of requests."""
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if request.method == "POST" and kind != "application/json":
-                # So that a page of another site cannot ask without being allowed to.
+                # A page of another site cannot send this type without CORS permission.
                 raise ProblemError(415, "send the header `Content-Type: application/json`")
             return await handler(StrictRequest(request.scope, request.receive))
 
@@ -91,26 +86,26 @@ class StrictRoute(APIRoute):
 
 
 class Executor:
-    """Where questions are answered: on a few threads, each in its turn, within a time."""
+    """A few threads that compute answers within a time limit."""
 
     def __init__(self, holder: ModelHolder, threads: int, seconds: float) -> None:
         self.holder, self.seconds = holder, seconds
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="bayesmf-answer")
 
     async def ask(self, question: Callable[..., dict[str, Any]], *args: Any) -> Response:
-        """The answer of the model that is served now."""
+        """Answer a question with the model that is served now."""
         body = await self.run(_answer, question, self.holder.current, *args)
         return Response(body, media_type="application/json")
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on a thread."""
+        """Call a function on one of the threads."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.seconds):
                 return await loop.run_in_executor(self.pool, function, *args)
         except TimeoutError:
             raise ProblemError(
-                503, f"there was no answer within {self.seconds:g} seconds: ask for less at a time",
+                503, f"no answer within {self.seconds:g} seconds: ask for less at a time",
                 headers={"retry-after": "1"},
             ) from None  # fmt: skip
 
@@ -128,49 +123,49 @@ def v1(executor: Executor, tested: bool) -> APIRouter:
     """The questions of version 1."""
     made = APIRouter(prefix="/v1", route_class=StrictRoute, responses=PROBLEMS)
 
-    @made.post("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
+    @made.post("/recommend", response_model=schemas.RecommendResponse, tags=["recommend"])
     async def recommend(asked: schemas.RecommendRequest) -> Response:
         """Recommend the best items to a user, or to somebody who sends ratings."""
         return await executor.ask(answers.recommend, asked)
 
-    @made.get("/recommend", response_model=responses.RecommendResponse, tags=["recommend"])
+    @made.get("/recommend", response_model=schemas.RecommendResponse, tags=["recommend"])
     async def recommend_known(asked: Annotated[schemas.RecommendQuery, Query()]) -> Response:
-        """Recommend the best items to a user that was learnt from."""
+        """Recommend the best items to a user in the training data."""
         return await executor.ask(answers.recommend, schemas.RecommendRequest(**asked.model_dump()))
 
-    @made.post("/predict", response_model=responses.PredictResponse, tags=["predict"])
+    @made.post("/predict", response_model=schemas.PredictResponse, tags=["predict"])
     async def predict(asked: schemas.PredictRequest) -> Response:
         """Predict ratings: mean, standard deviation, interval and star probabilities."""
         return await executor.ask(answers.predict, asked)
 
-    @made.post("/explain", response_model=responses.Explanation, tags=["explain"])
+    @made.post("/explain", response_model=schemas.ExplainResponse, tags=["explain"])
     async def explain(asked: schemas.ExplainRequest) -> Response:
-        """Tell what each rating of a person adds to a prediction; the shares are exact."""
+        """Explain a prediction by the share of each rating of the person."""
         return await executor.ask(answers.explain, asked)
 
-    @made.get("/similar", response_model=responses.SimilarItems, tags=["items"])
+    @made.get("/similar", response_model=schemas.SimilarItems, tags=["items"])
     async def similar(asked: Annotated[schemas.SimilarQuery, Query()]) -> Response:
-        """Find the items that the same people like."""
+        """Find similar items: those that the same people like."""
         return await executor.ask(answers.similar, asked.item, asked.n)
 
-    @made.get("/items", response_model=responses.SearchResponse, tags=["items"])
+    @made.get("/items", response_model=schemas.SearchResponse, tags=["items"])
     async def items(asked: Annotated[schemas.SearchQuery, Query()]) -> Response:
         """Search items by name."""
         return await executor.ask(answers.search, asked.q, asked.n)
 
-    @made.get("/item", response_model=responses.ItemResponse, tags=["items"])
+    @made.get("/item", response_model=schemas.ItemResponse, tags=["items"])
     async def item(asked: Annotated[schemas.ItemQuery, Query()]) -> Response:
-        """Tell what is known of an item, and what somebody new would rate it."""
+        """Return facts about an item, and its prediction for a new person."""
         return await executor.ask(answers.item_facts, asked.item, asked.level)
 
-    @made.get("/user", response_model=responses.UserResponse, tags=["users"])
+    @made.get("/user", response_model=schemas.UserResponse, tags=["users"])
     async def user(asked: Annotated[schemas.UserQuery, Query()]) -> Response:
-        """Tell what is known of a user that was learnt from."""
+        """Return facts about a user in the training data."""
         return await executor.ask(answers.user_facts, asked.user, asked.n)
 
-    @made.get("/model", response_model=responses.ModelCard, tags=["model"])
+    @made.get("/model", response_model=schemas.ModelCard, tags=["model"])
     async def model() -> Response:
-        """Tell what the model is, and how far it can be trusted."""
+        """Return the model card: data, settings, convergence and calibration."""
         return await executor.ask(card, tested)
 
     return made
@@ -181,9 +176,9 @@ def around(holder: ModelHolder, metrics: Metrics) -> APIRouter:
     made = APIRouter()
 
     @made.head("/healthz", include_in_schema=False)
-    @made.get("/healthz", response_model=responses.Health, tags=["service"])
+    @made.get("/healthz", response_model=schemas.Health, tags=["service"])
     async def healthz() -> Response:
-        """Tell that the process is alive."""
+        """Report that the process is alive."""
         return Response(
             to_json({"status": "ok", "model_version": holder.current.version}), 200, None, _JSON
         )
@@ -191,21 +186,21 @@ def around(holder: ModelHolder, metrics: Metrics) -> APIRouter:
     @made.head("/readyz", include_in_schema=False)
     @made.get(
         "/readyz",
-        response_model=responses.Health,
+        response_model=schemas.Health,
         tags=["service"],
-        responses={503: {"description": "Not ready yet.", "model": responses.Health}},
+        responses={503: {"description": "Not ready yet.", "model": schemas.Health}},
     )
     async def readyz() -> Response:
-        """Tell whether questions are answered without delay."""
+        """Report whether requests are answered without delay."""
         status, word = (200, "ok") if holder.ready else (503, "not ready")
-        told = {"status": word, "model_version": holder.current.version}
-        return Response(to_json(told), status, None, _JSON)
+        content = {"status": word, "model_version": holder.current.version}
+        return Response(to_json(content), status, None, _JSON)
 
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
     @made.get("/metrics", tags=["service"], response_class=Response, responses={200: text})
     async def metrics_page() -> Response:
-        """Give counts and times in the format of Prometheus."""
+        """Return counts and times in the format of Prometheus."""
         return Response(metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     @made.head("/", include_in_schema=False)
