@@ -114,8 +114,7 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     one, other = real_path(args.checkpoint), real_path(args.out)
     if one.is_relative_to(other) or other.is_relative_to(one):
         raise InputError(
-            f"--checkpoint {args.checkpoint} and --out {args.out} must be two folders, neither of "
-            "them in the other"
+            f"--checkpoint {args.checkpoint} and --out {args.out} must not be in each other"
         )
     every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
     return Checkpoint(args.checkpoint, every=every, resume=args.resume)

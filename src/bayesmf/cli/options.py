@@ -51,21 +51,15 @@ def _in_usage(action: argparse.Action) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, and where to read more, instead of the whole usage."""
+    """A parser whose errors are one line: what is wrong, and where to read more."""
 
     def __init__(self, prog: str, description: str, epilog: str, usage: str | None = None) -> None:
-        super().__init__(
-            prog,
-            usage,
-            description,
-            epilog,
-            formatter_class=Formatter,
-            # An abbreviation that works today may be two options tomorrow.
-            allow_abbrev=False,
-        )
+        # An abbreviation that works today may be two options tomorrow.
+        how: dict[str, Any] = {"formatter_class": Formatter, "allow_abbrev": False}
+        super().__init__(prog, usage, description, epilog, **how)
 
     def format_help(self) -> str:
-        """Help whose usage has only what must be given; the many options are listed below it."""
+        """Help with a usage of the required arguments; the options are listed below it."""
         needed = [_in_usage(a) for a in self._actions if a.required or not a.option_strings]
         if needed:
             self.usage = " ".join(["%(prog)s", *needed, "[options]"])
@@ -111,20 +105,13 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 def add_file_options(parser: argparse._ActionsContainer, *, formats: bool = True) -> None:
     """How rating files are read."""
+    add = parser.add_argument
     if formats:
-        parser.add_argument(
-            "--format",
-            default="auto",
-            metavar="NAME",
-            help="auto (default), csv, parquet, arrow, movielens, netflix or yahoo-r2",
-        )
-    parser.add_argument(
-        "--columns",
-        type=columns,
-        metavar="ROLE=NAME,...",
+        add("--format", default="auto", metavar="NAME",
+            help="auto (default), csv, parquet, arrow, movielens, netflix or yahoo-r2")  # fmt: skip
+    add("--columns", type=columns, metavar="ROLE=NAME,...",
         help="columns by name or by position from 0: user=..,item=..,rating=..,timestamp=.. "
-        "('timestamp=' leaves timestamps out)",
-    )
+        "('timestamp=' leaves timestamps out)")  # fmt: skip
 
 
 def read_ratings(path: str, args: argparse.Namespace) -> Ratings:
@@ -139,36 +126,28 @@ def read_ratings(path: str, args: argparse.Namespace) -> Ratings:
 def add_sent(parser: argparse._ActionsContainer) -> None:
     """Ratings that come with a question."""
     parser.add_argument(
-        "--ratings",
-        metavar="FILE",
-        type=Path,
-        help="file of user, item, rating: ratings of new or known users that count beside what was "
-        "learnt from, without a refit",
-    )
+        "--ratings", metavar="FILE", type=Path,
+        help="file of user, item, rating: more ratings of new or known users, used without a refit",
+    )  # fmt: skip
 
 
 def add_duplicates(parser: argparse._ActionsContainer) -> None:
     """Which of several ratings of one pair counts."""
     parser.add_argument(
-        "--duplicates",
-        choices=("last", "mean", "error"),
-        default="last",
+        "--duplicates", choices=("last", "mean", "error"), default="last",
         help="what to do where a user rated an item more than once (last)",
-    )
+    )  # fmt: skip
 
 
 def add_level(parser: argparse._ActionsContainer) -> None:
     """Probability of intervals."""
     parser.add_argument(
-        "--level",
-        type=level,
-        default=0.9,
-        metavar="P",
+        "--level", type=level, default=0.9, metavar="P",
         help="probability that a new rating falls in the interval (0.9)",
-    )
+    )  # fmt: skip
 
 
-# -- types: each returns the value, or says in a sentence what it should have been ---------------
+# -- types: each returns the value, or raises with a sentence on what it should have been ---------
 
 
 def _typed(text: str, convert: Callable[[str], Any], good: Callable[[Any], bool], what: str) -> Any:
@@ -185,12 +164,10 @@ def whole(least: int) -> Callable[[str], int]:
     """Whole numbers from `least` on."""
 
     def convert(text: str) -> int:
-        value = int(
-            _typed(text, int, lambda value: value >= least, f"a whole number from {least} on")
-        )
+        value = _typed(text, int, lambda value: value >= least, f"a whole number from {least} on")
         if value >= 2**63:
             raise argparse.ArgumentTypeError(f"{text} is too large")
-        return value
+        return int(value)
 
     return convert
 

@@ -41,13 +41,12 @@ def parser() -> options.Parser:
         "model pairs.csv --ratings new-users.csv",
     )
     options.add_model(out)
-    out.add_argument("pairs", metavar="PAIRS", type=Path, help="file with users and items")
+    add = out.add_argument
+    add("pairs", metavar="PAIRS", type=Path, help="file with users and items")
     options.add_sent(out)
-    out.add_argument("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
+    add("--out", metavar="FILE", type=Path, help=".csv or .parquet file (stdout)")
     options.add_level(out)
-    out.add_argument(
-        "--proba", action="store_true", help="also the probability of each level, such as stars"
-    )
+    add("--proba", action="store_true", help="also the probability of each level, such as stars")
     options.add_file_options(out, formats=False)
     options.add_json(out)
     return out

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bayesmf.ids.id_map import IdMap
 
 NUMBERS = ("mean", "std", "low", "high")
+COLUMNS = ("items", *NUMBERS)
 SUFFIXES = (".csv", ".parquet", ".jsonl")
 # First lines of a file of ids by which a table is recognised.
 LOOKED_AT = 20
@@ -43,9 +44,8 @@ class Answers(NamedTuple):
 
     def items(self, k: int) -> list[tuple[Any, ...]]:
         """Item, mean, std, low and high of each item for user k, best first."""
-        n, found = self.found.counts[k], self.found
-        columns = (found.items, *(getattr(found, name) for name in NUMBERS))
-        return list(zip(*(column[k, :n].tolist() for column in columns), strict=True))
+        columns = [getattr(self.found, name)[k, : self.found.counts[k]] for name in COLUMNS]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def parser() -> options.Parser:
@@ -61,38 +61,22 @@ def parser() -> options.Parser:
         "model --ratings new-users.csv",
     )
     options.add_model(out)
-    out.add_argument("user", metavar="USER", nargs="*", help="ids of users")
-    out.add_argument("--users", metavar="FILE", type=Path, help="file of users, one id a line")
-    out.add_argument("--all", action="store_true", help="every user the model was fitted on")
+    add = out.add_argument
+    add("user", metavar="USER", nargs="*", help="ids of users")
+    add("--users", metavar="FILE", type=Path, help="file of users, one id a line")
+    add("--all", action="store_true", help="every user the model was fitted on")
     options.add_sent(out)
     options.add_file_options(out, formats=False)
-    out.add_argument(
-        "-n", type=options.whole(1), default=10, metavar="N", help="items for each user (10)"
-    )
-    out.add_argument(
-        "--policy",
-        choices=POLICIES,
-        default="mean",
+    add("-n", type=options.whole(1), default=10, metavar="N", help="items for each user (10)")
+    add("--policy", choices=POLICIES, default="mean",
         help="rank by expected rating (mean), plus its uncertainty (ucb) or minus it (lcb), "
-        "by a random draw (thompson), or one of the items alone (thompson-items)",
-    )
-    out.add_argument(
-        "--items", metavar="FILE", type=Path, help="file of items to choose from, one id a line"
-    )
-    out.add_argument(
-        "--exclude", metavar="FILE", type=Path, help="file of items to leave out, one id a line"
-    )
-    out.add_argument("--include-seen", action="store_true", help="also items the user has rated")
+        "by a random draw (thompson), or one of the items alone (thompson-items)")  # fmt: skip
+    add("--items", metavar="FILE", type=Path, help="items to choose from, one id a line")
+    add("--exclude", metavar="FILE", type=Path, help="items to leave out, one id a line")
+    add("--include-seen", action="store_true", help="also items the user has rated")
     options.add_level(out)
-    out.add_argument(
-        "--seed",
-        type=options.whole(0),
-        metavar="S",
-        help="seed of thompson (new each time)",
-    )
-    out.add_argument(
-        "--out", metavar="FILE", type=Path, help=".csv, .parquet or .jsonl file (stdout)"
-    )
+    add("--seed", type=options.whole(0), metavar="S", help="seed of thompson (new each time)")
+    add("--out", metavar="FILE", type=Path, help=".csv, .parquet or .jsonl file (stdout)")
     options.add_json(out)
     return out
 
@@ -153,32 +137,30 @@ def _answers(model: BayesianMF, users: list[str] | None, args: argparse.Namespac
 
     ids, items = model.user_ids_, model.item_ids_
     sent = None if args.ratings is None else options.read_ratings(args.ratings, args)
+    only, without = (
+        None if path is None else _read_ids(path, items, "item")
+        for path in (args.items, args.exclude)
+    )
     found = model.recommend_many(
         users,
         args.n,
         ratings=sent,
-        items=None if args.items is None else _read_ids(args.items, items, "item"),
-        exclude=None if args.exclude is None else _read_ids(args.exclude, items, "item"),
+        items=only,
+        exclude=without,
         policy=args.policy,
         exclude_seen=not args.include_seen,
         level=args.level,
         random_state=args.seed,
     )
-    if users is None and sent is None:
-        return Answers(ids.ids.tolist(), [True] * len(ids), found)
     asked = found.users if users is None else users
-    rows = ids.lookup(asked).tolist()
-    names = [ids[row] if row >= 0 else user for user, row in zip(asked, rows, strict=True)]
-    known = [row >= 0 for row in rows]
+    rows = ids.lookup(asked)
+    known = rows >= 0
     if sent is not None:
         counts = items.lookup(sent.item_ids)[sent.item_rows] >= 0
-        own = np.isin(sent.user_ids.lookup(asked), sent.user_rows[counts]).tolist()
-        known = [a or b for a, b in zip(known, own, strict=True)]
-    return Answers([_plain(name) for name in names], known, found)
-
-
-def _plain(name: Any) -> Any:
-    return name.item() if hasattr(name, "item") else name
+        known |= np.isin(sent.user_ids.lookup(asked), sent.user_rows[counts])
+    names = [ids[row] if row >= 0 else user for user, row in zip(asked, rows, strict=True)]
+    plain = [name.item() if hasattr(name, "item") else name for name in names]
+    return Answers(plain, known.tolist(), found)
 
 
 def _print(answers: Answers, k: int) -> None:
@@ -201,15 +183,10 @@ def _print_all(args: argparse.Namespace, answers: Answers) -> None:
     elif args.out is not None:
         print_json(about)
     else:
-        names = ("item", *NUMBERS)
-        rows = [
-            {
-                "user": user,
-                "known": known,
-                "items": [dict(zip(names, row, strict=True)) for row in answers.items(k)],
-            }
-            for k, (user, known) in enumerate(zip(answers.users, answers.known, strict=True))
-        ]
+        names, rows = ("item", *NUMBERS), []
+        for k, (user, known) in enumerate(zip(answers.users, answers.known, strict=True)):
+            items = [dict(zip(names, row, strict=True)) for row in answers.items(k)]
+            rows.append({"user": user, "known": known, "items": items})
         print_json(about | {"recommendations": rows})
 
 
