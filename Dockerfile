@@ -13,15 +13,15 @@ FROM python:${PYTHON}-slim
 LABEL org.opencontainers.image.title="bayesmf" \
       org.opencontainers.image.description="Bayesian matrix factorization as a service" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Compiled code is kept where the user may write: another processor than that of the build compiles
-# anew, once.
+# Compiled code is cached where the user may write: on another processor than that of the build it is
+# compiled again, once.
 RUN useradd --system --no-create-home --uid 10001 bayesmf \
     && install -d -o bayesmf /var/cache/bayesmf
 COPY --from=build /opt/bayesmf /opt/bayesmf
 ENV PATH=/opt/bayesmf/bin:$PATH NUMBA_CACHE_DIR=/var/cache/bayesmf PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /
-# Kernels are compiled now, by the questions that a service tries out before it answers.
+# Compile the kernels by the questions that the service asks itself before it is ready.
 RUN python -c "from bayesmf import BayesianMF, Synthetic; \
 from bayesmf.web.served import serve_model, try_out; \
 ratings = Synthetic(60, 40, 1200, stars=True).ratings(); \

@@ -24,7 +24,7 @@ from bayesmf.web.card import compute_diagnostics
 from bayesmf.web.guard import Guard, Limits, Metrics, check_token, where
 from bayesmf.web.problems import ProblemError, of_validation
 from bayesmf.web.routes import STATIC, Executor, around, v1
-from bayesmf.web.served import LOG, ModelHolder, check_source, release_memory, try_out
+from bayesmf.web.served import LOG, ModelHolder, release_memory, try_out
 
 # Seconds between two checks of the model's path.
 LOOK_EVERY = 1.0
@@ -90,7 +90,6 @@ def create_app(
     >>> "/v1/recommend" in app.openapi()["paths"]
     True
     """
-    check_source(model)
     if token is not None:
         check_token(token)
     limits = limits or Limits()

@@ -27,7 +27,7 @@ KINDS = {
 
 def compute_diagnostics(served: Served, test: Ratings | None) -> None:
     """Compute R-hat of each kind of quantity, and calibration on held-out ratings."""
-    served.found["diagnostics"] = [
+    served.computed["diagnostics"] = [
         {"name": KINDS.get(name, name), "rhat": _number(x["rhat"]), "ess": _number(x["ess_min"])}
         for name, x in served.model.diagnose(N_PAIRS).items()
     ]
@@ -37,11 +37,11 @@ def compute_diagnostics(served: Served, test: Ratings | None) -> None:
         with captured_warnings():
             found = served.model.calibration(test)
     except InputError as error:  # ratings of another model
-        served.found["uncalibrated"] = f"calibration cannot be computed: {error}"
+        served.computed["uncalibrated"] = f"calibration cannot be computed: {error}"
         return
     groups = [("", "", found.overall.n, found.observed)]
     groups += [(group.label, group.span, group.n, group.observed) for group in found.groups]
-    served.found["calibration"] = {
+    served.computed["calibration"] = {
         "calibrated": found.calibrated,
         "verdict": found.verdict,
         "n": found.overall.n,
@@ -57,17 +57,17 @@ def compute_diagnostics(served: Served, test: Ratings | None) -> None:
 
 def card(served: Served, tested: bool) -> dict[str, Any]:
     """Return the model card; `tested` is whether there are held-out ratings."""
-    model, found = served.model, served.found
+    model, computed = served.model, served.computed
     posterior, report = model.posterior_, model.report_
     judged = report["convergence"]
     notes = [*served.notes]
-    state = _calibration_state(tested, found)
+    state = _calibration_state(tested, computed)
     if state == "pending":
         notes.append("calibration is being computed: reload in a few seconds")
     elif state == "failed":
-        notes.append(found["uncalibrated"])
-    if "noise" not in found:
-        found["noise"] = math.sqrt(posterior.noise())
+        notes.append(computed["uncalibrated"])
+    if "noise" not in computed:
+        computed["noise"] = math.sqrt(posterior.noise())
     return {
         "model_version": served.version,
         "notes": notes,
@@ -90,27 +90,27 @@ def card(served: Served, tested: bool) -> dict[str, Any]:
         "settings": [list(fact) for fact in fit_facts(report, shell=False)],
         "draws": len(posterior.draws),
         "factors": posterior.n_factors,
-        "noise": found["noise"],
+        "noise": computed["noise"],
         "convergence": {
             "converged": judged["converged"],
             "verdict": judged["verdict"],
             "advice": advice(judged, shell=False),
             **{name: _number(judged[name]) for name in ("rhat", "rhat_noise", "limit")},
             "chains": _curves(model.history_, burn_in_end(model.report_, model.history_)),
-            "diagnostics": found.get("diagnostics", []),
+            "diagnostics": computed.get("diagnostics", []),
         },
-        "calibration": found.get("calibration"),
+        "calibration": computed.get("calibration"),
         "calibration_state": state,
     }
 
 
-def _calibration_state(tested: bool, found: dict[str, Any]) -> str:
+def _calibration_state(tested: bool, computed: dict[str, Any]) -> str:
     """State of the calibration."""
     if not tested:
         return "none"
-    if "calibration" in found:
+    if "calibration" in computed:
         return "done"
-    return "failed" if "uncalibrated" in found else "pending"
+    return "failed" if "uncalibrated" in computed else "pending"
 
 
 def _curves(history: list[dict[str, Any]], burnt: float | None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A model that is served, and how a newer one takes its place without a request being lost."""
+"""The model that is served, and its replacement by a newer one without losing a request."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ from bayesmf.web.items import ItemTable
 
 LOG = logging.getLogger("bayesmf.web")
 
-# Ratings by which a model is tried before anybody asks it.
-_TRIED = 3
-UNKNOWN = "unknown"
+# Ratings sent by `try_out`.
+_N_TRIED = 3
+# Longest pause after a model that could not be loaded, in seconds.
 _LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model with its items' names: a request takes one, and keeps it to its end.
+    """A model with its items' titles; a request keeps the one it began with.
 
     Attributes
     ----------
     model : BayesianMF
-        The model, which answers on the thread that asks.
+        The model, which answers on the calling thread.
     items : ItemTable
         Titles and other columns of its items.
     version : str
-        The beginning of the digest of its file, or `unsaved`.
+        Beginning of the digest of its file, or `unsaved`.
     name : str
-        The name of its file.
+        Name of its file.
     levels : list of float or None
-        Values that ratings take, where these are few.
+        Values that ratings take, if these are few.
     loaded_at : str
-        When it was loaded.
-    found : dict
-        What was found out about it since: diagnostics and calibration.
+        Time of loading.
+    notes : list of str
+        Warnings about the table of items.
+    computed : dict
+        Diagnostics and calibration, once they are computed.
     """
 
     model: BayesianMF
@@ -57,13 +59,13 @@ class Served:
     levels: list[float] | None
     loaded_at: str
     notes: list[str]
-    found: dict[str, Any] = field(default_factory=dict)
+    computed: dict[str, Any] = field(default_factory=dict)
 
 
 def serve_model(
     model: BayesianMF, item_info: str | os.PathLike[str] | None, name: str, version: str
 ) -> Served:
-    """A model as it is served: a copy that computes on one thread and draws no progress line."""
+    """Prepare a copy of a model that computes on one thread and shows no progress line."""
     model._fitted()
     own = copy.copy(model)
     own.n_workers, own.progress = 1, False
@@ -76,33 +78,29 @@ def serve_model(
 
 
 def load(path: Path, item_info: str | os.PathLike[str] | None, mmap: bool = False) -> Served:
-    """A model from its file, every byte of it verified.
-
-    Where it is mapped, somebody who writes into the file would change or end the service.
-    """
+    """Load a model from its file and verify all of it."""
     for _ in range(3):
-        before = version_of(path)
+        digest = peek(path, MODEL)
         model = BayesianMF.load(path, mmap=mmap)
-        if version_of(path) == before:  # else it was replaced meanwhile
-            return serve_model(model, item_info, path.name, before)
-    raise InputError(f"{path} is replaced again and again: let one model stay for a second")
+        if digest is not None and peek(path, MODEL) == digest:  # else it was just replaced
+            return serve_model(model, item_info, path.name, version_of(digest))
+    raise InputError(f"{path} changes while it is loaded: replace it less than once a second")
 
 
-def version_of(path: Path) -> str:
-    """The beginning of the digest in the header of a model's file."""
-    digest = peek(path, MODEL)
-    return UNKNOWN if digest is None else digest[:12]
+def version_of(digest: str | None) -> str:
+    """Version of a model as shown to clients: the beginning of its digest."""
+    return (digest or "unknown")[:12]
 
 
 def try_out(served: Served) -> None:
-    """Ask each kind of question once, so that nobody waits for the first.
+    """Ask one question of each kind, so that no client waits for what is computed once.
 
-    Items' rows are laid out for it once and for all: as many bytes again as the draws have, and a
-    fifth of the time of an answer.
+    This includes a copy of the items' draws in another layout, which saves a fifth of the time of
+    an answer.
     """
     model = served.model
     model.posterior_.with_items.sides.source.given()
-    some = [(item, model.posterior_.high) for item in model.item_ids_.ids[:_TRIED].tolist()]
+    some = [(item, model.posterior_.high) for item in model.item_ids_.ids[:_N_TRIED].tolist()]
     with captured_warnings():
         for policy in ("mean", "ucb", "thompson"):
             model.recommend(ratings=some, n=2, policy=policy, random_state=0)
@@ -115,18 +113,18 @@ def try_out(served: Served) -> None:
 
 
 def release_memory() -> None:
-    """Return what a model before had to the system, where the C library would keep it (glibc)."""
+    """Return the memory of a replaced model to the system (glibc would keep some of it)."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class ModelHolder:
-    """The model that is served now, and the file that it comes from.
+    """The model that is served now, and the file it comes from.
 
     Parameters
     ----------
     source : BayesianMF or path-like
-        A fitted model, or the file of one, which is looked at again by `refresh`.
+        A fitted model, or the file of one, which `refresh` loads again when it is replaced.
     item_info : path-like, optional
         Table of items.
     mmap : bool
@@ -144,12 +142,14 @@ class ModelHolder:
         item_info: str | os.PathLike[str] | None = None,
         mmap: bool = False,
     ) -> None:
+        if not isinstance(source, BayesianMF | str | os.PathLike):
+            raise InputError(f"give a fitted model or the path of one, not {type(source).__name__}")
         self.item_info, self.mmap = item_info, mmap
         self.path = None if isinstance(source, BayesianMF) else Path(source)
         self._lock = threading.Lock()
         self._stamp = self._stamps()
         self.failures = 0
-        self._pause, self._again = 1.0, math.inf  # after a failure: when to look once more
+        self._pause, self._retry_at = 1.0, math.inf  # after a failure
         self.ready = False
         if isinstance(source, BayesianMF):
             self.current = serve_model(source, item_info, "model", "unsaved")
@@ -157,59 +157,55 @@ class ModelHolder:
             self.current = load(Path(source), item_info, mmap)
 
     def _stamps(self) -> tuple[Any, ...]:
-        """What changes when the file or the table is replaced."""
+        """Inode, time and size of the model's file and of the table."""
         if self.path is None:
-            return ()  # a model in memory stays as it is, and so does its table
-        files = [self.path]
-        if self.item_info is not None:
-            files.append(Path(self.item_info))
-        return tuple(_stamp(file) for file in files)
+            return ()  # a model in memory does not change, and neither does its table
+        return tuple(_stamp(path) for path in (self.path, self.item_info) if path is not None)
 
     def changed(self) -> bool:
-        """Whether the file or the table is another than the one that was loaded."""
-        return self._stamps() != self._stamp or time.monotonic() >= self._again
+        """Whether a file was replaced, or a failed one is to be tried again."""
+        return self._stamps() != self._stamp or time.monotonic() >= self._retry_at
 
-    def refresh(self, wanted: bool = False) -> bool:
-        """Take up a new model if there is one, or whatever is there if that is wanted.
+    def refresh(self) -> bool:
+        """Load the model again if its file or the table was replaced; return whether it was.
 
-        The one before answers until the new one is verified and tried out, and stays where that
-        fails. Returns whether another is served now.
+        The previous model answers until the new one is verified and tried out, and is kept if
+        that fails.
         """
         with self._lock:
             stamp = self._stamps()
-            if self.path is None or not (wanted or self.changed()):
+            if self.path is None or not self.changed():
                 return False
-            self._stamp, before = stamp, self.current.version
+            self._stamp = stamp
             try:
+                if self.item_info is None and self._same_model():
+                    self._pause, self._retry_at = 1.0, math.inf
+                    return False
                 new = load(self.path, self.item_info, self.mmap)
                 try_out(new)
-            except Exception as error:  # whatever it is, the model before goes on
+            except Exception as error:  # of any kind: the previous model is kept
                 self.failures += 1
-                # What is wrong may pass: a copy that is not complete, no file left to open.
+                # The file may be a copy that is not complete yet.
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-                self._again = time.monotonic() + self._pause
+                self._retry_at = time.monotonic() + self._pause
                 LOG.warning(
-                    "The model before goes on answering, as the new one cannot be used: %s",
+                    "The new model cannot be used, and the previous one is kept: %s",
                     error if isinstance(error, BayesMFError | OSError) else type(error).__name__,
                 )
                 return False
-            self._pause, self._again = 1.0, math.inf
-            if new.version == before != UNKNOWN and not wanted and self.item_info is None:
-                return False
+            self._pause, self._retry_at = 1.0, math.inf
             self.current = new
             LOG.info("Model %s is served now", new.version)
             return True
 
+    def _same_model(self) -> bool:
+        assert self.path is not None
+        return version_of(peek(self.path, MODEL)) == self.current.version
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+
+def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def check_source(source: Any) -> None:
-    """Refuse what is neither a model nor a path."""
-    if not isinstance(source, BayesianMF | str | os.PathLike):
-        raise InputError(f"give a fitted model or the file of one, not {type(source).__name__}")
