@@ -20,7 +20,6 @@ import pytest
 LONG = (
     "test_contract.py",
     "test_geweke.py",
-    "test_row_clock.py",
     "test_terminal.py",
     "test_momentum.py",
     "test_resume.py",

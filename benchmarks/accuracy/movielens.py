@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayesmf import SGD, SGHMC, SGLD, SGNHT, Auto, BayesianMF, Gibbs, Ratings, RowClock
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, Auto, BayesianMF, Gibbs, Ratings
 from benchmarks.options import Parser, command
 
 ALGORITHMS = {
@@ -26,7 +26,6 @@ ALGORITHMS = {
     "SGLD, noise as printed": (SGLD(noise="paper"), "gamma", "--sampler sgld --noise paper"),
     "Gibbs, gamma": (Gibbs(), "gamma", "--sampler gibbs --prior gamma"),
     "Gibbs, wishart": (Gibbs(), "wishart", "--sampler gibbs --prior wishart"),
-    "RowClock": (RowClock(), "gamma", "--sampler rowclock"),
     "SGHMC": (SGHMC(), "gamma", "--sampler sghmc"),
     "SGNHT": (SGNHT(), "gamma", "--sampler sgnht"),
     "default": (Auto(), "auto", ""),

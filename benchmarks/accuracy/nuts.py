@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from bayesmf import SGHMC, SGLD, SGNHT, BayesianMF, ConvergenceWarning, Gibbs, RowClock
+from bayesmf import SGHMC, SGLD, SGNHT, BayesianMF, ConvergenceWarning, Gibbs
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
 from benchmarks.accuracy.nuts_reference import (
@@ -60,11 +60,9 @@ SAMPLERS: dict[str, Any] = {
     "sgld": SGLD(),
     "sghmc": SGHMC(),
     "sgnht": SGNHT(),
-    "rowclock": RowClock(),
     # As blocks of more than 512 ratings have them.
     "sghmc-4": SGHMC(batch_size=N_RATINGS // 4),
     "sgnht-4": SGNHT(batch_size=N_RATINGS // 4),
-    "rowclock-4": RowClock(batch_size=N_RATINGS // 4),
 }
 N_CHAINS = 20
 LEAST_DRAWS = 100  # effective ones of NUTS, without which there is no error to speak of

@@ -32,7 +32,7 @@ def shaped(case: Case) -> tuple[Any, Any, Any]:
 @attack("kernels", 3)
 def samplers(case: Case) -> None:
     """A short fit by any rule, and all answers."""
-    from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Gibbs, RowClock
+    from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Gibbs
 
     chains = case.rng.choice((1, 2))
     rules: list[Any] = [
@@ -46,7 +46,7 @@ def samplers(case: Case) -> None:
         rules += [
             SGLD(epochs=2, burn_in=1, grid=grid, batch_size=case.rng.choice((1, 7, 100))),
             SGLD(epochs=2, burn_in=1, minibatch="replacement", batch_size=5),
-            SGD(epochs=2), RowClock(epochs=2, burn_in=1), SGHMC(epochs=2, burn_in=1),
+            SGD(epochs=2), SGHMC(epochs=2, burn_in=1),
             SGNHT(epochs=2, burn_in=1),
         ]  # fmt: skip
         width = case.rng.choice((1, 2, 3, 7, 8, 9, 16, 17))

@@ -307,7 +307,7 @@ def settings(case: Case) -> None:
              "max_draws", "engine", "n_workers", "callbacks", "random_state",
              "progress")  # fmt: skip
     name = case.rng.choice(names)
-    sampler = case.rng.choice(("Gibbs", "SGLD", "SGD", "SGHMC", "SGNHT", "RowClock", "Auto"))
+    sampler = case.rng.choice(("Gibbs", "SGLD", "SGD", "SGHMC", "SGNHT", "Auto"))
     made = getattr(bayesmf, sampler)
     field = case.rng.choice([f for f in made.__dataclass_fields__ if f not in ("n_chains",)])
     ratings = ([1, 2, 3, 1, 2], [3, 4, 3, 4, 3], [1.0, 2.0, 3.0, 2.0, 1.0])

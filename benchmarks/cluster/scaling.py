@@ -28,7 +28,7 @@ from typing import Any
 
 from bayesmf.errors import InputError
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
-from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.sgld import SGLD
 from benchmarks.options import Parser, command
 from benchmarks.speed.scale_speed import Section

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHAPES = ("ml-100k", "ml-1m", "ml-10m")
 # Names in `bench.RULES`: repeated here so that -h need not import what samples.
-RULES = ("sgd", "sgld", "rowclock", "sghmc", "gibbs", "gibbs-4", "gibbs-1")
+RULES = ("sgd", "sgld", "sghmc", "gibbs", "gibbs-4", "gibbs-1")
 PARTS = ("threads", "answers")
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf import SGLD, Auto, BayesianMF, Event, Gibbs, Ratings
-from bayesmf.samplers.row_clock import RowClock
-from bayesmf.samplers.sghmc import SGHMC
+from bayesmf.samplers.momentum import SGHMC
 from benchmarks.speed.peers import SWEEPS, Clock
 
 # What is raced: arguments of BayesianMF by name. Another sampler is another line.
@@ -28,7 +27,6 @@ OURS: dict[str, dict[str, Any]] = {
     "auto": {"sampler": Auto()},
     "auto fast": {"sampler": Auto(), "target": "fast"},
     "gibbs": {"sampler": Gibbs(), "target": "accurate"},
-    "rowclock": {"sampler": RowClock()},
     "sghmc": {"sampler": SGHMC()},
     "sgld": {"sampler": SGLD()},
 }

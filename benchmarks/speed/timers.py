@@ -18,13 +18,10 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
-from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.row_clock import RowClock
-from bayesmf.samplers.sgd import SGD
-from bayesmf.samplers.sghmc import SGHMC
-from bayesmf.samplers.sgld import SGLD
+from bayesmf.samplers.gibbs import Auto, Gibbs
+from bayesmf.samplers.momentum import SGHMC
+from bayesmf.samplers.sgld import SGD, SGLD
 from bayesmf.server.prepare import prepare
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run
@@ -33,14 +30,13 @@ from bayesmf.server.start import start_run
 RULES: dict[str, Sampler] = {
     "sgd": SGD(),
     "sgld": SGLD(burn_in=0),
-    "rowclock": RowClock(burn_in=0),
     "sghmc": SGHMC(burn_in=0),
     "gibbs": Gibbs(burn_in=0),
     "gibbs-4": Gibbs(burn_in=0, joint=4),
     "gibbs-1": Gibbs(burn_in=0, joint=1),
 }
 LABELS = {
-    "sgd": "SGD", "sgld": "SGLD", "rowclock": "RowClock", "sghmc": "SGHMC",
+    "sgd": "SGD", "sgld": "SGLD", "sghmc": "SGHMC",
     "gibbs": "Gibbs, whole rows", "gibbs-4": "Gibbs, 4 columns", "gibbs-1": "Gibbs, 1 column",
 }  # fmt: skip
 # Seconds that the epochs of a long run are to take, and how many of them there may be.

@@ -16,8 +16,7 @@ from typing import Any
 from bayesmf.errors import InputError
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import settings_dict
-from bayesmf.samplers.sgd import SGD
-from bayesmf.samplers.sgld import SGLD
+from bayesmf.samplers.sgld import SGD, SGLD
 
 ALGORITHMS = (
     "SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "Gibbs", "coordinate Gibbs", "bayesmf",

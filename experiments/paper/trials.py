@@ -23,9 +23,9 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import DivergenceError, InputError
 from bayesmf.reading.files import open_regular
-from bayesmf.samplers.auto import Auto
-from bayesmf.samplers.burn_in import UntilRMSE, burn_in_rule
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
+from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server.prepare import prepare, prepare_validation
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.start import start_run

@@ -22,7 +22,7 @@ from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.compile import compile_kernels
 from bayesmf.server.run import run
-from bayesmf.worker.row_tasks import Given, RowsTask
+from bayesmf.worker.row_tasks import RowContext, RowsTask
 from bayesmf.worker.tasks import Result, Task, run_task
 from experiments.links import SHARED_MEMORY
 from experiments.places import Phase
@@ -187,8 +187,8 @@ def calibrate(
             cost, each = time_rows(counts, side, settings, rows)
             kind = f"RowsTask {('users', 'items')[side]}"
             tasks[kind] = Cost(tasks[kind].call, cost)
-            prepared[f"Given {side}"] = each
-        prepared["Given"] = max(prepared.pop("Given 0"), prepared.pop("Given 1"))
+            prepared[f"RowContext {side}"] = each
+        prepared["RowContext"] = max(prepared.pop("RowContext 0"), prepared.pop("RowContext 1"))
     return Costs(tasks, prepared, time_keeping())
 
 
@@ -267,8 +267,8 @@ def _stripe(counts: tuple[Counts, Counts], side: int, most: int, rng: Any) -> St
 
 def _given(
     side: int, other: Any, prior: RowPrior, settings: RunSettings, rule: Gibbs, t: int
-) -> Given:
-    return Given(
+) -> RowContext:
+    return RowContext(
         side=side, other=(other,), weights=(np.ones(len(other), np.float32),), prior=prior,
         n_factors=settings.n_factors, relax=rule.overrelax, joint=rule.joint,
         n_sums=N_SUMS if side else 1, laws=None, mean_one=False,

@@ -15,9 +15,8 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.settings import RunSettings
 from bayesmf.errors import InputError
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import BatchRule, Sampler
-from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.server.compile import compile_kernels
 from bayesmf.server.run import run

@@ -36,15 +36,14 @@ from bayesmf.packed.pack import pack as pack
 from bayesmf.packed.ratings import PackedRatings as PackedRatings
 from bayesmf.posterior.posterior import Mixtures as Mixtures
 from bayesmf.posterior.posterior import Posterior as Posterior
-from bayesmf.samplers.auto import Auto as Auto
+from bayesmf.samplers.gibbs import Auto as Auto
 from bayesmf.samplers.gibbs import Gibbs as Gibbs
-from bayesmf.samplers.row_clock import RowClock as RowClock
-from bayesmf.samplers.sgd import DSGD as DSGD
-from bayesmf.samplers.sgd import SGD as SGD
-from bayesmf.samplers.sghmc import SGHMC as SGHMC
+from bayesmf.samplers.momentum import SGHMC as SGHMC
+from bayesmf.samplers.momentum import SGNHT as SGNHT
+from bayesmf.samplers.sgld import DSGD as DSGD
 from bayesmf.samplers.sgld import DSGLD as DSGLD
+from bayesmf.samplers.sgld import SGD as SGD
 from bayesmf.samplers.sgld import SGLD as SGLD
-from bayesmf.samplers.sgnht import SGNHT as SGNHT
 from bayesmf.synthetic.synthetic import Synthetic as Synthetic
 from bayesmf.synthetic.truth import Truth as Truth
 

@@ -29,8 +29,7 @@ from bayesmf.plots.style import make_folder
 from bayesmf.process import is_terminal, screen_width
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.sgd import SGD
-from bayesmf.samplers.sgld import SGLD
+from bayesmf.samplers.sgld import SGD, SGLD
 from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.truth import Truth
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs, RowClock
+from bayesmf import SGHMC, BayesianMF, Gibbs
 
 # Such runs may be too short to have converged.
 pytestmark = pytest.mark.filterwarnings("ignore::bayesmf.errors.ConvergenceWarning")
@@ -50,6 +50,6 @@ def test_new_people_who_are_constant():
 
 def test_mini_batches():
     user, item, stars = shop(0.3)
-    model = BayesianMF(2, sampler=RowClock(epochs=40), random_state=0)
+    model = BayesianMF(2, sampler=SGHMC(epochs=40), random_state=0)
     model.fit((user, item, stars))
     assert model.posterior_.draws.user_tau.max() < 1e6

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, Gibbs
+from bayesmf import SGLD, BayesianMF, Gibbs
 from naive import Exact
-from plain_rules import PlainSGLD
 from posteriors import KEEPS
 from problems import planted
 
@@ -15,7 +14,7 @@ N_USERS, N_ITEMS, N_RATINGS = 9, 8, 40
 SAMPLERS = {
     "gibbs": Gibbs(epochs=8, burn_in=4),
     "columns": Gibbs(epochs=8, burn_in=4, joint=4),
-    "sgld": PlainSGLD(epochs=8, burn_in=4),  # without conditional means
+    "sgld": SGLD(epochs=8, burn_in=4),  # without conditional means
 }
 PRIORS = ("gamma", "wishart", "wishart-bias")
 

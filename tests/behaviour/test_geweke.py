@@ -20,7 +20,6 @@ from scipy.stats import norm
 from scipy.stats import t as t_law
 
 import bayesmf.chains.chain
-import bayesmf.chains.rounds.exact_rows
 import bayesmf.chains.rounds.gibbs
 import bayesmf.model.noise
 import bayesmf.model.priors

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted, RowClock
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted
 from bayesmf.chains.callbacks import EarlyStop
 from bayesmf.chains.history import History
 from bayesmf.chains.pairs import Validation, WatchedPairs
@@ -16,7 +16,7 @@ from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server import run as server
 from bayesmf.server.run import run
-from bayesmf.worker.gradient_tasks import GradientTask
+from bayesmf.worker.block_tasks import GradientTask
 from bayesmf.worker.row_tasks import RowsTask
 from contract import draws_digest
 from dying import Dying, Killed, facts, killed_and_resumed, tasks_of
@@ -69,7 +69,6 @@ CASES = {
     "SGLD with replacement": (
         _settings(SGLD(grid=(2, 1), n_chains=2, epochs=4, noise="paper"), tau=1.0), None,
     ),
-    "RowClock": (_settings(RowClock(epochs=8, exact_below=12, **SHORT)), KNOWN),
     "SGHMC 2x2": (
         _settings(
             SGHMC(epochs=6, grid=(2, 2), n_chains=2, exact_below=12, **SHORT), WishartPrior(False)
@@ -77,9 +76,6 @@ CASES = {
     ),
     "SGNHT": (_settings(SGNHT(epochs=8, n_chains=2, exact_below=12, **SHORT)), KNOWN),
     "SGLD, noise of rows": (_settings(SGLD(epochs=12, grid=(2, 2)), noise_by="both"), KNOWN),
-    "RowClock, noise of rows": (
-        _settings(RowClock(epochs=12, grid=(2, 1), exact_below=12), noise_by="both"), None,
-    ),
     "SGHMC, noise of users": (
         _settings(SGHMC(epochs=12, exact_below=12, n_chains=2), noise_by="user"), None,
     ),
@@ -97,7 +93,7 @@ def test_killed_in_mid_round_again_and_again_on_any_engine(case, tmp_path):
     assert facts(report, history) == _never_stopped(settings, validation)
 
 
-@pytest.mark.parametrize("rule", [RowClock, SGNHT, SGLD])
+@pytest.mark.parametrize("rule", [SGHMC, SGNHT, SGLD])
 def test_rounds_that_were_rolled_back(rule, tmp_path, monkeypatch):
     """The state to fall back on, halved steps, and moments that are found anew only sometimes."""
     sound = BlockRounds._sound

@@ -12,14 +12,13 @@ import pytest
 
 import naive
 from bayesmf.blocks.blocks import make_blocks
-from bayesmf.blocks.grid import Grid
-from bayesmf.blocks.rotation import Rotation
+from bayesmf.blocks.grid import Grid, Rotation
 from bayesmf.chains.rounds.blocks import hold_blocks
 from bayesmf.kernels.gather import padded
-from bayesmf.kernels.gradient import Side, run_dealt
+from bayesmf.kernels.gradient import LangevinSide, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_scratch, pad
-from bayesmf.samplers.sgd import SGD
+from bayesmf.samplers.sgld import SGD
 from bayesmf.worker.block_tasks import pad_precision
 from interpreted import run_main
 from problems import random_data
@@ -31,25 +30,24 @@ N_USERS, N_ITEMS, D, TAU = 4, 3, 2, 1.3
 WEIGHTS = np.array([0.7, 1.6, 1.0, 2.3]), np.array([1.2, 0.4, 1.0])
 
 
-def _side(rows, block_rows, weight, of_ratings, prior):
+def _side(rows, block_rows, weight, of_ratings, prior, scale):
     wide, dtype = padded(rows.shape[1]), rows.dtype.type
-    return Side(
-        pad(rows[block_rows], wide), block_rows, weight,
-        of_ratings[block_rows].astype(dtype), np.zeros(len(block_rows), dtype),
-        pad(prior[0], wide, dtype), pad_precision(prior[1], wide, dtype), dtype(2.0),
-        stream_word(0, 0),
+    return LangevinSide(
+        pad(rows[block_rows], wide), block_rows, of_ratings[block_rows].astype(dtype),
+        np.zeros(len(block_rows), dtype), pad(prior[0], wide, dtype),
+        pad_precision(prior[1], wide, dtype), stream_word(0, 0), dtype(2.0), dtype(scale), weight,
     )  # fmt: skip
 
 
 def _estimate(held, batch, users, items, priors):
     """What one mini-batch adds to each row of the whole matrix."""
     block = held.block
-    x = _side(users, block.user_rows, held.prior_weight_user, WEIGHTS[0], priors[0])
-    y = _side(items, block.item_rows, held.prior_weight_item, WEIGHTS[1], priors[1])
+    x = _side(users, block.user_rows, held.prior_weight[0], WEIGHTS[0], priors[0], held.scale * TAU)
+    y = _side(items, block.item_rows, held.prior_weight[1], WEIGHTS[1], priors[1], held.scale * TAU)
     width = users.shape[1]
-    columns, scale = make_columns(D, width, users.dtype), users.dtype.type(held.scale * TAU)
+    columns = make_columns(D, width, users.dtype)
     scratch = make_scratch(len(y.rows), columns)
-    run_dealt(batch, np.array([0]), x, y, columns, scale, 0, make_key(0), scratch)
+    run_dealt(batch, np.array([0]), x, y, columns, 0, make_key(0), scratch)
     out = np.zeros_like(users), np.zeros_like(items)
     out[0][block.user_rows] = x.rows[:, :width] - users[block.user_rows]
     out[1][block.item_rows] = y.rows[:, :width] - items[block.item_rows]
@@ -121,13 +119,11 @@ def _compare_without_the_corrector(dtype, tolerance):
     rule = SGD(grid=Grid(), minibatch="replacement", batch_size=2)
     blocks = make_blocks(data, Grid(), 1, 3)
     ((held, *_),) = hold_blocks(data, blocks, np.ones(1), rule, dtype)
-    bare = replace(
-        held, prior_weight_user=np.ones(N_USERS, dtype), prior_weight_item=np.ones(N_ITEMS, dtype)
-    )
+    bare = replace(held, prior_weight=(np.ones(N_USERS, dtype), np.ones(N_ITEMS, dtype)))
     parts = [_estimate(bare, b, users, items, priors)[0] for b in _batches(held, "replacement", 2)]
     ratings = list(zip(*data.triples(), strict=True))
     gx, _, _ = naive.gradients(users, items, ratings, D, WEIGHTS)
-    hbar = 1 / held.prior_weight_user
+    hbar = 1 / held.prior_weight[0]
     G2 = TAU * gx - hbar[:, None] * users * priors[0][1]
     assert np.allclose(sum(parts) / len(parts), G2, atol=tolerance)
     assert hbar.max() < 0.7

@@ -10,8 +10,7 @@ import pytest
 from bayesmf import Synthetic
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
-from bayesmf.samplers.auto import Auto
-from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.gibbs import Auto, Gibbs
 from benchmarks.speed import timers as bench
 from benchmarks.speed.timers import Case, EpochTimer, Timer, take_turns
 from experiments.machine import describe_machine, machine_text

@@ -40,7 +40,7 @@ def test_bench_tells_people_what_was_asked_for(tmp_path: Path) -> None:
     ran = command(main, *TINY, "--only", "sgd", "gibbs", "threads", "--out", out)
     assert (ran.status, ran.err) == (0, "")
     assert "Gibbs, whole rows (default)" in ran.out and "SGLD, one chain, 2x2 grid" in ran.out
-    assert "RowClock" not in ran.out and "Answers" not in ran.out
+    assert "SGHMC" not in ran.out and "Answers" not in ran.out
     written = out.read_text()
     assert "| rule | D | ms per epoch | M ratings/s |\n|---|--:|--:|--:|\n| SGD | 3 |" in written
     assert contents(tmp_path) == {"bench.md"}

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf.blocks.blocks import batch_order, make_blocks
-from bayesmf.blocks.correctors import block_h, h_bar, h_replacement
+from bayesmf.blocks.blocks import batch_order, block_h, h_bar, h_replacement, make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import make_stripes
 from bayesmf.data.training import TrainingData

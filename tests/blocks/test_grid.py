@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf.blocks.blocks import stripes
-from bayesmf.blocks.grid import Grid
-from bayesmf.blocks.rotation import Rotation, visit_turns
+from bayesmf.blocks.grid import Grid, Rotation, visit_turns
 from bayesmf.errors import InputError
 
 GRIDS = [(1, 1), (2, 2), (3, 3), (4, 1), (1, 4), (2, 3), (3, 2), (4, 2), (5, 3)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesmf.chains.exact_pairs
-from bayesmf import SGD, SGHMC, SGLD, Gibbs, RowClock
+from bayesmf import SGD, SGHMC, SGLD, Gibbs
 from bayesmf.chains.chain import start_chain
 from bayesmf.chains.exact_pairs import IntegratedPairs, followed
 from bayesmf.chains.history import History
@@ -88,7 +88,7 @@ def rmse(prediction):
 
 
 @pytest.mark.parametrize("keep", ["items", "users"])
-@pytest.mark.parametrize("rule", [SGLD, RowClock, SGHMC])
+@pytest.mark.parametrize("rule", [SGLD, SGHMC])
 def test_the_error_of_a_run_is_that_of_its_last_three_quarters(rule, keep):
     told, passes = averages(rule(epochs=12), keep)
     assert len(told) == 12 and len(passes) == 9  # the first quarter is gone
@@ -120,6 +120,6 @@ def test_bits_do_not_depend_on_threads_or_engines(threads, monkeypatch):
 def test_who_is_followed_by_what():
     for sampler, keep in ((SGD(), "both"), (SGLD(), "both"), (Gibbs(), "items")):
         assert followed(KNOWN, DATA, settings(sampler, keep)) is KNOWN
-    exact = followed(KNOWN, DATA, settings(RowClock(), "users"))
+    exact = followed(KNOWN, DATA, settings(SGHMC(), "users"))
     assert isinstance(exact.pairs, IntegratedPairs) and exact.value is KNOWN.value
     assert followed(None, DATA, settings(SGLD())) is None

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmf.chains.monitor import RunClock
 from bayesmf.chains.retention import Decision, Fixed, Growing, RunLength
-from bayesmf.samplers.burn_in import FixedBurnIn, Trace, UntilRMSE
+from bayesmf.samplers.schedules import FixedBurnIn, Trace, UntilRMSE
 
 
 def kept_by(policy, n_rounds, again=lambda policy: policy):

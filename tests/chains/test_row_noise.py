@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, InputError, Ratings, RowClock
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, InputError, Ratings
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
+from bayesmf.server.run import make_rounds
 from driving import do, sweep
 from problems import random_data
 
@@ -118,7 +118,7 @@ def test_precisions_given_errors_are_gamma(by, turns):
         assert np.abs(scores.var(0) - 1).max() * np.sqrt(n / 2) < 5
 
 
-@pytest.mark.parametrize("rule", [SGLD(step_size=1e-3), RowClock(), SGHMC(), SGNHT()])
+@pytest.mark.parametrize("rule", [SGLD(step_size=1e-3), SGHMC(), SGNHT()])
 def test_equal_precisions_are_one_tau(rule):
     """tau for all, and as precisions of users, of items or both, are the same to rounding."""
     data = random_data(N_USERS, N_ITEMS, 300)
@@ -142,7 +142,7 @@ def test_equal_precisions_are_one_tau(rule):
 
 
 def test_who_draws_them():
-    for rule in (SGLD(), RowClock(), SGHMC(), SGNHT()):
+    for rule in (SGLD(), SGHMC(), SGNHT()):
         assert rule.row_noise and rule.rescales
     printed = SGLD(noise="paper")
     assert not (printed.row_noise or printed.rescales or SGD().row_noise or SGD().rescales)
@@ -151,7 +151,7 @@ def test_who_draws_them():
         BayesianMF(1, sampler=SGD(), noise_by="user").fit(ratings)
 
 
-@pytest.mark.parametrize("rule", [SGLD(epochs=150), RowClock(epochs=80), SGHMC(epochs=80)])
+@pytest.mark.parametrize("rule", [SGLD(epochs=150), SGHMC(epochs=80)])
 def test_noisy_users_are_found(rule):
     """A third of the users rate with three times the noise."""
     rng = np.random.default_rng(0)

@@ -30,7 +30,7 @@ from bayesmf.engines.ray.worker import (
     versions,
 )
 from bayesmf.model.refs import Ref, tree_map, value_of
-from bayesmf.worker.gradient_tasks import GradientTask
+from bayesmf.worker.block_tasks import GradientTask
 from bayesmf.worker.tasks import run_task
 from problems import planted
 

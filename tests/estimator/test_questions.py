@@ -18,7 +18,6 @@ from bayesmf import (
     Gibbs,
     InputError,
     Ratings,
-    RowClock,
 )
 from bayesmf.diagnostics.convergence import advice, enough_passes, headline, state_of, told, verdict
 from bayesmf.diagnostics.mixing import split_rhat
@@ -152,8 +151,8 @@ def _found(**changes):
             "--chains 4 --epochs 2000 in place of --target.",
         ),
         (
-            {"target": None, "rule": "RowClock", "epochs": 70.5},
-            "epochs=142 in RowClock(...).",
+            {"target": None, "rule": "SGHMC", "epochs": 70.5},
+            "epochs=142 in SGHMC(...).",
             "--epochs 142.",
         ),
         # From 6 passes to 20 and more.
@@ -233,7 +232,7 @@ def test_enough_passes_are_those_of_independent_draws(chains, limit):
     assert share(enough // 2) < 0.3
 
 
-@pytest.mark.parametrize("rule", [Gibbs, SGLD, SGHMC, SGNHT, RowClock, SGD])
+@pytest.mark.parametrize("rule", [Gibbs, SGLD, SGHMC, SGNHT, SGD])
 def test_every_sampler_says_whether_it_converged(rule):
     """From too few passes, or from an optimiser, nobody knows; but it is said, with a number."""
     model = BayesianMF(2, sampler=rule(epochs=9), random_state=0).fit(planted(60, 40, 1500))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bayesmf import SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic
-from bayesmf.worker.noise_tasks import NoiseResult
+from bayesmf import SGHMC, SGLD, BayesianMF, Gibbs, Synthetic
+from bayesmf.worker.stripe_tasks import NoiseResult
 from bayesmf.worker.tasks import added_up
 from experiments.simulated import Network, Simulated
 
@@ -14,7 +14,6 @@ SAMPLERS = {
     "DSGLD-S": SGLD(grid=(3, 3), n_chains=3, epochs=6),
     "DSGLD-C": SGLD(grid=(4, 1), n_chains=4, epochs=6),
     "hybrid": SGLD(grid=(2, 3), n_chains=2, epochs=6),
-    "RowClock": RowClock(grid=(2, 2), epochs=6),
     "SGHMC": SGHMC(grid=(2, 2), epochs=6),
 }
 D, WORKERS, PER_NODE = 4, 8, 4

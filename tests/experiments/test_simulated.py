@@ -9,15 +9,14 @@ import pytest
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.chains.history import History
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.rounds.kinds import make_rounds
 from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread
 from bayesmf.model.priors import GammaPrior
-from bayesmf.samplers.sghmc import SGHMC
-from bayesmf.server.run import drive, run
+from bayesmf.samplers.momentum import SGHMC
+from bayesmf.server.run import drive, make_rounds, run
 from bayesmf.worker.tasks import Shared
 from experiments import simulated
 from experiments.simulated import SHARED_MEMORY, Network, Simulated

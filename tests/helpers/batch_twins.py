@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import naive
-from bayesmf.kernels import gradient, row_clock
+from bayesmf.kernels import gradient
 from bayesmf.kernels.gather import padded
+from bayesmf.kernels.gradient import MomentumSide
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_word
 from bayesmf.kernels.minibatch import (
     make_columns,
@@ -62,27 +63,25 @@ def stored(Lambda, full):
 # --- SGD and SGLD
 
 
-def gradient_side(rng, rows, full, step, stream):
+def gradient_side(rng, rows, full, step, stream, scale=1.0):
     """One side as kernels see it, in the precision of the rows; and as the plain twin does."""
     (n, width), dtype = rows.shape, rows.dtype.type
     mu, Lambda = rng.normal(size=width), matrix(rng, width, full)
     weight, noise, of_ratings = rng.uniform(1, 4, n), rng.uniform(0, 3, n), rng.gamma(3, 0.5, n)
     numbers, wide = rng.permutation(100)[:n].astype(np.int32), padded(width)
-    side = gradient.Side(
-        pad(rows, wide), numbers, weight.astype(dtype), of_ratings.astype(dtype),
-        noise.astype(dtype), pad(mu, wide, dtype),
-        pad_precision(stored(Lambda, full), wide, dtype), dtype(step), stream_word(stream, 4),
+    side = gradient.LangevinSide(
+        pad(rows, wide), numbers, of_ratings.astype(dtype), noise.astype(dtype),
+        pad(mu, wide, dtype), pad_precision(stored(Lambda, full), wide, dtype),
+        stream_word(stream, 4), dtype(step), dtype(scale), weight.astype(dtype),
     )  # fmt: skip
     return side, (step, weight, of_ratings, noise, mu, Lambda)
 
 
-def run_dealt(batches, order, x, y, scale, first, key, d, width):
+def run_dealt(batches, order, x, y, first, key, d, width):
     """gradient.run_dealt with all it needs."""
     columns = make_columns(d, width, x.rows.dtype)
     scratch = make_scratch(len(y.rows), columns)
-    return gradient.run_dealt(
-        batches, np.array(order), x, y, columns, x.rows.dtype.type(scale), first, key, scratch
-    )
+    return gradient.run_dealt(batches, np.array(order), x, y, columns, first, key, scratch)
 
 
 def compare_gradient(width, bias, full, coded, dtype, tolerance):
@@ -93,8 +92,8 @@ def compare_gradient(width, bias, full, coded, dtype, tolerance):
         (rng.normal(size=(n, width)) / max(1, d / 4) ** 0.5).astype(dtype)
         for n in (N_USERS, N_ITEMS)
     )
-    x, x_plain = gradient_side(rng, users, full, 0.02, STREAM_USERS)
-    y, y_plain = gradient_side(rng, items, full, 0.02, STREAM_ITEMS)
+    x, x_plain = gradient_side(rng, users, full, 0.02, STREAM_USERS, 2.5)
+    y, y_plain = gradient_side(rng, items, full, 0.02, STREAM_ITEMS, 2.5)
     z = []
     for side in (x, y):
         own = naive.normals(side.numbers, width, 6, side.stream, key)
@@ -102,7 +101,7 @@ def compare_gradient(width, bias, full, coded, dtype, tolerance):
     before = pad(users, padded(width)), pad(items, padded(width))
     wide = users.astype(float), items.astype(float)
     expected = naive.update_batch(*wide, batch.ratings, d, 2.5, (x_plain, y_plain), z)
-    sse, count = run_dealt(batch.arrays, [1], x, y, 2.5, 6, key, d, width)
+    sse, count = run_dealt(batch.arrays, [1], x, y, 6, key, d, width)
     assert count == len(batch.ratings)
     assert sse == pytest.approx(expected[2], rel=tolerance)
     for side, rows in zip((x, y), expected[:2], strict=True):
@@ -136,59 +135,58 @@ def compare_errors(batch, rows, plain, d, weights, tolerance):
         assert np.allclose(counts[k], expected[k][1], rtol=10 * tolerance)
 
 
-# --- rules with a clock for each row
+# --- rules with momenta
 
 
-def clock_side(rng, n, width, full, gain, stream, dtype):
+def momentum_side(rng, n, width, full, gain, stream, dtype):
     """One side as kernels see it."""
     Lambda, wide, diagonal = matrix(rng, width, full), padded(width), np.ones(padded(width))
     eta, keep, share = rng.uniform(0.1, 0.4, n), rng.uniform(0, 0.9, n), rng.uniform(0, 0.5, n)
     eta[2] = 0.0  # a row that is held
     diagonal[:width] = np.diag(Lambda)
-    side = row_clock.ClockSide(
+    side = MomentumSide(
         pad(rng.normal(size=(n, width)) / max(1, width / 4) ** 0.5, wide),
-        pad(rng.normal(size=(n, width)), wide),
-        rng.normal(size=n), rng.permutation(100)[:n].astype(np.int32), rng.uniform(1, 50, n),
-        rng.gamma(3, 0.5, n),
-        rng.uniform(1, 8, n), eta, keep, share, pad(rng.normal(size=width), wide),
-        pad_precision(stored(Lambda, full), wide, float), diagonal,
-        pad(rng.uniform(0.2, 1, width), wide), dtype(gain), stream_word(stream, 4),
+        rng.permutation(100)[:n].astype(np.int32), rng.gamma(3, 0.5, n), eta,
+        pad(rng.normal(size=width), wide), pad_precision(stored(Lambda, full), wide, float),
+        stream_word(stream, 4), pad(rng.normal(size=(n, width)), wide).reshape(-1),
+        rng.normal(size=n), rng.uniform(1, 50, n), rng.uniform(1, 8, n), keep, share, diagonal,
+        pad(rng.uniform(0.2, 1, width), wide), dtype(gain),
     )  # fmt: skip
-    return row_clock.ClockSide(
+    return MomentumSide(
         *(a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == float else a for a in side)
     )
 
 
 def plain_visit(side, i, gradient, z, width):
     """What a visit to row i makes of it, its momentum and its thermostat, written to be read."""
-    s = row_clock.ClockSide(*(np.asarray(a, float) if a is not side.numbers else a for a in side))
-    x, u, heat = s.rows[i, :width], s.momenta[i, :width], s.heat[i]
+    s = MomentumSide(*(np.asarray(a, float) for a in side[:-1]))
+    x, u, heat = s.rows[i, :width], s.momenta.reshape(s.rows.shape)[i, :width], s.heat[i]
     Lambda = (s.Lambda if s.Lambda.ndim == 2 else np.diag(s.Lambda))[:width, :width]
     data = s.n[i] * s.stiffness[:width]
     P = 1 / (data + s.diagonal[:width])
-    r = np.sqrt(s.eta[i] * P)
+    r = np.sqrt(s.noise[i] * P)
     u1 = u + r * (s.factor[i] * gradient - Lambda @ (x - s.mu[:width]))
     if s.gain > 0:
-        c, noise = s.persistence[i] * np.exp(-np.sqrt(s.eta[i]) * heat), 1.0
+        c, noise = s.persistence[i] * np.exp(-np.sqrt(s.noise[i]) * heat), 1.0
         goal = 1 + s.share[i] * np.mean(data * P)
     else:
         c, noise = s.persistence[i], 1 - s.share[i] * data * P
     u2 = c * u1 + np.sqrt((1 - s.persistence[i] ** 2) * noise) * z
     if s.gain > 0:
         excess = np.mean((u1**2 + u2**2) / 2) - goal
-        heat = heat + s.gain * np.sqrt(s.eta[i]) * min(excess, 4.0)
+        heat = heat + s.gain * np.sqrt(s.noise[i]) * min(excess, 4.0)
     return x + r * (u1 + u2) / 2, u2, heat
 
 
-def compare_clock(width, bias, full, coded, gain, dtype, tolerance):
-    """A step of RowClock or SGHMC, and of SGNHT where there is a gain."""
+def compare_momentum(width, bias, full, coded, gain, dtype, tolerance):
+    """A step of SGHMC, and of SGNHT where there is a gain."""
     rng, d, key = np.random.default_rng(0), width - bias, make_key(3)
     batch = Batch(rng, coded)
-    x = clock_side(rng, N_USERS, width, full, gain, STREAM_USERS, dtype)
-    y = clock_side(rng, N_ITEMS, width, full, gain, STREAM_ITEMS, dtype)
-    before = [row_clock.ClockSide(*(np.copy(a) for a in side)) for side in (x, y)]
+    x = momentum_side(rng, N_USERS, width, full, gain, STREAM_USERS, dtype)
+    y = momentum_side(rng, N_ITEMS, width, full, gain, STREAM_ITEMS, dtype)
+    before = [MomentumSide(*(np.copy(a) for a in side[:-1])) for side in (x, y)]
     columns = make_columns(d, width, dtype)
-    sse, count = row_clock.run_clock_dealt(
+    sse, count = gradient.run_dealt(
         batch.arrays, np.array([1]), x, y, columns, 6, key, make_scratch(N_ITEMS, columns)
     )
     gx, gy, errors = naive.gradients(
@@ -202,15 +200,16 @@ def compare_clock(width, bias, full, coded, gain, dtype, tolerance):
         (y, before[1], gy, {r[1] for r in batch.ratings}),
     ):
         for i in range(len(old.rows)):
-            expected = old.rows[i, :width], old.momenta[i, :width], old.heat[i]
-            if i in hit and old.eta[i] > 0:
+            momenta, begun = (one.momenta.reshape(one.rows.shape) for one in (side, old))
+            expected = old.rows[i, :width], begun[i, :width], old.heat[i]
+            if i in hit and old.noise[i] > 0:
                 z = naive.normals([side.numbers[i]], width, 6, side.stream, key)
                 expected = plain_visit(old, i, gradients[i], z[int(side.numbers[i])], width)
-            found = side.rows[i, :width], side.momenta[i, :width], side.heat[i]
+            found = side.rows[i, :width], momenta[i, :width], side.heat[i]
             for got, right in zip(found, expected, strict=True):
                 assert np.allclose(got, right, rtol=0, atol=10 * tolerance)
         assert not side.rows[:, width:].any()
-        assert not side.momenta[:, width:].any()
+        assert not side.momenta.reshape(side.rows.shape)[:, width:].any()
 
 
 def main() -> None:
@@ -220,8 +219,8 @@ def main() -> None:
     for (width, bias), full in itertools.product(narrow + wide, (True, False)):
         compare_gradient(width, bias, full, not full, np.float64, 1e-12)
         for gain in (0.0, 0.3):
-            compare_clock(width, bias, full, full, gain, np.float64, 1e-12)
+            compare_momentum(width, bias, full, full, gain, np.float64, 1e-12)
     # The last: noise is drawn for fewer rows at once than the counters would be enough for.
     for width in (101, 601):
         compare_gradient(width, True, False, True, np.float64, 1e-12)
-        compare_clock(width, True, False, True, 0.3, np.float64, 1e-12)
+        compare_momentum(width, True, False, True, 0.3, np.float64, 1e-12)

@@ -8,7 +8,7 @@ from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
 from bayesmf.kernels.keys import StreamCounter, fill_normals, make_key, stream_word
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.priors import RowPrior
-from bayesmf.worker.row_draws import draw_rows
+from bayesmf.worker.row_tasks import draw_rows
 
 COUNTER = StreamCounter(5, stream_word(2, 0), make_key(2))
 WIDTHS = (1, 2, 7, 8, 9, 31, 33, 101)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import bayesmf.worker.row_draws
+import bayesmf.worker.row_tasks
 import naive
 from bayesmf.kernels.columns import GROUP, LOST_PIVOT
 from bayesmf.kernels.gather import padded
@@ -86,7 +86,7 @@ def test_columns_that_are_nearly_the_same_are_drawn_with_the_whole_row():
 
 
 def test_rows_too_long_for_the_buffer_are_drawn_whole(monkeypatch):
-    monkeypatch.setattr(bayesmf.worker.row_draws, "longest_row", lambda n_factors: 100)
+    monkeypatch.setattr(bayesmf.worker.row_tasks, "longest_row", lambda n_factors: 100)
     case, old = Case(9, [100, 101]), np.zeros((2, 9), np.float32)
     out, _, sse = case.draw(old=old, joint=4)
     whole, _, _ = case.draw(old=old)

@@ -5,7 +5,15 @@ import pytest
 
 import batch_twins
 import naive
-from batch_twins import N_ITEMS, N_USERS, Batch, compare_gradient, gradient_side, run_dealt
+from batch_twins import (
+    N_ITEMS,
+    N_USERS,
+    Batch,
+    compare_gradient,
+    compare_momentum,
+    gradient_side,
+    run_dealt,
+)
 from bayesmf.kernels import gradient as kernels
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key
 from bayesmf.kernels.linalg import second_moments
@@ -16,7 +24,7 @@ D = 3
 
 
 def test_kernels_to_the_last_digit():
-    """Those of rows with clocks too: as plain Python, where float64 needs no compiler."""
+    """Those of rows with momenta too: as plain Python, where float64 needs no compiler."""
     run_main(batch_twins.__file__)
 
 
@@ -36,6 +44,17 @@ def test_any_width_and_coded_ratings(width, coded):
     compare_gradient(width, width > 1, False, coded, np.float32, 2e-5)
 
 
+@pytest.mark.parametrize("gain", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("width", "bias", "full", "coded"),
+    # Compiled for each number of vectors, kind of precision and of ratings.
+    [(4, True, True, False), (8, True, True, False), (4, True, False, False),
+     (10, True, False, True), (15, False, False, True)],
+)  # fmt: skip
+def test_momenta(width, bias, full, coded, gain):
+    compare_momentum(width, bias, full, coded, gain, np.float32, 1e-4)
+
+
 def _problem(step_items):
     rng = np.random.default_rng(0)
     batch = Batch(rng)
@@ -47,7 +66,7 @@ def _problem(step_items):
 
 def test_rows_outside_the_batch_stay():
     batch, x, y, users, items = _problem(0.1)
-    run_dealt(batch.arrays, [0], x, y, 1.0, 0, make_key(0), D, D + 1)
+    run_dealt(batch.arrays, [0], x, y, 0, make_key(0), D, D + 1)
     for side, old, hit in ((x, users, {r[0] for r in batch.all[:5]}),
                            (y, items, {r[1] for r in batch.all[:5]})):  # fmt: skip
         assert 0 < len(hit) < len(old)
@@ -57,7 +76,7 @@ def test_rows_outside_the_batch_stay():
 
 def test_a_step_of_zero_holds_a_side():
     batch, x, y, users, items = _problem(0.0)
-    run_dealt(batch.arrays, [0, 1], x, y, 1.0, 0, make_key(0), D, D + 1)
+    run_dealt(batch.arrays, [0, 1], x, y, 0, make_key(0), D, D + 1)
     assert np.array_equal(y.rows[:, : D + 1], items)
     assert not np.array_equal(x.rows[:, : D + 1], users)
 
@@ -85,14 +104,14 @@ def test_run_replacement_equals_update_of_the_drawn_ratings():
     user, item, value = user[order], item[order], value[order].astype(np.float32)
     x2, y2 = (side._replace(rows=side.rows.copy()) for side in (x, y))
     data = naive.as_batches(user, item, value, np.array([0, len(user)]))
-    columns, scale = make_columns(D, D + 1, np.float32), np.float32(1.5)
+    columns = make_columns(D, D + 1, np.float32)
     kernels.run_replacement(
-        data, room_for(11, data), 1, 2, x, y, columns, scale, 8, key, make_scratch(N_ITEMS, columns)
+        data, room_for(11, data), 1, 2, x, y, columns, 8, key, make_scratch(N_ITEMS, columns)
     )
     index = np.empty(11, np.int64)
     draw_sorted(index, len(user), 8, 2, key)
     drawn = naive.as_batches(user[index], item[index], value[index], np.array([0, 11]))
-    run_dealt(drawn, [0], x2, y2, scale, 8, key, D, D + 1)
+    run_dealt(drawn, [0], x2, y2, 8, key, D, D + 1)
     assert np.array_equal(x.rows, x2.rows)
     assert np.array_equal(y.rows, y2.rows)
 

@@ -187,7 +187,7 @@ def test_a_function_without_a_folder_is_compiled():
 REHEARSED = """
 import gc, warnings
 from numba.core.dispatcher import Dispatcher
-from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, RowClock, Synthetic
+from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, Synthetic
 from bayesmf.server import start
 
 def compiled():
@@ -206,7 +206,7 @@ right, start.run = start.run, run
 train, test = Synthetic(40, 30, 600, stars=True).ratings().split(0.1)
 for name, prior, sampler in (
     ("SGLD", "gamma", SGLD(grid=(2, 2), n_chains=2, epochs=6)), ("SGD", "gamma", SGD(epochs=4)),
-    ("RowClock", "gamma", RowClock(grid=(2, 1), epochs=8)), ("SGHMC", "gamma", SGHMC(epochs=8)),
+    ("SGHMC", "gamma", SGHMC(grid=(2, 1), epochs=8)),
     ("Gibbs", "gamma", Gibbs(epochs=6)), ("columns", "auto", Gibbs(epochs=6, joint=4)),
 ):
     model = BayesianMF(9, prior=prior, sampler=sampler, random_state=0)
@@ -221,4 +221,4 @@ def test_nothing_is_left_to_compile_when_the_clock_begins():
     )
     assert found.returncode == 0, found.stderr
     told = dict(line.split(maxsplit=1) for line in found.stdout.splitlines())
-    assert told == dict.fromkeys(("SGLD", "SGD", "RowClock", "SGHMC", "Gibbs", "columns"), "[]")
+    assert told == dict.fromkeys(("SGLD", "SGD", "SGHMC", "Gibbs", "columns"), "[]")

@@ -5,6 +5,7 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bayesmf
@@ -22,11 +23,11 @@ def rule(tmp_path_factory):
     """The class of the skeleton, registered by the line that the page gives."""
     file, line = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     folder = tmp_path_factory.mktemp("samplers")
-    (folder / "clipped.py").write_text(file)
+    (folder / "cyclical.py").write_text(file)
     name, kind = re.fullmatch(r'\s*"(\w+)": (\w+),\s*', line).groups()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        made = getattr(importlib.import_module("clipped"), kind)
+        made = getattr(importlib.import_module("cyclical"), kind)
         patch.setitem(REGISTRY, name, made)
         yield made
 
@@ -51,37 +52,37 @@ def test_engines_agree_to_the_bit(rule, ratings, settings):
 
 
 def test_it_learns_and_its_setting_matters(rule, ratings):
-    """R^2 on ratings held out; with gradients clipped to nothing, only noise is added."""
+    """R^2 on ratings held out; the steps of a history are those of the cycle."""
     train, test = ratings.split(0.2)
-    sampler = {"epochs": 200, "pace": 4.0}
-    good = _fit(rule(**sampler), train).score(test)
-    held = _fit(rule(clip=1e-6, **sampler), train).score(test)
-    assert good > 0.1 > 0 > held
+    model = _fit(rule(epochs=200, pace=4.0, cycle=8), train)
+    assert model.score(test) > 0.1
+    steps = np.array([event["step_size"] * event["tau"] for event in model.history_])
+    assert steps[104::8].mean() > 3 * steps[111::8].mean()
 
 
 def test_its_name_is_known_everywhere(rule, ratings, tmp_path, capsys):
-    assert bayesmf.ClippedSGLD is rule
-    with pytest.raises(InputError, match="'sgd', 'clipped' or a sampler object"):
+    assert bayesmf.CyclicalSGLD is rule
+    with pytest.raises(InputError, match="'sgd', 'cyclical' or a sampler object"):
         _fit("sgdl", ratings)
-    with pytest.raises(InputError, match="clip must be a positive number"):
-        _fit(rule(clip=-1), ratings)
-    assert re.search(r"clip : float, default 100.0\n +The largest gradient", rule.__doc__)
-    assert rule.__doc__.index("grid :") < rule.__doc__.index("clip :") < rule.__doc__.index(">>>")
+    with pytest.raises(InputError, match="cycle must be a positive number"):
+        _fit(rule(cycle=-1), ratings)
+    assert re.search(r"cycle : float, default 10.0\n +Epochs of a cycle", rule.__doc__)
+    assert rule.__doc__.index("grid :") < rule.__doc__.index("cycle :") < rule.__doc__.index(">>>")
     model = _fit(rule(**QUICK), ratings)
     model.save(tmp_path / "model")
-    assert BayesianMF.load(tmp_path / "model").sampler.clip == 100.0
+    assert BayesianMF.load(tmp_path / "model").sampler.cycle == 10.0
 
 
 def test_the_command_line_offers_it(rule, capsys):
     parser = fit.parser()
     told = " ".join(parser.format_help().split())
-    assert "--clip G clipped: largest gradient (100)" in told
-    assert "sgld, clipped: variance of the noise" in told
-    needed = ["ratings.csv", "--out", "model", "--clip", "50", "--sampler"]
-    args = parser.parse_args([*needed, "clipped", "--chains", "2"])
-    assert fit_options.make_sampler(args) == rule(clip=50, n_chains=2)
+    assert "--cycle C cyclical: epochs of a cycle (10)" in told
+    assert "sgld, cyclical: variance of the noise" in told
+    needed = ["ratings.csv", "--out", "model", "--cycle", "5", "--sampler"]
+    args = parser.parse_args([*needed, "cyclical", "--chains", "2"])
+    assert fit_options.make_sampler(args) == rule(cycle=5, n_chains=2)
     args = parser.parse_args([*needed, "sgld"])
-    with pytest.raises(InputError, match="--clip does nothing in sgld: use --sampler clipped"):
+    with pytest.raises(InputError, match="--cycle does nothing in sgld: use --sampler cyclical"):
         fit_options.make_sampler(args)
 
 
@@ -103,6 +104,6 @@ def _fit_to(sampler, ratings, checkpoint, **settings):
 
 
 def test_its_example_runs(rule):
-    test, *_ = doctest.DocTestFinder().find(rule, "ClippedSGLD", globs={})
+    test, *_ = doctest.DocTestFinder().find(rule, "CyclicalSGLD", globs={})
     ran = doctest.DocTestRunner().run(test)
     assert (ran.failed, ran.attempted) == (0, 3)

@@ -20,7 +20,7 @@ from bayesmf.chains.settings import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.noise import PARAMETERS
 from bayesmf.model.priors import WishartPrior
-from bayesmf.samplers.auto import Auto
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.server.run import run
 from bayesmf.server.stopping import TARGETS, Convergence, Target, judge, stages
 from contract import draws_digest

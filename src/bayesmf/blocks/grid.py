@@ -1,7 +1,8 @@
-"""The grid of blocks that the rating matrix is cut into, and its orthogonal groups.
+"""The grid of blocks that the rating matrix is cut into, and the rotation that visits them.
 
-Figure 1 of the paper: the matrix is cut into rows x cols blocks; blocks that share neither users
-nor items form an orthogonal group.
+Figures 1 and 2 of the paper: the matrix is cut into rows x cols blocks; blocks that share neither
+users nor items form an orthogonal group. In every round each chain works on one group, and a cyclic
+shift moves all chains to the next.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bayesmf.checks import whole
 from bayesmf.errors import InputError
+from bayesmf.kernels.keys import STREAM_ROTATION, generator
 
 
 @dataclass(frozen=True)
@@ -55,3 +61,82 @@ class Grid:
         if rows <= cols:
             return [[r * cols + (r + k) % cols for r in range(rows)] for k in range(cols)]
         return [[(c + k) % rows * cols + c for c in range(cols)] for k in range(rows)]
+
+
+class Rotation:
+    """GET_ORTHO_BLOCK_GROUP(c, t): which group chain c works on in round t.
+
+    The cycle has `turns[g]` turns for group g; chain c is `offset(c)` turns ahead of chain 0, and
+    all move by the same stride. So two chains never meet while no group has more than a share of
+    1 / n_chains of the turns and there are at least as many groups as chains; the ratings are only
+    read, so where they must meet, they may. With `shuffle` the order of turns is drawn anew for
+    each cycle, one order for all chains: they still do not meet.
+    """
+
+    def __init__(
+        self,
+        turns: Sequence[int],
+        n_chains: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> None:
+        repeat, self._stride = _stride(sum(turns), max(turns))
+        self.turns = repeat * np.asarray(turns, dtype=np.int64)
+        self._cycle = np.repeat(np.arange(len(self.turns)), self.turns)
+        n = len(self._cycle)
+        self._offsets = [c * n // n_chains % n for c in range(n_chains)]
+        self._shuffle, self._seed = shuffle, seed
+
+    def __len__(self) -> int:
+        """Rounds in a cycle, in which every group has been visited at its rate."""
+        return len(self._cycle)
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """Share of the rounds that each group is active in."""
+        return np.asarray(self.turns / self.turns.sum())
+
+    def group(self, chain: int, round_: int) -> int:
+        """The group of a chain in a round."""
+        n = len(self._cycle)
+        cycle, t = divmod(round_, n)
+        if self._shuffle:
+            key = np.zeros(2, np.uint32)
+            t = int(generator(key, cycle, STREAM_ROTATION, self._seed & 0xFFFFFF).permutation(n)[t])
+        return int(self._cycle[(t * self._stride + self._offsets[chain]) % n])
+
+
+def _stride(n: int, longest: int) -> tuple[int, int]:
+    """(repeat, stride): a step over repeat * n turns that visits them all and does not stay with
+    a group. None exists for 2, 1, 1, 1, 1 turns; repeated twice there is one.
+    """
+    for repeat in range(1, 9):
+        for stride in range(repeat * longest, repeat * (n - longest) + 1):
+            if gcd(stride, repeat * n) == 1:
+                return repeat, stride
+    return 1, 1
+
+
+def visit_turns(
+    visits: str | Sequence[float] | None, sizes: NDArray[np.int64], per_group: int = 8
+) -> list[int]:
+    """Turns of each group in the cycle: one each, or in proportion to sizes or given weights."""
+    if visits is None or (isinstance(visits, str) and visits == "equal"):
+        return [1] * len(sizes)
+    if isinstance(visits, str):
+        if visits != "size":
+            raise InputError(f"visits {visits!r} is none of 'equal', 'size' or a list of weights")
+        weights = np.maximum(sizes, 1).astype(np.float64)
+    else:
+        try:
+            weights = np.asarray(visits, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            weights = np.zeros(0)
+    if len(weights) != len(sizes) or not np.all(np.isfinite(weights)) or np.any(weights <= 0):
+        raise InputError(
+            f"visits must be {len(sizes)} positive weights, one for each orthogonal group, "
+            f"not {visits!r}"
+        )
+    turns = np.maximum(1, np.round(weights / weights.sum() * per_group * len(sizes)))
+    return [int(p) for p in turns.astype(np.int64) // np.gcd.reduce(turns.astype(np.int64))]

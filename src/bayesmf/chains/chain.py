@@ -33,7 +33,7 @@ from bayesmf.model.priors import Moments, Params, Precisions, draw_tau, moments_
 from bayesmf.model.refs import Fetch, Pieces, Ref, fetch_here
 from bayesmf.model.scale import draw_amplitudes, draw_scales
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.burn_in import Trace
+from bayesmf.samplers.schedules import Trace
 from bayesmf.worker.row_tasks import StartTask
 from bayesmf.worker.tasks import Result, Task
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
 from bayesmf.chains.settings import RunSettings
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.samplers.burn_in import BurnIn, Trace
-from bayesmf.samplers.schedules import Thinning
+from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
 
 # Share of `max_seconds` after which burn-in ends in any case: most of the time is for draws.
 LONGEST_BURN_IN = 0.4

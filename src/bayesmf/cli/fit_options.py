@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.cli import options
 from bayesmf.engines.registry import ENGINES
 from bayesmf.errors import InputError
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import BatchRule, Sampler, check_settings
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import REGISTRY
 from bayesmf.samplers.settings import Flag, OneOf, Setting, Whole, settings_of
 

@@ -19,8 +19,8 @@ from bayesmf.estimator.predicting import Predicting
 from bayesmf.estimator.saving import load_model, save_model
 from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.server.settings import FitSettings
 
 TargetName = Literal["fast", "balanced", "accurate"]
@@ -42,7 +42,7 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     ----------
     n_factors : int, optional
         Number of latent factors D. The default follows the number of ratings per row.
-    sampler : {"auto", "gibbs", "rowclock", "sghmc", "sgnht", "sgld", "sgd"} or sampler object
+    sampler : {"auto", "gibbs", "sghmc", "sgnht", "sgld", "sgd"} or sampler object
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
         settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}

@@ -17,9 +17,8 @@ from bayesmf.ids.id_map import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.process import counting
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
-from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.update import Addition, update_draws

@@ -167,6 +167,13 @@ def fill_normals(out, n_quads, row, round_, word3, k0, k1):
 
 
 @njit(**EXACT)
+def fill_rows(out, numbers, round_, word3, key):
+    """Standard normals of rows by their numbers; rows of `out` are whole fours wide."""
+    for k in range(numbers.shape[0]):
+        fill_normals(out[k], out.shape[1] // 4, numbers[k], round_, word3, key[0], key[1])
+
+
+@njit(**EXACT)
 def fill_counters(out, room, n, row, quad, round_, word3, k0, k1):
     """Standard normals at n counters (quad[t], row[t]): out[t], out[room + t], ... out[3 room + t].
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.batch_gradient import fill_noise
 from bayesmf.kernels.exact import packed_moments, unpacked_moments
-from bayesmf.kernels.keys import STREAM_INIT, stream_word
+from bayesmf.kernels.keys import STREAM_INIT, fill_rows, stream_word
 from bayesmf.kernels.linalg import (
     cholesky,
     multiply,
@@ -109,7 +108,7 @@ def initial_rows(
     spread = np.float32(min(0.1, n_factors**-0.5))  # predictions start below the ratings' spread
     width = n_factors + bias
     rows = np.empty((len(numbers), -(-width // 4) * 4), np.float32)
-    fill_noise(rows, numbers, 0, stream_word(STREAM_INIT, side), key)
+    fill_rows(rows, numbers, 0, stream_word(STREAM_INIT, side), key)
     return np.asarray(spread * rows[:, :width])
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.errors import InputError
-from bayesmf.samplers import start
-from bayesmf.samplers.burn_in import BurnIn, FixedBurnIn, burn_in_rule
+from bayesmf.samplers import schedules
+from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     EPOCHS,
     Flag,
@@ -61,7 +61,7 @@ class Sampler(ABC):
     docs/design.md.
     """
 
-    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of chains/rounds/kinds.py
+    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of server/run.py's ROUNDS
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
     starts_apart: ClassVar[bool] = False  # whether chains begin with precisions of their own
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
@@ -170,7 +170,7 @@ class BatchRule(Sampler):
     batch_size: int | None = setting(
         None,
         Whole(
-            "Ratings in a mini-batch. By default a pass has 256 of them, 32 for `RowClock`, fewer "
+            "Ratings in a mini-batch. By default a pass has 256 of them, fewer "
             "where they would be small; a block has up to 4 for rules with momentum, 1 with "
             '`noise="paper"`.',
             help="ratings in a mini-batch",
@@ -279,8 +279,9 @@ class BatchRule(Sampler):
 class GradientRule(BatchRule):
     """A mini-batch rule with one step size for all rows.
 
-    Its rounds are of the kind "gradient", which are SGLD's updates in compiled code; or of the
-    kind "update", in which `update` is called, so that a rule may have one of its own.
+    A row that a mini-batch touches becomes row + step / 2 * gradient + sqrt(step) * noise, where
+    the gradient is an unbiased estimate of that of the log posterior, and the noise is normal with
+    `noise_variance`.
     """
 
     step_size: float | None = setting(
@@ -343,7 +344,7 @@ class GradientRule(BatchRule):
         """
         if self.step_size is not None:
             return 1.0
-        return start.FACTOR - (start.FACTOR - 1.0) * self.noise_share(epoch)
+        return schedules.FACTOR - (schedules.FACTOR - 1.0) * self.noise_share(epoch)
 
     def default_kappa(self, shape: DataShape) -> float:
         """Rounds before the step begins to fall by default."""
@@ -355,15 +356,6 @@ class GradientRule(BatchRule):
     @abstractmethod
     def noise_variance(self, hbar: Array) -> Array:
         """Variance of the noise on a visit, in units of the step, given rows' visit rates."""
-
-    def update(self, rows: Array, gradient: Array, noise: Array, step: float) -> Array:
-        """New rows, of those that a mini-batch has touched on one side.
-
-        `gradient` estimates that of the log posterior without bias, `noise` is normal with
-        `noise_variance`. kernels/gradient.py is this, compiled.
-        """
-        new: Array = rows + step / 2 * gradient + np.sqrt(step) * noise
-        return new
 
 
 Rule = TypeVar("Rule", bound=Any)

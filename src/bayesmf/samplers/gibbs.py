@@ -1,4 +1,4 @@
-"""Gibbs sampling: exact conditional draws of all rows."""
+"""Gibbs sampling: exact conditional draws of all rows; and the default, which chooses its form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from bayesmf.samplers.base import DataShape, Sampler, check_settings
-from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
+from bayesmf.samplers.schedules import BurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
     EPOCHS,
@@ -21,9 +21,16 @@ from bayesmf.samplers.settings import (
 )
 
 LONGEST_RUN = 500  # sweeps, after which a run ends that did not converge
-# Ratings of a stripe, some tenth of a second of work: so many that telling of it costs nothing, and
-# so few that many workers have some. Between FEWEST and MOST stripes on a side.
+# Ratings of a stripe, some tenth of a second of work: messages cost little beside it, and many
+# workers have some. Between FEWEST and MOST stripes on a side.
 STRIPE, FEWEST_STRIPES, MOST_STRIPES = 1_500_000, 8, 256
+# Nanoseconds of a sweep, measured (docs/performance.md). Of whole rows: for each rating and column,
+# for each rating and pair of columns, for each row and triple of columns. By columns: for each
+# rating, and for each rating and column. Constants, because timing would not repeat its choice.
+WHOLE_ROWS = (2.2, 0.045, 0.08)
+BY_COLUMNS = (8.0, 1.1)
+# Sweeps by columns that are worth a sweep of whole rows.
+SWEEPS_BY_COLUMNS = 2.0
 
 
 @documented
@@ -107,3 +114,48 @@ class Gibbs(Sampler):
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)
+
+
+@documented
+@dataclass(frozen=True)
+class Auto:
+    """Gibbs: whole rows while there are few factors, four columns at a time beyond.
+
+    A sweep of whole rows costs N D^2 + rows D^3, one by columns N D: but it takes up to twice as
+    many of these, so whole rows are drawn up to a D of about 16.
+
+    See Also
+    --------
+    Gibbs : What it becomes.
+
+    Examples
+    --------
+    >>> from bayesmf import Auto, BayesianMF, Synthetic
+    >>> ratings = Synthetic(60, 40, 1200).ratings()
+    >>> model = BayesianMF(2, sampler=Auto(epochs=20), random_state=0).fit(ratings)
+    >>> model.report_["sampler"]["rule"]
+    'Gibbs'
+    """
+
+    n_chains: int | None = setting(
+        None,
+        Whole(
+            'Independent chains. By default 1, 2 or 4 for the targets "fast", "balanced", '
+            '"accurate".',
+            option="--chains",
+        ),
+    )
+    epochs: float | None = setting(None, EPOCHS)
+    burn_in: float | str | BurnIn | None = setting(None, BURN_IN)
+    thin: float | None = setting(None, THIN)
+    overrelax: float = setting(0.9, OVERRELAX)
+
+    def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> Gibbs:
+        """The rule for data of this size; `n_chains` where it is not set."""
+        check_settings(self)
+        w, n, rows = n_factors + 1, shape.n_ratings, shape.n_users + shape.n_items
+        one, two, three = WHOLE_ROWS
+        whole = n * (one * w + two * w**2) + rows * three * w**3
+        by_columns = n * (BY_COLUMNS[0] + BY_COLUMNS[1] * w)
+        joint = 4 if whole > SWEEPS_BY_COLUMNS * by_columns else None
+        return Gibbs(**{**vars(self), "n_chains": self.n_chains or n_chains, "joint": joint})

@@ -9,22 +9,17 @@ import numpy as np
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.checks import one_of
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import Sampler
-from bayesmf.samplers.burn_in import BurnIn
-from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.samplers.row_clock import RowClock
-from bayesmf.samplers.sgd import SGD
-from bayesmf.samplers.sghmc import SGHMC
-from bayesmf.samplers.sgld import SGLD
-from bayesmf.samplers.sgnht import SGNHT
+from bayesmf.samplers.gibbs import Auto, Gibbs
+from bayesmf.samplers.momentum import SGHMC, SGNHT
+from bayesmf.samplers.schedules import BurnIn
+from bayesmf.samplers.sgld import SGD, SGLD
 
 # All else follows from the class: its settings are options of `bayesmf fit`, its `kind_of_rounds`
 # says which rounds a chain does, model folders and checkpoints find it by its class's name.
 REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "auto": Auto,
     "gibbs": Gibbs,
-    "rowclock": RowClock,
     "sghmc": SGHMC,
     "sgnht": SGNHT,
     "sgld": SGLD,

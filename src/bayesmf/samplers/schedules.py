@@ -1,8 +1,135 @@
-"""Schedules of a chain: its step sizes, and which rounds are kept."""
+"""Schedules of a chain: its quiet start, burn-in, step sizes, and which rounds are kept.
+
+A chain starts quietly where its first passes will be burn-in in any case. Noise that is right in
+the end is in the way at first: it is as large as what a row has learnt so far, and precisions drawn
+at once take the small rows of the start for all there is to learn. So for two passes a chain climbs
+as SGD does, with its initial precisions; then noise comes in, a third at a time. With the other
+side integrated out (chains/pairs.py) its average is below SGD's errors from the first pass on.
+
+Noise of single rows comes last: badly fitted rows would count as noisy, weigh less, and stay so.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayesmf.errors import InputError
+
+QUIET = 2  # passes without noise; the noise takes as many more to come in
+FACTOR = 2.0  # how much longer steps are at the start, where their length is not given
+ONE_NOISE, ONE_NOISE_PASSES = 1 / 6, 10  # of the run, or passes where its length is not given
+INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a chain knows of itself at the end of each epoch, oldest first, in the user's units."""
+
+    train_rmse: list[float] = field(default_factory=list)
+    validation_rmse: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FixedBurnIn:
+    """Burn-in of a given number of epochs."""
+
+    epochs: float
+    needs_validation = False
+
+    def __str__(self) -> str:
+        return f"{self.epochs:g}"
+
+    def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
+        return epoch >= self.epochs
+
+
+@dataclass(frozen=True)
+class UntilRMSE:
+    """Burn-in until the chain's RMSE on the validation set falls to `rmse`, as in the paper.
+
+    The paper looks at the mean over chains; here each chain looks at its own, because chains do
+    not wait for each other.
+    """
+
+    rmse: float
+    needs_validation = True
+
+    def __str__(self) -> str:
+        return f"rmse:{self.rmse:g}"
+
+    def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
+        return bool(trace.validation_rmse) and trace.validation_rmse[-1] <= self.rmse
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """Burn-in until the training RMSE has no trend left.
+
+    The third quarter of the trace is compared with the last: over when their means differ by less
+    than the spread inside the last one. At least `least` epochs are looked at, and at most
+    half of the run is burn-in.
+    """
+
+    least: int = 20
+    needs_validation = False
+
+    def __str__(self) -> str:
+        return "stationary"
+
+    def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
+        n = len(trace.train_rmse)
+        if epoch >= epochs / 2:
+            return True
+        if n < self.least:
+            return False
+        third = np.asarray(trace.train_rmse[n // 2 : 3 * n // 4])
+        last = np.asarray(trace.train_rmse[3 * n // 4 :])
+        return bool(abs(third.mean() - last.mean()) <= last.std())
+
+
+BurnIn = FixedBurnIn | UntilRMSE | Stationary
+
+
+def burn_in_rule(value: float | str | BurnIn) -> BurnIn:
+    """From a number of epochs, "rmse:0.85" or "stationary"."""
+    if isinstance(value, FixedBurnIn | UntilRMSE | Stationary):
+        return value
+    text = str(value).strip().lower()
+    try:
+        if text == "stationary":
+            return Stationary()
+        if text.startswith("rmse:"):
+            return UntilRMSE(float(text[5:]))
+        epochs = float(text)
+    except ValueError:
+        epochs = -1.0
+    if not epochs >= 0 or not np.isfinite(epochs):
+        raise InputError(
+            f"burn_in {value!r} is none of: a number of epochs, 'rmse:0.85' (until the "
+            "validation RMSE falls to that), 'stationary'"
+        )
+    return FixedBurnIn(epochs)
+
+
+def noise_share(epoch: float, epochs: float | None) -> float:
+    """The share of its noise's variance that a chain has in an epoch of a run of `epochs`.
+
+    All of it is there after four passes, or a quarter of the run if that is sooner.
+    """
+    quiet = QUIET if epochs is None else min(QUIET, int(epochs / 8))
+    since = int(epoch + 1e-9) - quiet
+    return 0.0 if since < 0 else min(1.0, (since + 1) / (quiet + 1))
+
+
+def row_noise_from(epochs: float | None, burn_in: BurnIn | None) -> float:
+    """The epoch from which on rows have noise of their own; `burn_in` is None where it grows.
+
+    It is before the end of burn-in: draws must come from chains that have settled.
+    """
+    passes = ONE_NOISE_PASSES if epochs is None else ONE_NOISE * epochs
+    return min(passes, 2 / 3 * burn_in.epochs) if isinstance(burn_in, FixedBurnIn) else passes
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stochastic gradient Langevin dynamics, the paper's algorithm."""
+"""SGD and SGLD, the paper's algorithms; DSGD and DSGLD on a grid."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Self
 
 import numpy as np
 
-from bayesmf.blocks.correctors import inverse
-from bayesmf.samplers import start
-from bayesmf.samplers.base import BATCHES, Array, DataShape, GradientRule, check_settings
-from bayesmf.samplers.burn_in import BurnIn, burn_in_rule
+from bayesmf.blocks.blocks import inverse
+from bayesmf.samplers import schedules
+from bayesmf.samplers.base import BATCHES, DECAY, Array, DataShape, GradientRule, check_settings
+from bayesmf.samplers.schedules import BurnIn, FixedBurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
     BURN_IN,
     INITIAL_PRECISION,
@@ -18,13 +18,15 @@ from bayesmf.samplers.settings import (
     PRECISION_EVERY,
     THIN,
     OneOf,
+    Positive,
     documented,
     setting,
 )
 
+STEADY = 10.0  # epochs before the step begins to fall
 # How far mini-batches may heat a busy row, as a multiple of its variance, if they were drawn with
 # replacement and the other side's rows had length one in every column. They are dealt without,
-# which leaves less than a tenth of it (samplers/survival.py), and rows are shorter. Busier rows get
+# which leaves less than a tenth of it (samplers/momentum.py), and rows are shorter. Busier rows get
 # more, but their variance is small; were they exact, rare rows would take thousands of epochs to
 # forget where they began.
 HEAT = 6.0
@@ -37,6 +39,71 @@ HEAT_DRAWN = 0.5
 
 @documented
 @dataclass(frozen=True)
+class SGD(GradientRule):
+    """Stochastic gradient ascent to the posterior's mode; `DSGD` on a grid.
+
+    It is SGLD without noise and with precisions held fixed; the last state is the only draw, so
+    intervals of predictions show the noise of ratings alone.
+
+    See Also
+    --------
+    SGLD : Its updates with noise, which draw from the posterior.
+
+    Examples
+    --------
+    >>> from bayesmf import SGD, BayesianMF, Synthetic
+    >>> ratings = Synthetic(60, 40, 1200).ratings()
+    >>> model = BayesianMF(2, sampler=SGD(epochs=10, grid=(2, 2)), random_state=0).fit(ratings)
+    >>> model.report_["draws"]
+    1
+    """
+
+    regularization: float = setting(
+        16.0,
+        Positive(
+            "The precisions of all columns, for ratings of variance one.",
+            help="precision of all columns",
+            metavar="R",
+        ),
+    )
+
+    decay: float = setting(1.0, DECAY)
+
+    n_chains = 1
+    thin = None
+    precision_every = None
+    keeps_draws = False
+
+    @property
+    def initial_precision(self) -> float:
+        """What precisions are and stay."""
+        return self.regularization
+
+    def default_epochs(self, shape: DataShape) -> float:
+        return float(np.clip(3e7 / shape.n_ratings, 60, 300))
+
+    def default_kappa(self, shape: DataShape) -> float:
+        return max(1.0, STEADY * self.rounds_per_epoch(shape))
+
+    def default_step(self, shape: DataShape, stiffest: float) -> float:
+        return 0.7 / stiffest  # about a sixth of the largest stable step, 4 / stiffest
+
+    def noise_variance(self, hbar: Array) -> Array:
+        return np.zeros_like(hbar)
+
+    def burn_in_rule(self, shape: DataShape) -> BurnIn:
+        """All is on the way; a chain that has kept nothing keeps its last state."""
+        return FixedBurnIn(np.inf)
+
+    def precisions_drawn(self, burning: bool) -> bool:
+        return False
+
+
+DSGD = SGD
+
+
+@documented
+@dataclass(frozen=True)
 class SGLD(GradientRule):
     """Stochastic gradient Langevin dynamics (Section 3.2 of the paper); `DSGLD` on a grid.
 
@@ -45,7 +112,7 @@ class SGLD(GradientRule):
 
     See Also
     --------
-    RowClock : A step for each row, so that rare and busy rows relax in the same time.
+    SGHMC : A step for each row, so that rare and busy rows relax in the same time.
     Gibbs : Exact draws of the rows, the best choice on one machine.
 
     Examples
@@ -79,7 +146,7 @@ class SGLD(GradientRule):
             choices=("start", "burn-in"),
         ),
     )
-    initial_precision: float = setting(start.INITIAL_PRECISION, INITIAL_PRECISION)
+    initial_precision: float = setting(schedules.INITIAL_PRECISION, INITIAL_PRECISION)
 
     @property
     def row_noise(self) -> bool:
@@ -126,7 +193,7 @@ class SGLD(GradientRule):
             # Few mini-batches would make long steps of it.
             heat = max(heat, HEAT * min(1.0, 2 / (q * BATCHES)))
         # Longer steps of the start included.
-        most = 2.0 / start.FACTOR if self.growing else 2.0
+        most = 2.0 / schedules.FACTOR if self.growing else 2.0
         return min(4 * heat * q / shape.busy, most / stiffest)
 
     def start_factor(self, epoch: float) -> float:
@@ -141,11 +208,11 @@ class SGLD(GradientRule):
         return np.ones_like(hbar) if self.noise == "paper" else inverse(hbar)
 
     def noise_share(self, epoch: float) -> float:
-        return start.noise_share(epoch, self.epochs) if self.growing else 1.0
+        return schedules.noise_share(epoch, self.epochs) if self.growing else 1.0
 
     def row_noise_from(self) -> float:
         rule = None if self.growing else burn_in_rule(self.burn_in or 0)
-        return start.row_noise_from(self.epochs, rule)
+        return schedules.row_noise_from(self.epochs, rule)
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
         return burn_in_rule(self.burn_in or 0)

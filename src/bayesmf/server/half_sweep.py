@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
-from bayesmf.chains.rounds.exact_rows import draw_exactly
-from bayesmf.chains.rounds.row_noise import draw_row_noise
+from bayesmf.chains.rounds.gibbs import draw_exactly, draw_row_noise
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import N_SUMS, SSE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
@@ -11,20 +12,36 @@ from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, probe_pairs
 from bayesmf.chains.retention import RunLength, first_kept
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.rounds.kinds import make_rounds
+from bayesmf.chains.rounds.gibbs import GibbsRounds
+from bayesmf.chains.rounds.gradient import GradientRounds
+from bayesmf.chains.rounds.momentum import MomentumRounds
 from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import Rounds
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine, Handle, Workload
 from bayesmf.errors import InputError
 from bayesmf.model.draw_store import DrawStore, LastDraw
-from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.server.report import RunReport, convergence_found
 from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
+
+# What a round is made of: kinds are few, and a sampler names its own.
+ROUNDS: dict[str, Any] = {
+    "gibbs": GibbsRounds,
+    "gradient": GradientRounds,
+    "momentum": MomentumRounds,
+}
+
+
+def make_rounds(data: TrainingData, rule: Sampler, seed: int) -> Rounds:
+    """The rounds of a resolved rule on one data set."""
+    made: Rounds = ROUNDS[rule.kind_of_rounds](data, rule, seed)
+    return made
 
 
 def run(

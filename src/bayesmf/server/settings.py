@@ -18,8 +18,8 @@ from bayesmf.model.draws import SIDES
 from bayesmf.model.noise import NOISE_BY
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.process import memory_bytes
-from bayesmf.samplers.auto import Auto
 from bayesmf.samplers.base import DataShape, Sampler
+from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import as_sampler
 from bayesmf.server.defaults import default_draws, default_factors, default_side
 from bayesmf.server.stopping import target_named

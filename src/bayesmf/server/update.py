@@ -40,7 +40,7 @@ from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
 from bayesmf.server.half_sweep import counts_of, half_noise, half_sweep, layout_of, without
 from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
-from bayesmf.worker.row_draws import draw_rows
+from bayesmf.worker.row_tasks import draw_rows
 
 Index = NDArray[np.int64]
 # The side of the arrays of rows.

@@ -1,8 +1,8 @@
-"""What tasks in a block of the rating matrix share, and the errors of a block at one state."""
+"""Tasks in a block of the rating matrix: rounds of SGD and SGLD, and its errors at one state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.blocks import Block, batch_order
+from bayesmf.kernels.gather import padded
+from bayesmf.kernels.gradient import LangevinSide, run_dealt, run_replacement
+from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, stream_word
 from bayesmf.kernels.minibatch import (
-    PaddedColumns,
     make_columns,
+    make_scratch,
     pad,
     room_for,
     sum_squared_errors,
     sum_weights,
 )
 from bayesmf.kernels.types import Rows
-from bayesmf.model.priors import Precisions
+from bayesmf.model.priors import Precisions, RowPrior
 from bayesmf.model.refs import Part, value_of
 from bayesmf.worker.tasks import Kept, Shared
 
@@ -30,21 +33,19 @@ Weight = Part | float | None  # of rows' ratings: one number for all, or 1
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """A block of ratings with what never changes about it.
+    """A block of ratings with all that never changes about it.
 
     `scale` is the factor of the likelihood's gradient without tau: n_batches / v, or N / (m v) with
-    replacement; `prior_weight` is that of the prior's gradient on a visit, 1 / hbar.
-    `replacement_size` is the size of mini-batches drawn with replacement, None of dealt ones.
-    `n_user` and `n_item` are numbers of ratings that the rows have in all blocks.
+    replacement; `prior_weight` that of the prior's gradient on a visit, 1 / hbar, of users and of
+    items. `replacement_size` is the size of mini-batches drawn with replacement, None of dealt
+    ones. `n` are numbers of ratings that the users and the items have in all blocks.
     """
 
     block: Block
     scale: float
-    prior_weight_user: Weights
-    prior_weight_item: Weights
+    prior_weight: tuple[Weights, Weights]
     replacement_size: int | None
-    n_user: NDArray[np.int32]
-    n_item: NDArray[np.int32]
+    n: tuple[NDArray[np.int32], NDArray[np.int32]]
 
     def __len__(self) -> int:
         return len(self.block)
@@ -55,12 +56,12 @@ class HeldBlock:
 
     def row_counts(self, side: int) -> NDArray[np.int64]:
         """Ratings that these have in all blocks."""
-        return (self.n_item if side else self.n_user).astype(np.int64)
+        return self.n[side].astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class RoundGiven(Shared):
-    """What the blocks of a round have in common: `length` updates from an iteration on.
+class RoundSettings(Shared):
+    """Settings shared by the blocks of a round: `length` updates from an iteration on.
 
     `fixed` is the side whose rows stay with their workers; the others travel.
     """
@@ -75,58 +76,8 @@ class RoundGiven(Shared):
 
 
 @dataclass(frozen=True)
-class BlockTask:
-    """A round of mini-batch updates in one block.
-
-    Weights are the precisions of a row's ratings over tau, times the other side's; None where the
-    side has no noise of its own.
-    """
-
-    chain: int
-    partition: int
-    users: Part
-    items: Part
-    user_weight: Weight
-    item_weight: Weight
-    shared: Any
-
-    def rows(self) -> tuple[Rows, Rows]:
-        """The rows of both sides, to be read."""
-        return value_of(self.users), value_of(self.items)
-
-    def columns(self, rows: Rows) -> PaddedColumns:
-        """What stands in the columns of padded rows."""
-        return make_columns(self.shared.n_factors, rows.shape[1], rows.dtype)
-
-    def weights(self, users: Rows, items: Rows) -> tuple[Rows, Rows]:
-        """Weights of the ratings of users and of items, ones where there are none."""
-        return row_weights(self.user_weight, users), row_weights(self.item_weight, items)
-
-    def over_batches(
-        self,
-        held: HeldBlock,
-        dealt: Callable[..., tuple[float, int]],
-        drawn: Callable[..., tuple[float, int]],
-        *update: Any,
-    ) -> tuple[float, int]:
-        """Squared errors and number of the ratings read by one of two kernels.
-
-        `dealt` goes over mini-batches that were dealt once, `drawn` draws them with replacement;
-        `update` is what both take from there on.
-        """
-        block, batches, given = held.block, held.block.batches, self.shared
-        if held.replacement_size is not None:
-            room = room_for(held.replacement_size, batches)
-            return drawn(batches, room, given.length, block.number, *update)
-        order = batch_order(
-            given.key, block.number, block.n_batches, given.first_batch, given.length
-        )
-        return dealt(batches, order, *update)
-
-
-@dataclass(frozen=True)
 class BlockResult(Kept):
-    """A result with something of users and of items, of which those of the `fixed` side stay."""
+    """A result with arrays of users and of items, of which those of the `fixed` side stay."""
 
     users: Any
     items: Any
@@ -150,6 +101,107 @@ class RoundResult(BlockResult):
     finite: bool = True  # whether all rows are
 
 
+@dataclass(frozen=True)
+class BlockTask(ABC):
+    """A round of mini-batch updates in one block: WKR_ROUND of Algorithm 3.
+
+    Weights are the precisions of a row's ratings over tau, times the other side's; None where the
+    side has no noise of its own.
+    """
+
+    chain: int
+    partition: int
+    users: Part
+    items: Part
+    user_weight: Weight
+    item_weight: Weight
+    shared: Any
+
+    @abstractmethod
+    def side(self, held: Any, side: int, common: dict[str, Any]) -> Any:
+        """Users (0) or items (1) as the kernel takes them, given the fields of all rules."""
+
+    @abstractmethod
+    def result(self, sides: Any, width: int, sse: float, count: int) -> Any:
+        """The result, from what the kernel has made of the sides."""
+
+    def execute(self, held: Any) -> Any:
+        """`length` mini-batch updates of the block's rows (Section 3.3.1)."""
+        rows = value_of(self.users), value_of(self.items)
+        sides = [self.side(held, side, self._common(held, side, rows[side])) for side in range(2)]
+        width, sse, count = rows[0].shape[1], 0.0, 0
+        if len(held):
+            sse, count = self._update(held, sides, width)
+        return self.result(sides, width, sse, count)
+
+    def _common(self, held: HeldBlock, side: int, rows: Rows) -> dict[str, Any]:
+        """Fields of one side that kernels of all rules take."""
+        prior: RowPrior = (self.shared.precisions.users, self.shared.precisions.items)[side]
+        stream, wide = (STREAM_USERS, STREAM_ITEMS)[side], padded(rows.shape[1])
+        return {
+            "rows": pad(rows, wide),  # a copy: the task may have to be done again
+            "numbers": held.numbers(side),
+            "weight": row_weights((self.user_weight, self.item_weight)[side], rows),
+            "mu": pad(prior.mu, wide, rows.dtype),
+            "Lambda": pad_precision(prior.Lambda, wide, rows.dtype),
+            "stream": stream_word(stream, held.block.number),
+        }
+
+    def _update(self, held: HeldBlock, sides: Any, width: int) -> tuple[float, int]:
+        """Squared errors and number of the ratings read."""
+        block, batches, shared = held.block, held.block.batches, self.shared
+        columns = make_columns(shared.n_factors, width, sides[0].rows.dtype)
+        scratch = make_scratch(len(block.item_rows), columns)
+        state = *sides, columns, shared.first_iteration, shared.key, scratch
+        if held.replacement_size is not None:
+            room = room_for(held.replacement_size, batches)
+            return run_replacement(batches, room, shared.length, block.number, *state)  # type: ignore[no-any-return]
+        first, length = shared.first_batch, shared.length
+        order = batch_order(shared.key, block.number, block.n_batches, first, length)
+        return run_dealt(batches, order, *state)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class GradientBlock(HeldBlock):
+    """A block with the variance of its rows' noise on a visit, in units of the step."""
+
+    noise: tuple[Weights, Weights]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientSettings(RoundSettings):
+    """A round with one step size for all rows.
+
+    `noise_share` is what the noise's variance is multiplied by: below 1 at the start of a chain.
+    """
+
+    step: float
+    noise_share: float
+
+
+@dataclass(frozen=True)
+class GradientTask(BlockTask):
+    """A round of SGD or SGLD in a block."""
+
+    def side(self, held: GradientBlock, side: int, common: dict[str, Any]) -> LangevinSide:
+        shared, kind = self.shared, common["rows"].dtype.type
+        noise, share = held.noise[side], shared.noise_share
+        return LangevinSide(
+            **common,
+            noise=noise if share == 1.0 else noise * np.float32(share),
+            step=kind(shared.step),
+            scale=kind(held.scale * shared.precisions.tau),
+            prior_weight=held.prior_weight[side],
+        )
+
+    def result(self, sides: Any, width: int, sse: float, count: int) -> RoundResult:
+        users, items = (side.rows for side in sides)
+        finite = all_finite(users, items)
+        return RoundResult(
+            users[:, :width], items[:, :width], self.shared.fixed, sse, count, finite
+        )
+
+
 def row_weights(weight: Weight, rows: Rows) -> Rows:
     """The weights of the rows' ratings, or ones."""
     value = 1.0 if weight is None else value_of(weight)
@@ -159,7 +211,7 @@ def row_weights(weight: Weight, rows: Rows) -> Rows:
 
 
 def all_finite(*rows: Rows) -> bool:
-    """Whether all numbers are finite. Looked at by workers, which do it side by side."""
+    """Whether all numbers are finite; found by workers, in parallel."""
     with np.errstate(all="ignore"):
         return all(bool(np.isfinite(side.sum())) for side in rows)
 

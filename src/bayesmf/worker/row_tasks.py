@@ -1,4 +1,4 @@
-"""Exact draws of a stripe of rows: what a Gibbs half-sweep is made of."""
+"""Exact draws of a stripe of rows: the tasks of a Gibbs half-sweep."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe
+from bayesmf.kernels.columns import column_prior, draw_columns, longest_row
 from bayesmf.kernels.exact import Whole, exact_sums, packed_moments
-from bayesmf.kernels.gather import SSE, HalfSweep, Regressors, regressors_of
+from bayesmf.kernels.gather import (
+    N_SUMS,
+    SSE,
+    HalfSweep,
+    Regressors,
+    RowRatings,
+    regressors_of,
+)
 from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, StreamCounter, stream_word
+from bayesmf.kernels.row_posterior import make_row_scratch
 from bayesmf.kernels.types import Rows
+from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal
 from bayesmf.model.noise import evidence_of, half_errors
 from bayesmf.model.priors import RowPrior, initial_rows
 from bayesmf.model.refs import Part, own_copy, value_of
-from bayesmf.worker.row_draws import draw_rows
 from bayesmf.worker.tasks import Kept, Shared
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Shared):
+class RowContext(Shared):
     """What rows of one side are drawn from besides their ratings, the same for all stripes.
 
     `other` are the rows of the other side, stripe by stripe, `weights` the weights that ratings
@@ -99,7 +108,7 @@ class RowsTask:
     partition: int
     rows: Part
     tau: Part | float
-    shared: Given
+    shared: RowContext
 
     def execute(self, held: Stripe) -> RowsResult:
         """Algorithm 1, lines 4-9, for the rows of a stripe."""
@@ -156,47 +165,56 @@ class StartTask:
         return StartResult(rows / np.float32(self.shrink))
 
 
-@dataclass(frozen=True)
-class RareStripe:
-    """Ratings of the rows of a stripe that are drawn exactly, and which of its rows these are."""
+def draw_rows(
+    out: Rows,
+    means: Rows,
+    stripe: Stripe,
+    regressors: Regressors,
+    prior: RowPrior,
+    sweep: HalfSweep,
+    joint: int | None,
+    n_sums: int = N_SUMS,
+) -> NDArray[np.float64]:
+    """Draw every row of a stripe given the other side.
 
-    stripe: Stripe
-    at: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.stripe)
-
-
-@dataclass(frozen=True)
-class RareResult(Kept):
-    """All rows of a stripe, some of them new."""
-
-    rows: Any
-    fixed: bool
-    finite: bool
-    count: int = 0
-
-    @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("rows",) if self.fixed else ()
-
-    @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return () if self.fixed else ("rows",)
+    `joint` columns of a row are drawn together, all with None. `means` gets the conditional means,
+    unless it has no rows. With over-relaxation or by columns, both of which need means, `out` must
+    hold the old rows. Returns the sums of each new row's ratings, (rows, n_sums): all of them,
+    or with 1 the squared errors alone, which takes less time.
+    """
+    ratings = RowRatings(
+        stripe.rows, stripe.starts, stripe.other, stripe.value, stripe.levels, *regressors
+    )
+    whole, told = np.ones(len(out), np.bool_), np.zeros((len(out), n_sums))
+    if joint is not None:
+        by_columns = np.diff(stripe.starts) <= longest_row(sweep.n_factors)
+        whole = ~by_columns
+        draw_columns(
+            out, means, told, np.flatnonzero(by_columns), ratings,
+            column_prior(prior.mu, prior.Lambda), sweep, joint == 1, whole,
+        )  # fmt: skip
+    if whole.any():
+        draw_whole(out, means, told, whole, ratings, prior, sweep)
+    return told
 
 
-@dataclass(frozen=True)
-class RareTask(RowsTask):
-    """An exact draw of some rows of a stripe; those of a `fixed` side stay with their worker."""
-
-    fixed: bool
-
-    def execute(self, held: RareStripe) -> RareResult:  # type: ignore[override]
-        """Rows that are drawn by mini-batches stay as they are."""
-        rows, at = own_copy(self.rows), held.at
-        own, tau = rows[at], value_of(self.tau)
-        tau = tau if isinstance(tau, float) else tau[at]
-        task = RowsTask(self.chain, self.partition, own, tau, self.shared)
-        told = task.draw(own, np.empty_like(own), held.stripe)
-        rows[at] = own
-        return RareResult(rows, self.fixed, bool(np.isfinite(told[:, SSE].sum())))
+def draw_whole(
+    out: Rows,
+    means: Rows,
+    told: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+    ratings: RowRatings,
+    prior: RowPrior,
+    sweep: HalfSweep,
+) -> None:
+    """Draw the chosen rows of a stripe, all columns of a row together."""
+    width = out.shape[1]
+    diagonal = prior.mu.ndim == 1 and prior.Lambda.ndim == 1
+    dual = np.diff(ratings.starts) <= (int(DUAL_SHARE * width) if diagonal else -1)
+    scratch = make_row_scratch(width, sweep.n_factors)
+    if (rows := chosen & ~dual).any():
+        own = prior.natural()
+        draw_primal(out, means, told, np.flatnonzero(rows), ratings, own, sweep, scratch)
+    if (rows := chosen & dual).any():
+        roots = prior.mu, 1.0 / np.sqrt(prior.Lambda)
+        draw_dual(out, means, told, np.flatnonzero(rows), ratings, roots, sweep, scratch)

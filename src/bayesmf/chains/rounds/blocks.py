@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.blocks.blocks import Block, make_blocks
-from bayesmf.blocks.correctors import h_bar, inverse
-from bayesmf.blocks.rotation import Rotation, visit_turns
-from bayesmf.chains.rounds.exact_rows import one_of, put_moments
-from bayesmf.chains.rounds.row_noise import draw_row_noise
+from bayesmf.blocks.blocks import Block, h_bar, inverse, make_blocks
+from bayesmf.blocks.grid import Rotation, visit_turns
+from bayesmf.chains.rounds.gibbs import draw_row_noise, one_of, put_moments
 from bayesmf.chains.state import ChainState, ColumnSquares, Phases, Safe, Weighed
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
@@ -29,7 +27,7 @@ from bayesmf.worker.tasks import Held, Recipe
 
 log = logging.getLogger("bayesmf")
 
-# After so many halvings of the steps it is not the steps.
+# Halvings after which the steps are not what diverges.
 MOST_REPAIRS = 30
 
 
@@ -86,7 +84,7 @@ class BlockRounds(ABC):
 
     @abstractmethod
     def step(self, state: ChainState, t: int) -> float:
-        """The step size of round t, as it is told to those who listen."""
+        """The step size of round t, as it is reported."""
 
     @abstractmethod
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
@@ -162,7 +160,7 @@ class BlockRounds(ABC):
         if sse <= 2.0 * self._variance * max(count, 1):
             state.safe = _as_it_is(state)
 
-    # Whether `weigh` also finds the squares of columns, by which clocks go.
+    # Whether `weigh` also finds the squares of columns, which steps of single rows depend on.
     squares = False
 
     def weigh(self, state: ChainState) -> Phases:
@@ -208,7 +206,7 @@ class BlockRounds(ABC):
             state.column_squares = ColumnSquares(found[0], found[1], now.version)
 
     def _by_stripe(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What blocks have told of their users and items, for each stripe of these."""
+        """Results of blocks for each stripe of users and of items."""
         cols = self._grid.cols
         return (
             [
@@ -328,13 +326,13 @@ def hold_blocks(
     """Blocks with the prior's weights, 1/hbar, and hbar itself of their users and items."""
     size = rule.batch_size if rule.minibatch == "replacement" else None
     hbar_user, hbar_item = h_bar(blocks, visit_rate, data.n_users, data.n_items, size)
-    n_user, n_item = (n.astype(np.int32) for n in (data.user_counts(), data.item_counts()))
+    n = data.user_counts().astype(np.int32), data.item_counts().astype(np.int32)
     for block, v in zip(blocks, visit_rate, strict=True):
         user, item = hbar_user[block.user_rows], hbar_item[block.item_rows]
         batches = block.n_batches if size is None else len(block) / size
         weights = inverse(user).astype(dtype), inverse(item).astype(dtype)
-        counts = n_user[block.user_rows], n_item[block.item_rows]
-        yield HeldBlock(block, batches / v, *weights, size, *counts), user, item
+        counts = n[0][block.user_rows], n[1][block.item_rows]
+        yield HeldBlock(block, batches / v, weights, size, counts), user, item
 
 
 def data_shape(data: TrainingData) -> DataShape:

@@ -14,8 +14,12 @@ from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.samplers.base import Array, GradientRule
 from bayesmf.samplers.schedules import StepSize
-from bayesmf.worker.block_tasks import HeldBlock
-from bayesmf.worker.gradient_tasks import GradientBlock, GradientGiven, GradientTask
+from bayesmf.worker.block_tasks import (
+    GradientBlock,
+    GradientSettings,
+    GradientTask,
+    HeldBlock,
+)
 
 
 class GradientRounds(BlockRounds):
@@ -25,16 +29,15 @@ class GradientRounds(BlockRounds):
         self._rule = rule
         super().__init__(data, rule, rule.n_chains, seed)
         self._prior_weight = max(
-            float(max(h.prior_weight_user.max(), h.prior_weight_item.max())) for h in self.blocks
+            float(max(weight.max() for weight in h.prior_weight)) for h in self.blocks
         )
         self._stiffest = self._most_in_a_visit() * self._variance
         self._may_repair = rule.step_size is None
 
     def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> GradientBlock:
-        noise_user, noise_item = (
-            self._rule.noise_variance(hbar).astype(np.float32) for hbar in (hbar_user, hbar_item)
-        )
-        return GradientBlock(**vars(block), noise_user=noise_user, noise_item=noise_item)
+        user, item = (self._rule.noise_variance(hbar) for hbar in (hbar_user, hbar_item))
+        noise = user.astype(np.float32), item.astype(np.float32)
+        return GradientBlock(**vars(block), noise=noise)
 
     def step(self, state: ChainState, t: int, default: bool = False) -> float:
         """epsilon_t, as it is or as it would be by default."""
@@ -64,15 +67,12 @@ class GradientRounds(BlockRounds):
         return most
 
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
-        shared = GradientGiven(**self.round_given(state, t, first_batch))
+        shared = GradientSettings(
+            **self.given(state, t, first_batch),
+            step=self.step(state, t),
+            noise_share=self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape)),
+        )
         return [GradientTask(**self.sides(state, p), shared=shared) for p in group]
-
-    def round_given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
-        """What the blocks of a round have in common."""
-        step = self.step(state, t)
-        share = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
-        common = self.given(state, t, first_batch)
-        return {**common, "step_users": step, "step_items": step, "noise_share": share}
 
     def _repair(self, state: ChainState, t: int) -> None:
         if self._may_repair:

@@ -1,4 +1,4 @@
-"""Rounds of the rules in which every row has its own clock."""
+"""Rounds of SGHMC and SGNHT: mini-batch updates with momenta, exact draws of rare rows."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.rounds.blocks import BlockRounds
-from bayesmf.chains.rounds.exact_rows import given, one_of, row_precisions
+from bayesmf.chains.rounds.gibbs import one_of, row_context, row_precisions
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.model.refs import Pieces
 from bayesmf.samplers.base import Array
-from bayesmf.samplers.clocks import ClockRule, Limits
-from bayesmf.samplers.row_steps import RowFacts
+from bayesmf.samplers.momentum import Limits, MomentumRule, RowFacts
 from bayesmf.worker.block_tasks import HeldBlock, RoundResult
-from bayesmf.worker.clock_tasks import ClockBlock, ClockGiven, ClockResult, ClockTask
-from bayesmf.worker.row_tasks import RareStripe, RareTask
-from bayesmf.worker.stripe_tasks import TakeTask
+from bayesmf.worker.momentum_tasks import (
+    MomentumBlock,
+    MomentumResult,
+    MomentumSettings,
+    MomentumTask,
+    RareStripe,
+    RareTask,
+    TakeTask,
+)
 
 
-class ClockRounds(BlockRounds):
-    """Rules with a clock for each row; rows with few ratings are drawn exactly, once an epoch.
+class MomentumRounds(BlockRounds):
+    """Momenta and a step for each row; rows with few ratings are drawn exactly, once an epoch.
 
     Each part leaves the posterior invariant, so all together do: mini-batch updates of the other
     rows with the rare ones as they are, then the rare users given all items, the rare items given
@@ -35,33 +40,33 @@ class ClockRounds(BlockRounds):
 
     squares = True
 
-    def __init__(self, data: TrainingData, rule: ClockRule, seed: int) -> None:
+    def __init__(self, data: TrainingData, rule: MomentumRule, seed: int) -> None:
         self._rule = rule
         super().__init__(data, rule, rule.n_chains, seed)
         self._counts = data.user_counts(), data.item_counts()
         self._moving = tuple(counts > (rule.exact_below or 0) for counts in self._counts)
         self.facts = tuple(self._row_facts(side) for side in range(2))
-        self.blocks = [self._with_clocks(block) for block in self.blocks]
+        self.blocks = [self._with_facts(block) for block in self.blocks]
         self.recipes = [
-            recipe and replace(recipe, frame=self._with_clocks(recipe.frame, block))
+            recipe and replace(recipe, frame=self._with_facts(recipe.frame, block))
             for recipe, block in zip(cast(list[Any], self.recipes), self.blocks, strict=True)
         ]
         self._hold_rare(data)
 
     def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> HeldBlock:
-        return block  # what clocks depend on takes all blocks
+        return block  # steps depend on all blocks
 
-    def _with_clocks(self, held: HeldBlock, whole: HeldBlock | None = None) -> ClockBlock:
-        """A block with what the clocks of its rows depend on; `whole` has its row numbers."""
+    def _with_facts(self, held: HeldBlock, whole: HeldBlock | None = None) -> MomentumBlock:
+        """A block with what the steps of its rows depend on; `whole` has its row numbers."""
         facts, moving = [], []
         for side in range(2):
             rows, known = (whole or held).numbers(side), self.facts[side]
             facts.append(RowFacts(*(getattr(known, name)[rows] for name in vars(known))))
             moving.append(self._moving[side][rows])
-        return ClockBlock(**vars(held), facts=tuple(facts), moving=tuple(moving))  # type: ignore[arg-type]
+        return MomentumBlock(**vars(held), facts=tuple(facts), moving=tuple(moving))  # type: ignore[arg-type]
 
     def _row_facts(self, side: int) -> RowFacts:
-        """What the clocks of one side depend on; see `RowFacts`.
+        """What the steps of one side depend on; see `RowFacts`.
 
         A rating of block s stands for f_s = hbar scale_s of itself on a visit; f is the mean over
         the row's ratings. Where rounds are longer than a pass over a block, so is the time in which
@@ -70,11 +75,8 @@ class ClockRounds(BlockRounds):
         n = np.maximum(self._counts[side].astype(np.float64), 1.0)
         hbar, total = np.zeros(len(n)), np.zeros(len(n))
         for h in self.blocks:
-            rows, weight = (
-                (h.block.user_rows, h.prior_weight_user),
-                (h.block.item_rows, h.prior_weight_item),
-            )[side]
-            hbar[rows] = 1.0 / weight.astype(np.float64)
+            rows = h.numbers(side)
+            hbar[rows] = 1.0 / h.prior_weight[side].astype(np.float64)
             total[rows] += h.scale * h.block.counts()[side]
         f = np.maximum(np.round(hbar * total / n, 4), 1.0)
         if self.blocks[0].replacement_size is not None:
@@ -92,7 +94,7 @@ class ClockRounds(BlockRounds):
         return Limits(delta * state.pace, rho * state.pace, warm)
 
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
-        shared = self._given(state, t, first_batch)
+        shared = self._settings(state, t, first_batch)
         weighed = None if state.weighed is None else (state.weighed.users, state.weighed.items)
 
         def both(sides: Any, partition: int) -> tuple[Any, Any]:
@@ -102,7 +104,7 @@ class ClockRounds(BlockRounds):
             return sides[0][user], sides[1][item]
 
         return [
-            ClockTask(
+            MomentumTask(
                 **self.sides(state, p),
                 shared=shared,
                 momenta=both(state.momenta, p),
@@ -111,22 +113,22 @@ class ClockRounds(BlockRounds):
             for p in group
         ]
 
-    def _given(self, state: ChainState, t: int, first_batch: int) -> ClockGiven:
+    def _settings(self, state: ChainState, t: int, first_batch: int) -> MomentumSettings:
         limits, moments, D = self._limits(state, t), state.column_squares, state.params.n_factors
         assert moments is not None
-        # A chain sets out from small rows, which grow before their squares are looked at again. For
+        # A chain starts from small rows, which grow before their squares are looked at again. For
         # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
         least = limits.warm * np.sqrt(self._variance / D)
         squares = np.maximum(moments.items, least), np.maximum(moments.users, least)
         noise = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
-        return ClockGiven(
+        return MomentumSettings(
             **self.given(state, t, first_batch), rule=self._rule, delta=limits.delta_max,
             rho=limits.rho, noise=noise, squares=squares,
         )  # fmt: skip
 
     def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
         super().put_back(state, partition, result)
-        assert isinstance(result, ClockResult)
+        assert isinstance(result, MomentumResult)
         user, item = self.stripes(partition)
         users, items = state.momenta or self._no_momenta()
         state.momenta = (
@@ -150,7 +152,7 @@ class ClockRounds(BlockRounds):
 
     def _repair(self, state: ChainState, t: int) -> None:
         super()._repair(state, t)
-        state.momenta = None  # they would carry the rows on to where they were going
+        state.momenta = None  # they would move the rows on in the direction that diverged
 
     # -- rare rows -------------------------------------------------------------------------------
 
@@ -198,9 +200,9 @@ class ClockRounds(BlockRounds):
         return found
 
     def _draw_rare(self, state: ChainState, t: int, side: int) -> Phases:
-        """Rare rows given the whole other side. Their random numbers are theirs alone: they draw
+        """Rare rows given the whole other side. No random number is used twice: these rows draw
         none in mini-batch updates."""
-        shared = given(state, t, side, 0.0, None, 1, laws=False)
+        shared = row_context(state, t, side, 0.0, None, 1, laws=False)
         if side != self.fixed:
             assert self._taken is not None
             weights = state.precisions.by_row(1 - side)

@@ -1,4 +1,4 @@
-"""Problems for rules with a clock for each row: a posterior that is known, and a joint one.
+"""Problems for rules with momenta: a posterior that is known, and a joint one.
 
 V held fixed, every user's posterior is a known Gaussian. Users have 3 to 1000 ratings.
 """
@@ -12,14 +12,13 @@ import numpy as np
 import naive
 from bayesmf import BayesianMF, Ratings
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.rounds.clock import ClockRounds
+from bayesmf.chains.rounds.momentum import MomentumRounds
 from bayesmf.chains.state import ChainState
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
-from bayesmf.worker.clock_tasks import ClockTask
-from bayesmf.worker.row_tasks import RareResult, RareTask
+from bayesmf.worker.momentum_tasks import MomentumTask, RareResult, RareTask
 from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, TAU = (3, 10, 30, 100, 300, 1000), 12, 1.0
@@ -80,7 +79,7 @@ class Known:
         """
         shape = data_shape(self.data)
         rule = replace(rule.choose(shape, self.d, 1).resolve(shape), burn_in=0.0)
-        rounds = ClockRounds(self.data, rule, seed)
+        rounds = MomentumRounds(self.data, rule, seed)
         params = Params(self.start(np.random.default_rng(seed)), self.items.copy(), self.d)
         now = Precisions(self.prior, self.prior, TAU, noise=self.noise)
         state = ChainState(0, make_key(seed), params, now)
@@ -109,7 +108,7 @@ def run_round(rounds, state, t):
 
 
 def _work(held, task):
-    if isinstance(task, ClockTask):
+    if isinstance(task, MomentumTask):
         still = held.moving[0], np.zeros_like(held.moving[1])
         return run_task(replace(held, moving=still), task)
     if isinstance(task, RareTask) and task.shared.side == 1:
