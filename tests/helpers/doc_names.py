@@ -32,7 +32,7 @@ ALLOWED = {
     "BiasedMFScorer", "exclude_unknowns",  # LensKit, Cornac
     "ann",  # somebody who rates
     "users", "items", "ratings", "path",  # what stands for an argument
-    "ClippedSGLD", "clipped",  # the sampler that CONTRIBUTING.md adds
+    "CyclicalSGLD", "cyclical",  # the sampler that CONTRIBUTING.md adds
     "S", "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "docs", "dist", "__pycache__",
     "folder", "vector",  # a path, and the type of pgvector
 }  # fmt: skip
@@ -144,7 +144,7 @@ def _command(line):
     else:
         return
     for option in re.findall(r"(?<![\w-])(--[a-z][\w-]*)", line.split("#")[0]):
-        if option not in options and option != "--clip":  # of the sampler in CONTRIBUTING.md
+        if option not in options and option != "--cycle":  # of the sampler in CONTRIBUTING.md
             yield option
 
 
