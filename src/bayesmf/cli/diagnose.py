@@ -43,8 +43,8 @@ def parser() -> options.Parser:
         "are calibrated. Details follow: how it was fitted, R-hat and effective sample "
         "size of predictions, precisions and tau, coverage by activity of users, popularity of "
         "items, training error of users and predicted standard deviation, and a PIT histogram.",
-        "model --test test.csv",
-        "model --test test.csv --plots pictures",
+        "films.bayesmf --test test.csv",
+        "films.bayesmf --test test.csv --plots pictures",
     )
     options.add_model(out)
     out.add_argument("--test", metavar="FILE", help="held-out ratings: scores and calibration")

@@ -30,8 +30,8 @@ def parser() -> options.Parser:
         "probability score. With --ranking also the best items of "
         "each user: NDCG, recall, precision, MRR, MAP, hit rate and share of the catalogue, beside "
         "those of popularity.",
-        "model test.csv",
-        "model test.csv --ranking --k 5 --relevant 4.5",
+        "films.bayesmf test.csv",
+        "films.bayesmf test.csv --ranking --k 5 --relevant 4.5",
     )
     options.add_model(out)
     add = out.add_argument

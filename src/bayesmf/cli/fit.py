@@ -33,8 +33,8 @@ def parser() -> options.Parser:
         "fit",
         "Learn from a file of ratings and save the model. Settings that are not given follow the "
         "data.",
-        "ratings.csv --out model --holdout 0.1",
-        "ratings.csv --out model --sampler sgld --grid 2x2 --chains 2",
+        "ratings.csv --out films.bayesmf --holdout 0.1",
+        "ratings.csv --out films.bayesmf --sampler sgld --grid 2x2 --chains 2",
     )
     add = out.add_argument
     add("ratings", metavar="RATINGS", help="file or folder of ratings, packed ones too")

@@ -36,9 +36,9 @@ def parser() -> options.Parser:
         "that send no ratings, are predicted from the prior; the column `known` is false for their "
         "pairs. With --proba there is a column for each level of the ratings, such as p_1 to p_5, "
         "with its probability. --columns names columns of both files.",
-        "model pairs.csv --level 0.8 --out predicted.csv",
-        "model pairs.csv --proba",
-        "model pairs.csv --ratings new-users.csv",
+        "films.bayesmf pairs.csv --level 0.8 --out predicted.csv",
+        "films.bayesmf pairs.csv --proba",
+        "films.bayesmf pairs.csv --ratings new-users.csv",
     )
     options.add_model(out)
     add = out.add_argument

@@ -55,10 +55,10 @@ def parser() -> options.Parser:
         "Recommend the best items to users, without those they have rated. New users are "
         "recommended to by the ratings that come with the question (--ratings); an unknown user "
         "without any gets what people in general rate highest.",
-        "model 17 42 -n 5",
-        "model --all --policy thompson --seed 1 --out best.csv",
-        "model --users users.txt --out best.jsonl",
-        "model --ratings new-users.csv",
+        "films.bayesmf 17 42 -n 5",
+        "films.bayesmf --all --policy thompson --seed 1 --out best.csv",
+        "films.bayesmf --users users.txt --out best.jsonl",
+        "films.bayesmf --ratings new-users.csv",
     )
     options.add_model(out)
     add = out.add_argument

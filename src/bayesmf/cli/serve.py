@@ -40,9 +40,9 @@ def parser() -> options.Parser:
         "search. / is a page that shows what intervals mean, /openapi.json describes the rest. "
         "Save a new model to the same path, and the service switches to it without dropping a "
         f"request. With a token in the environment variable {TOKEN}, requests must send it.",
-        "model",
-        "model --item-info movies.csv --test held-out.csv",
-        "model --host 0.0.0.0 --port 80 --workers 4",
+        "films.bayesmf",
+        "films.bayesmf --item-info movies.csv --test held-out.csv",
+        "films.bayesmf --host 0.0.0.0 --port 80 --workers 4",
     )
     options.add_model(out)
     add_serving(out)

@@ -16,7 +16,7 @@ def parser() -> options.Parser:
         "update",
         "Add ratings to a model, of new users and items too, in a fraction of the time of a fit. "
         "A rating of a user and an item that had one replaces it.",
-        "model new.csv --out model",
+        "films.bayesmf new.csv --out films.bayesmf",
     )
     options.add_model(out)
     add = out.add_argument
