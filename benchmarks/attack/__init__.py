@@ -5,7 +5,7 @@
 | registry.py | the attacks by name, and which of them a seed stands for |
 | case.py | the ground of one attack: its folder, what it may touch, and how it is judged |
 | material.py | sound files and folders, from which attacks make damaged ones |
-| text.py, binary.py, typed.py, arguments.py, folders.py, resigned.py, sharing.py, kernels.py, kills.py, processes.py | the attacks |
+| text.py, binary.py, typed.py, arguments.py, artefacts.py, sharing.py, kernels.py, processes.py | the attacks |
 | worker.py, pool.py | processes that run them, and what becomes of one that dies or hangs |
 | plain.py | kernels as plain Python, every index checked |
 | failing.py, shims.py, failing.c, writers.py | I/O that fails at the k-th call, for every k |

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.attack.artefacts import damage_bytes
 from benchmarks.attack.case import Case, Refused
-from benchmarks.attack.folders import damage_bytes
 from benchmarks.attack.registry import attack
 from benchmarks.attack.text import as_found
 

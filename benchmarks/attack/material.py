@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -167,25 +166,3 @@ def _truth(folder: Path) -> None:
     size = ["--users", "30", "--items", "20", "--ratings", "300"]
     files = ["--out", str(made / "ratings.csv"), "--truth", str(folder / "truth.npz"), "--json"]
     assert main(["synth", *size, *files]) == 0
-
-
-def sign(folder: Path) -> None:
-    """Make all digests of a folder anew, so that only its values can tell that it was changed."""
-    import hashlib
-
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    for name, entry in manifest.get("arrays", {}).items():
-        file = folder / f"{name}.npy"
-        if isinstance(entry, dict) and file.is_file():
-            raw = file.read_bytes()
-            entry |= {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    sign_manifest(folder, json.dumps(manifest, indent=1) + "\n")
-
-
-def sign_manifest(folder: Path, text: str) -> None:
-    """Write a manifest and its digest."""
-    import hashlib
-
-    raw = text.encode()
-    (folder / "manifest.json").write_bytes(raw)
-    (folder / "manifest.sha256").write_text(hashlib.sha256(raw).hexdigest() + "\n")

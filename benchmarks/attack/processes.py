@@ -9,10 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,45 +20,17 @@ from benchmarks.attack.material import draws_of
 from benchmarks.attack.registry import attack
 
 QUICK = (
-    "--sampler",
-    "gibbs",
-    "--factors",
-    "3",
-    "--chains",
-    "2",
-    "--seed",
-    "5",
-    "--engine",
-    "serial",
-)
+    "--sampler", "gibbs", "--factors", "3", "--chains", "2", "--seed", "5",
+    "--engine", "serial",
+)  # fmt: skip
 PATIENCE = 60.0
-
-
-class Kill(NamedTuple):
-    """A signal so many seconds after a process was started, or after it has begun to write."""
-
-    signum: int
-    delay: float
-    writing: bool
-
-
-def _await_names(folder: Path, started: subprocess.Popen[bytes]) -> None:
-    """Until there is another name in a folder, or the process has ended."""
-    names, due = sorted(folder.rglob("*")), time.monotonic() + PATIENCE
-    while started.poll() is None and time.monotonic() < due:
-        try:
-            if sorted(folder.rglob("*")) != names:
-                return
-        except FileNotFoundError:  # one was there and is gone
-            return
-        time.sleep(0.001)
 
 
 def process(
     case: Case, argv: tuple[Any, ...], before: Callable[[], Any] | None = None,
-    kill: Kill | None = None, env: dict[str, str] | None = None, **streams: Any,
+    env: dict[str, str] | None = None, **streams: Any,
 ) -> Ran:  # fmt: skip
-    """A command in a process of its own, perhaps with a signal after some seconds."""
+    """A command in a process of its own."""
     case.say(f"bayesmf {' '.join(map(str, argv))}")
     out, err = case.box / "out.txt", case.box / "err.txt"
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -70,13 +41,6 @@ def process(
             **{"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr, **streams},
         )  # fmt: skip
     try:
-        if kill is not None:
-            if kill.writing:
-                _await_names(case.work, started)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                started.wait(kill.delay)
-            if started.poll() is None:
-                started.send_signal(kill.signum)
         status = started.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)

@@ -12,21 +12,12 @@ if TYPE_CHECKING:
 
 # Of about a hundred: those that need a process of their own take seconds, others milliseconds.
 SHARES = {
-    "text": 30, "binary": 9, "typed": 14, "arguments": 9, "folders": 13, "resigned": 19, "forks": 1,
-    "threads": 1.5, "kernels": 1, "kills": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
+    "text": 30, "binary": 9, "typed": 14, "arguments": 9, "artefacts": 13, "forged": 19, "forks": 1,
+    "threads": 1.5, "kernels": 1, "full disks": 1.5, "limits": 0.6, "streams": 0.6,
 }  # fmt: skip
 MODULES = (
-    "text",
-    "binary",
-    "typed",
-    "arguments",
-    "folders",
-    "resigned",
-    "sharing",
-    "processes",
-    "kills",
-    "kernels",
-)
+    "text", "binary", "typed", "arguments", "artefacts", "sharing", "processes", "kernels",
+)  # fmt: skip
 
 
 class Attack(NamedTuple):

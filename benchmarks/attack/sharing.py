@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attack.case import Case
-from benchmarks.attack.material import answers, draws_of, estimator
+from benchmarks.attack.material import answers, estimator
 from benchmarks.attack.registry import attack
 
 PATIENCE = 20.0
@@ -94,26 +94,6 @@ def answering(case: Case) -> None:
             case.find(
                 "other answers", f"a forked process answers otherwise: {'; '.join(case.said)}"
             )
-
-
-@attack("forks", quick=False)
-def working(case: Case) -> None:
-    """A forked process loads, reads, fits or packs, or says that it cannot."""
-    from bayesmf import BayesianMF, Ratings, pack
-
-    warm(case, case.rng.choice(("model", "model_str")))
-    source = case.material.folder / case.rng.choice(("plain.csv", "names.csv", "ratings.parquet"))
-    calls: dict[str, Callable[[], Any]] = {
-        "read": lambda: len(Ratings.read(source)),
-        "fit": lambda: draws_of(estimator().fit(source)),
-        "pack": lambda: len(pack(source, case.work / "packed")),
-        "load": lambda: answers(BayesianMF.load(case.material.folder / "model_str")),
-        "save": lambda: BayesianMF.load(case.material.folder / "model").save(case.work / "saved"),
-    }
-    what = case.rng.choice(list(calls))
-    case.say(f"{what} {source.name}")
-    in_child(case, calls[what])
-    case.untidy = True  # a child that was ended cannot tidy up
 
 
 @attack("threads", 2)

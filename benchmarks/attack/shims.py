@@ -21,17 +21,9 @@ from typing import Any, NamedTuple, Protocol
 # Calls that take room on the disk: where it is full these fail from then on, and no others.
 GROWING = ("create", "write", "pwrite", "mkdir", "truncate", "ftruncate", "posix_fallocate")
 _PATHS = (
-    "open",
-    "mkdir",
-    "rmdir",
-    "rename",
-    "replace",
-    "unlink",
-    "remove",
-    "truncate",
-    "link",
+    "open", "mkdir", "rmdir", "rename", "replace", "unlink", "remove", "truncate", "link",
     "symlink",
-)
+)  # fmt: skip
 _HANDLES = ("fsync", "fdatasync", "ftruncate", "posix_fallocate", "write", "pwrite")
 
 
@@ -172,16 +164,6 @@ def compiled(folder: Path) -> Path | None:
         return None
     out = folder / "failing.so"
     source = Path(__file__).with_name("failing.c")
-    command = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-o",
-        str(out),
-        str(source),
-        "-ldl",
-        "-lpthread",
-    ]
-    done = subprocess.run(command, capture_output=True)
+    options = ["-shared", "-fPIC", "-O1", "-o", str(out), str(source), "-ldl", "-lpthread"]
+    done = subprocess.run([compiler, *options], capture_output=True)
     return out if done.returncode == 0 else None

@@ -14,18 +14,9 @@ from typing import Any, NamedTuple
 from benchmarks.attack.material import FIT, Material, answers, draws_of
 
 QUICK = (
-    "--sampler",
-    "gibbs",
-    "--factors",
-    "3",
-    "--epochs",
-    "4",
-    "--seed",
-    "5",
-    "--engine",
-    "serial",
-    "--json",
-)
+    "--sampler", "gibbs", "--factors", "3", "--epochs", "4", "--seed", "5",
+    "--engine", "serial", "--json",
+)  # fmt: skip
 
 
 class Failed(Exception):
