@@ -100,6 +100,8 @@ def chosen(case: Case) -> tuple[str, Artefact]:
     """A kind, and a file of it to be forged; of a checkpoint no other snapshot shall serve."""
     kind = case.rng.choice((*KINDS, *MODELS[:1] * 2))
     files = [file for file in files_of(put(case, kind)) if b"__metadata__" in _start(file)]
+    if not files:
+        return "model", Artefact(put(case, "model"))
     file = case.rng.choice(files)
     case.say(f"{file.relative_to(case.work)}")
     return kind, Artefact(file)
@@ -361,7 +363,9 @@ def wrong_values(case: Case, name: str, array: np.ndarray) -> np.ndarray | None:
         flat[at] = 0xFF
         case.say(f"{name}: no UTF-8")
     elif array.dtype.kind == "f" and name not in ("history", "train_rmse", "validation_rmse"):
-        flat[at] = case.rng.choice((np.nan, np.inf, -np.inf))
+        # A row's NaN says that its precision was not drawn.
+        odd = (0.0, -1.0) if name.endswith("_tau") else (np.nan,)
+        flat[at] = case.rng.choice((*odd, np.inf, -np.inf))
         case.say(f"{name}: {flat[at]}")
     else:
         return None
@@ -475,9 +479,12 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def change_meta(case: Case, made: Artefact) -> str:
     """Something in the metadata of another type, gone or too much; the text of the header."""
-    at = case.rng.choice(places(made.meta))
+    # Other levels and moments may be sound ones, of other ratings.
+    taken = "levels", "mean", "squared_deviations"
+    every = [path for path in places(made.meta) if path[0] not in taken]
+    at = case.rng.choice(every)
     if case.rng.random() < 0.4:  # what answers are made of, not the many numbers of the report
-        at = case.rng.choice([p for p in places(made.meta) if p[0] != "report" or len(p) < 3])
+        at = case.rng.choice([path for path in every if path[0] != "report" or len(path) < 3])
     tree: Any = made.meta
     for key in at[:-1]:
         tree = tree[key]
@@ -520,7 +527,7 @@ def headers(case: Case) -> None:
     kind, made = chosen(case)
     if case.rng.random() < 0.5:
         field = case.rng.choice(("format", "format_version", "digests", "meta", "more"))
-        value = case.rng.choice((*ODD, "[" * 9000, "{}", "9" * 5000, "bayesmf-model"))
+        value = case.rng.choice((*ODD, "[" * 9000, "{}", "9" * 5000, "bayesmf-draws"))
         case.say(f"{field} of the header: {str(value)[:60]!r}")
         text = json.dumps(made.header(**{field: value}), separators=(",", ":"))
         made.write(text)

@@ -3,6 +3,7 @@
 import datetime
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,6 +24,16 @@ def test_an_empty_field_between_tabs_is_not_passed_over(tmp_path):
     (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n")
     with pytest.raises(InputError, match="line 21 has 5 fields instead of 4"):
         Ratings.read(tmp_path / "a.tsv")
+
+
+def test_threads_verify_one_model(model, tmp_path):
+    """The first that is done closes the file, while the others still read it."""
+    model.save(tmp_path / "model")
+    for _ in range(20):
+        loaded = BayesianMF.load(tmp_path / "model")
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: loaded.predict([1001], [5])[0], range(8)))  # noqa: B023
+        assert len(set(answers)) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from bayesmf.samplers.registry import sampler_from
 from bayesmf.storage.artefact import MODEL, open_file, write_file
 
 NO_IDS = np.empty(0, np.int64)
+UNITS = ("n_factors", "center", "scale", "low", "high")
 # Arrays that only answers need, nearly all bytes of a model: a load does not wait for them.
 LARGE = (*ROWS, *ROW_NOISE, "seen_starts", "seen_items", "seen_values")
 
@@ -44,7 +45,7 @@ def save_model(
         if people or side == "item":
             arrays |= {f"{side}_id_{k}": v for k, v in ids.to_arrays().items()}
     kept = {name for name in ("users", "items") if name in arrays}
-    units = {k: getattr(posterior, k) for k in ("n_factors", "center", "scale", "low", "high")}
+    units = {name: getattr(posterior, name) for name in UNITS}
     made = model.get_params(deep=False)
     meta = {
         "bayesmf": __version__,
@@ -134,7 +135,8 @@ def _made(
     levels = None
     if "levels" in meta:
         levels = RatingLevels(tuple(meta["levels"]["levels"]), tuple(meta["levels"]["edges"]))
-    posterior = Posterior(Draws.from_arrays(arrays), ratings, **meta["units"], levels=levels)
+    units = {name: meta["units"][name] for name in UNITS}
+    posterior = Posterior(Draws.from_arrays(arrays), ratings, **units, levels=levels)
     if not (precise(posterior.draws.user_Lambda) and precise(posterior.draws.item_Lambda)):
         raise InputError(f"{path} holds matrices that are not positive definite: fit again")
     users = IdMap.from_arrays(arrays, "user_id_") if ratings.has_users else IdMap(NO_IDS)

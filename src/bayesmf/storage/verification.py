@@ -93,12 +93,21 @@ class Verification:
                 thread.join()
         for name in shared.claims if names is None else names:
             if name not in shared.found:
-                with as_input_error(self._path, "read"):
-                    shared.found[name] = shared.fault(name)
+                self._verify(name)
             if fault := shared.found[name]:
                 raise self._damaged(f"the array {name} {fault}")
         if names is None:
             self.close()
+
+    def _verify(self, name: str) -> None:
+        """Verify an array, perhaps beside another thread that closes the file when it is done."""
+        shared = self._shared
+        try:
+            with as_input_error(self._path, "read"):
+                shared.found.setdefault(name, shared.fault(name))
+        except (InputError, ValueError):
+            if name not in shared.found:
+                raise
 
     def close(self) -> None:
         """Stop threads, and close the file."""
