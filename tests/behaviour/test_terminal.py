@@ -7,20 +7,16 @@ from one that has imported everything, and finds its code compiled.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from bayesmf import Synthetic
-from terminal import Session, bayesmf, forked, session
+from terminal import Session, bayesmf, forked
 
-WIDTHS = (60, 80, 200)
+WIDTHS = (60, 80)
 BAR = r"\|[^|]*\|"
 PASSES = rf"(burn-in|stage \d+|sampling|learning) {BAR} pass \d+ of (at most )?\d+"
 FACTS = r"(, (train )?RMSE \d\.\d{4}(, \d\d:\d\d left)?(, \d+\.\dM ratings/s)?)?"
@@ -32,26 +28,12 @@ LONG = ("--sampler", "gibbs", "--epochs", "20000")
 AT_ONCE = {"BAYESMF_PROGRESS_AFTER": "0"}
 
 
-class Place(NamedTuple):
-    """A folder with files of ratings and a model."""
-
-    folder: Path
-
-
-class ColdPlace(NamedTuple):
-    """The same, an empty cache of compiled code, and the fit that filled it."""
-
-    folder: Path
-    cold: dict[str, str]
-    first: Session
-
-
 def fit(out: str, *more: object) -> list[object]:
     return ["fit", "train.csv", "--out", out, "--test", "test.csv", "--factors", "3", *more]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("terminal")
     train, test = Synthetic(300, 200, 8000, random_state=1).ratings().split(0.1)
     train.write(folder / "train.csv")
@@ -59,41 +41,30 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     Synthetic(3000, 2000, 200_000, random_state=2).ratings().write(folder / "many.csv")
     found = forked(*fit("model", "--validation", "test.csv"), columns=80, env={}, cwd=folder)
     assert found.status == 0, found.text
-    return Place(folder)
-
-
-@pytest.fixture(scope="module")
-def cold_place(place: Place, tmp_path_factory: pytest.TempPathFactory) -> ColdPlace:
-    folder = tmp_path_factory.mktemp("cold")
-    for name in ("train.csv", "test.csv"):
-        shutil.copy(place.folder / name, folder)
-    cold = {"NUMBA_CACHE_DIR": str(folder / "cache")}
-    first = bayesmf(*fit("model", "--validation", "test.csv"), columns=80, env=cold, cwd=folder)
-    return ColdPlace(folder, cold, first)
+    return folder
 
 
 def bars(found: Session) -> list[str]:
     return [line for line in found.lines if "|" in line and "pass " in line]
 
 
-def test_the_first_fit_of_all(cold_place: ColdPlace) -> None:
-    """From an empty cache, with the bar's own patience."""
-    found = cold_place.first
-    assert found.status == 0
-    assert (cold_place.folder / "model").is_file()
+def test_the_first_fit_of_all(place: Path) -> None:
+    """From an empty cache, with the line's own patience."""
+    env = {"NUMBA_CACHE_DIR": str(place / "cache")}
+    found = bayesmf(*fit("first", "--validation", "test.csv"), columns=80, env=env, cwd=place)
+    assert found.status == 0 and (place / "first").is_file()
     assert "compiling ..." in found.lines
     assert re.search(r"^compiling +\d+ s; later runs take less$", found.text, re.M)
     assert re.search(r"^converged +(Converged|Not converged): ", found.text, re.M)
-    assert re.search(r"^saved +model$", found.text, re.M)
     # Nothing is left of what was drawn on the way.
     assert "compiling ..." not in found.text and "|" not in found.text
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_fit(place: Place, columns: int) -> None:
+def test_fit(place: Path, columns: int) -> None:
     """Long enough to be looked at beyond its first stage: where the bar once ended the run."""
     args = fit(f"m{columns}", "--target", "accurate", "--max-seconds", "1.5")
-    found = forked(*args, columns=columns, env=AT_ONCE, cwd=place.folder)
+    found = forked(*args, columns=columns, env=AT_ONCE, cwd=place)
     assert found.status == 0
     drawn = bars(found)
     assert drawn and all(WHOLE.fullmatch(line) for line in drawn), drawn
@@ -107,9 +78,9 @@ def test_fit(place: Place, columns: int) -> None:
         assert any("M ratings/s" in line for line in drawn)
 
 
-def test_a_run_of_known_length_tells_the_time_left(place: Place) -> None:
+def test_a_run_of_known_length_tells_the_time_left(place: Path) -> None:
     args = fit("long", "--sampler", "gibbs", "--epochs", "4000", "--max-seconds", "2.5")
-    found = forked(*args, columns=100, env=AT_ONCE, cwd=place.folder)
+    found = forked(*args, columns=100, env=AT_ONCE, cwd=place)
     assert found.status == 0
     drawn = [line for line in bars(found) if "left" in line]
     assert drawn and all(WHOLE.fullmatch(line) for line in drawn), drawn
@@ -117,14 +88,12 @@ def test_a_run_of_known_length_tells_the_time_left(place: Place) -> None:
     assert all(line.split(" left")[0].endswith(("00:00", "00:01", "00:02")) for line in drawn)
 
 
-ANSWERS = {
+COMMANDS = {
     "evaluate": "evaluate model test.csv",
     "predict": "predict model test.csv --out p.csv",
     "recommend": "recommend model 1 2 nobody -n 3",
     "recommend all": "recommend model --all --out r.csv",
     "diagnose": "diagnose model --test test.csv",
-}
-OTHERS = {
     "pack": "pack train.csv --out packed --overwrite",
     "synth": "synth --shape ml-100k --scale 0.1 --out s.csv",
     "demo": "demo --out demo",
@@ -132,7 +101,6 @@ OTHERS = {
     "help of fit": "fit -h",
     "an error": "fit no-such-file-of-ratings.csv --out none",
 }
-QUICK = ("pack", "help", "help of fit", "an error")
 
 
 def small_demo() -> None:
@@ -142,43 +110,19 @@ def small_demo() -> None:
     demo.Sizes = lambda: sizes  # type: ignore[assignment,misc]
 
 
-def small_demo_without_a_picture() -> None:
-    from bayesmf import demo
-
-    small_demo()
-    demo._draw = lambda *args: []
-
-
-def test_answers_from_an_empty_cache(cold_place: ColdPlace) -> None:
-    """Of the kernels for answers; those for fitting are there. One program does them all."""
-    code = (
-        "import sys, bayesmf.cli as cli\n"
-        "told = {command: cli.main(command.split()) for command in sys.argv[1:]}\n"
-        "sys.exit(any(told.values()) and f'failed: {told}')"
-    )
-    args = [sys.executable, "-c", code, *ANSWERS.values()]
-    found = session(args, 80, env=cold_place.cold, cwd=cold_place.folder).check()
-    assert found.status == 0, found.text
-
-
-@pytest.mark.parametrize("name", {**ANSWERS, **OTHERS})
-def test_every_command_at_every_width(place: Place, name: str) -> None:
-    command, texts = {**ANSWERS, **OTHERS}[name], []
-    # Answers have been seen at 80 above; of what takes seconds the narrow and the wide one will do.
-    for columns in WIDTHS if name in QUICK else (WIDTHS[0], WIDTHS[-1]):
-        prepare = None
-        if name == "demo":  # one picture is enough
-            prepare = small_demo if columns == WIDTHS[0] else small_demo_without_a_picture
-        found = forked(
-            *command.split(), columns=columns, env=AT_ONCE, cwd=place.folder, prepare=prepare
-        )
-        assert found.status == (2 if name == "an error" else 0), found.text
-        texts.append(" ".join(found.text.split()))
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_fits_the_screen(place: Path, name: str, columns: int) -> None:
+    found = forked(
+        *COMMANDS[name].split(), columns=columns, env=AT_ONCE, cwd=place,
+        prepare=small_demo if name == "demo" else None,
+    )  # fmt: skip
+    assert found.status == (2 if name == "an error" else 0), found.text
+    text = " ".join(found.text.split())
     if name == "an error":  # one sentence, whole at every width
-        assert len(set(texts)) == 1
-        assert texts[0].startswith("bayesmf: error: There is no file or folder no-such-file")
+        assert text.startswith("bayesmf: error: There is no file or folder no-such-file")
     if name == "demo":
-        assert "4. Ten films for" in texts[0] and " in all" in texts[0]
+        assert "4. Ten films for" in text and " in all" in text
 
 
 # -- Ctrl-C ---------------------------------------------------------------------------------------
@@ -206,12 +150,12 @@ def press(when: str) -> tuple[dict[str, int], object]:
         ("scoring |", ("--test", "many.csv")),
     ],
 )
-def test_ctrl_c(place: Place, when: str, more: tuple[str, ...]) -> None:
+def test_ctrl_c(place: Path, when: str, more: tuple[str, ...]) -> None:
     pressed, on_screen = press(when)
     out = f"interrupted-{when.split()[0]}"
-    options = {"cwd": place.folder, "on_screen": on_screen}
+    options = {"cwd": place, "on_screen": on_screen}
     if when == "compiling ...":
-        env = {**AT_ONCE, "NUMBA_CACHE_DIR": str(place.folder / "empty")}
+        env = {**AT_ONCE, "NUMBA_CACHE_DIR": str(place / "empty")}
         found = bayesmf(*fit(out, *more), env=env, **options)
     else:
         found = forked(*fit(out, *more), env=AT_ONCE, **options)
@@ -220,13 +164,13 @@ def test_ctrl_c(place: Place, when: str, more: tuple[str, ...]) -> None:
     # The terminal itself shows ^C where the cursor was.
     assert found.text.replace("^C", "").strip() == "bayesmf: interrupted"
     # It is saved before it is scored.
-    assert (place.folder / out).exists() == (when == "scoring |")
+    assert (place / out).exists() == (when == "scoring |")
 
 
-def test_ctrl_c_with_a_checkpoint_shows_the_command_that_resumes(place: Place) -> None:
+def test_ctrl_c_with_a_checkpoint_shows_the_command_that_resumes(place: Path) -> None:
     _, on_screen = press("| pass")
     args = fit("resumed", "--checkpoint", "run", *LONG)
-    found = forked(*args, columns=60, env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
+    found = forked(*args, columns=60, env=AT_ONCE, on_screen=on_screen, cwd=place)
     assert found.status == 130, found.text
     told = found.text.replace("^C", "")
     assert re.search(r"resume\s+with:", told) and " \\\n      " in told
@@ -234,31 +178,13 @@ def test_ctrl_c_with_a_checkpoint_shows_the_command_that_resumes(place: Place) -
     command = re.split(r"resume\s+with:", told)[1] + " --max-seconds 0.5"
     again = subprocess.run(
         command.replace("bayesmf fit", f"{sys.executable} -m bayesmf fit"), shell=True, text=True,
-        capture_output=True, timeout=120, cwd=place.folder,
+        capture_output=True, timeout=120, cwd=place,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
-    assert (place.folder / "resumed").is_file()
+    assert (place / "resumed").is_file()
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.3, 0.6, 1.0])
-def test_ctrl_c_at_any_time(place: Place, delay: float) -> None:
-    """Counted from where the ratings are read: never a traceback, never half a model."""
-    began = threading.Event()
-
-    def on_screen(text: str) -> bytes | None:
-        if "reading" in text and not began.is_set():
-            began.set()
-            time.sleep(delay)
-            return b"\x03"
-        return None
-
-    out = f"after-{delay}"
-    found = forked(*fit(out), env=AT_ONCE, on_screen=on_screen, cwd=place.folder)
-    assert found.status in (0, 130), found.text
-    assert not (place.folder / out).exists() or (place.folder / out).is_file()
-
-
-def test_more_factors_than_memory_is_a_sentence(place: Place) -> None:
-    found = forked(*fit("huge"), "--factors", "100000", cwd=place.folder)
+def test_more_factors_than_memory_is_a_sentence(place: Path) -> None:
+    found = forked(*fit("huge"), "--factors", "100000", cwd=place)
     assert found.status == 2
     assert re.search(r"n_factors \(--factors\) of 100000 needs about [\d,]+\s+GB", found.text)
