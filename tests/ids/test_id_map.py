@@ -1,6 +1,5 @@
 import pickle
 import re
-import warnings
 
 import numpy as np
 import polars as pl
@@ -8,7 +7,7 @@ import pytest
 
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.ids.unknown import unknown_examples, warn_of_twins
+from bayesmf.ids.unknown import unknown_examples
 
 
 def test_encode_integers_orders_ids():
@@ -328,20 +327,3 @@ def test_a_copy_by_pickle_finds_the_same():
     found = ids.lookup(asked)
     assert np.array_equal(pickle.loads(pickle.dumps(ids)).lookup(asked), found)
     assert pickle.loads(pickle.dumps(ids)) == ids
-
-
-@pytest.mark.parametrize(
-    ("ids", "told"),
-    [
-        (["7", "007", "8", "x0"], "1 user .* '007' and '7'"),
-        (["1.0", "1", "01", "10"], "2 user .* '01' and '1'"),
-        (["-3.00", "-3", "00", "0"], "2 user .* '-3' and '-3.00'"),
-        (["0x0", "x0", "10", "1.5", "", "0", "0.10"], None),
-    ],
-)
-def test_ids_that_differ_in_zeros_alone_are_told(ids, told):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_of_twins("user", IdMap(sorted(ids)))
-    assert len(caught) == (told is not None)
-    assert told is None or re.search(told, str(caught[0].message))

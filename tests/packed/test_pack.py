@@ -11,7 +11,7 @@ import pytest
 from bayesmf import InputError, PackedRatings, Ratings, pack
 from bayesmf.kernels.csr import sort_rows
 from bayesmf.packed import sorted_chunks
-from bayesmf.reading import remote
+from bayesmf.reading import chunks
 from rating_frames import SMALL, frame, write_parts
 
 
@@ -305,10 +305,10 @@ def test_memory_does_not_grow_with_the_ratings(tmp_path):
 def test_secrets_of_a_uri_are_not_shown():
     """Nor what else is there for the storage alone; both are kept for who opens it."""
     uri = "s3://name:word@bucket/ratings/part-*.parquet?region=nowhere"
-    assert remote._shown(uri) == "s3://bucket/ratings/part-*.parquet"
+    assert chunks._shown(uri) == "s3://bucket/ratings/part-*.parquet"
     folder = "s3://name:word@bucket/ratings?region=nowhere"
-    assert remote._without_pattern(uri) == (folder, "part-*.parquet")
-    assert remote._without_pattern(folder) == (folder, "")
+    assert chunks._without_pattern(uri) == (folder, "part-*.parquet")
+    assert chunks._without_pattern(folder) == (folder, "")
 
 
 def test_patterns_and_uris(tmp_path):
@@ -341,8 +341,8 @@ def test_uris_are_named_in_messages(tmp_path):
     for source, says in (
         (uri, "part-00.parquet is empty"),
         (f"{uri}/none", "There is no file or folder file:"),
-        (f"{uri}/none-*", "stands for no file"),
-        (f"{uri}/*/a.parquet", "in the last part of a URI alone"),
+        (f"{uri}/none-*", "matches no file"),
+        (f"{uri}/*/a.parquet", "only the last part of a URI"),
         (tmp_path.as_uri(), "is a folder without Parquet files"),
         ("nowhere://a/b", "nowhere://a/b cannot be read: Unrecognized filesystem"),
         ("https://a.example/b.csv", "addresses are not read"),

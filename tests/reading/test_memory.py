@@ -192,8 +192,6 @@ def test_refused_frames():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match=r"one column.*reset_index"):
         Ratings.from_data(frame().set_index(["user", "item"])["rating"])
-    with pytest.raises(InputError, match=r"the index has user, item: reset_index"):
-        Ratings.from_data(frame().set_index(["user", "item"]))
     for items in (ITEMS, [0, 1, 1, 2, 0]):
         wide = frame().assign(item=items).pivot(index="user", columns="item", values="rating")
         with pytest.raises(InputError, match="a column for each item"):
@@ -232,10 +230,9 @@ def test_pairs_of_a_file(tmp_path):
 
 def test_two_named_columns():
     pd = pytest.importorskip("pandas")
-    assert rows(pairs_of({"who": USERS, "item": ITEMS})) == PAIRS
-    assert rows(pairs_of({"sort_of_film": ITEMS, "userId": USERS})) == PAIRS
+    assert rows(pairs_of({"movie": ITEMS, "userId": USERS})) == PAIRS
     assert rows(pairs_of(pd.DataFrame({0: USERS, 1: ITEMS}))) == PAIRS
-    for names in (("x", "y"), ("movieId", "title"), ("user", "rating"), ("user", "customer")):
+    for names in (("x", "y"), ("user", "rating"), ("user", "customer"), ("who", "item")):
         with pytest.raises(InputError, match="--columns user="):
             pairs_of(dict(zip(names, (USERS, ITEMS), strict=True)))
 
@@ -272,7 +269,7 @@ def test_refused_pairs_with_ratings():
     pairs = frame()[["user", "item"]]
     for x, y, message in (
         (frame(), VALUES, "X has ratings in column 'rating' already, and y was given too"),
-        (np.ones((3, 3)), [1, 2, 3], "X has 3 columns, the third of which"),
+        (np.ones((3, 3)), [1, 2, 3], "X has a third column"),
         (pairs, [1, 2], "X has 5 pairs and y 2 ratings"),
         (pairs, np.ones((5, 1)), "ravel"),
         (pairs, frame()[["rating"]], "y is a table"),

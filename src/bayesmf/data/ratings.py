@@ -22,7 +22,6 @@ from bayesmf.data.split import Splitting
 from bayesmf.data.tabular import SHOWN_ROWS, Tabular
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
-from bayesmf.ids.unknown import warn_of_twins
 from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
@@ -158,8 +157,6 @@ class Ratings(Sources, Splitting, Tabular):
         self.item_ids, self.item_rows = IdMap.encode(table.item, what="item id")
         self.rating = table.rating.astype(np.float32)
         self.timestamp = None if table.timestamp is None else table.timestamp.copy()
-        for side, ids in (("user", self.user_ids), ("item", self.item_ids)):
-            warn_of_twins(side, ids)
         self._drop_duplicates(duplicates)
 
     @property

@@ -155,20 +155,11 @@ class Strings(Sequence[str]):
 
     def ascending(self) -> bool:
         """Whether the strings ascend by code points, without repeats."""
-        # Eight bytes of all pairs of neighbours at once, then of those that are equal so far.
-        words = self._all_words()
-        rows, at = np.arange(len(self) - 1), 0
-        while len(rows) > _RARE:
-            one, two = self._words(words, rows, at), self._words(words, rows + 1, at)
-            if np.any(one > two):
-                return False
-            rows, at = rows[one == two], at + 8
-            over = np.maximum(self._left(rows, at), self._left(rows + 1, at)) <= 0
-            # What is missing counts as zeros, so one of two equal ones may still be longer.
-            if np.any(self._left(rows, at)[over] >= self._left(rows + 1, at)[over]):
-                return False
-            rows = rows[~over]
-        return all(self.raw(k) < self.raw(k + 1) for k in rows.tolist())
+        if len(self) <= _SMALL:
+            return all(self.raw(k) < self.raw(k + 1) for k in range(len(self) - 1))
+        from bayesmf.kernels.strings import ascend
+
+        return bool(ascend(*self._arrays()))
 
     def _all_words(self) -> NDArray[Any]:
         """The eight bytes from each byte on, as integers that compare as text does."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.errors import DataWarning, warn
 from bayesmf.ids.id_map import IdMap, column_of
 from bayesmf.ids.strings import Strings
 
@@ -78,40 +76,6 @@ def _hint(ids: IdMap, unknown: list[str]) -> str:
             if key in there:
                 return f"{there[key]!r} is known: {said(was, there[key])}"
     return ""
-
-
-def warn_of_twins(side: str, ids: IdMap) -> None:
-    """Warn of ids that are one with other leading zeros, or without ".0", and stay two."""
-    column = column_of(ids)
-    if not isinstance(column, Strings):
-        return
-    # As most ids have none of it, bytes are looked at first: a 0 at the beginning or the end.
-    filled = np.flatnonzero(column.ends > column.starts)
-    text = np.frombuffer(column.blob, np.uint8)
-    edges = text[column.starts[filled]], text[column.ends[filled] - 1]
-    rows = filled[(edges[0] == ord("0")) | (edges[1] == ord("0"))]
-    texts = column.take(rows).tolist()
-    keys = _without_decimals(_without_zeros(texts, "[0-9]"))
-    changed = [k for k, (key, was) in enumerate(zip(keys, texts, strict=True)) if key != was]
-    if not changed:
-        return
-    # An id that is a key itself is one more of that key.
-    own = dict.fromkeys(keys[k] for k in changed)
-    there = {key for key, row in zip(own, ids.lookup(list(own)), strict=True) if row >= 0}
-    counts = Counter(keys[k] for k in changed) + Counter(there)
-    twins = {key: n for key, n in counts.items() if n > 1}
-    if twins:
-        spelled = {key: [key] if key in there else [] for key in twins}
-        for k in changed:
-            if keys[k] in twins:
-                spelled[keys[k]].append(texts[k])
-        one, other = sorted(min(map(sorted, spelled.values()))[:2])
-        warn(
-            f"{sum(twins.values()) - len(twins):,} {side} ids differ from another in leading "
-            f'zeros or ".0" alone, such as {one!r} and {other!r}: they are taken as different '
-            f"{side}s",
-            DataWarning,
-        )
 
 
 def _zeros(was: str, meant: str) -> str:

@@ -181,3 +181,16 @@ def copy_strings(text, starts, ends, out):
         for at in range(starts[k], ends[k]):
             out[to] = text[at]
             to += 1
+
+
+@njit(**EXACT)
+def ascend(text, starts, ends):
+    """Whether each string is greater than the one before it."""
+    for k in range(1, len(starts)):
+        before, at = starts[k - 1], starts[k]
+        while before < ends[k - 1] and at < ends[k] and text[before] == text[at]:
+            before += 1
+            at += 1
+        if at == ends[k] or (before < ends[k - 1] and text[before] > text[at]):
+            return False
+    return True

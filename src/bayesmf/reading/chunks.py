@@ -1,20 +1,28 @@
-"""Rating tables from files of any size, chunk by chunk, in the order of the files."""
+"""Rating tables from files of any size, local or in object storage, chunk by chunk.
+
+Local files are read by polars. Parquet files named by a URI are read by pyarrow, which is imported
+for a URI alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import gzip
+import importlib
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from bayesmf.errors import InputError
+from bayesmf.errors import InputError, reason_of
 from bayesmf.reading.columns import TRIPLE, Columns, find_columns
 from bayesmf.reading.files import (
+    PARQUET,
+    Unreadable,
     compression,
     existing_file,
     first_bytes,
@@ -23,19 +31,22 @@ from bayesmf.reading.files import (
     reading,
 )
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
-from bayesmf.reading.remote import RemoteFile, is_uri, remote_files
 from bayesmf.reading.table import Table, make_table
-from bayesmf.reading.text import Layout, locate, read_laid_out
+from bayesmf.reading.text import locate, read_laid_out
 
 if TYPE_CHECKING:
     import polars as pl
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-# A line of ratings takes about this many bytes: chunks of text hold about as many ratings.
+# Typical bytes of a line of ratings.
 _LINE_BYTES = 16
-# Lines that are looked at for the end of a quoted field before the quote is taken for text.
+# Lines searched for the end of a quoted field; beyond, the quote is text.
 _QUOTED_LINES = 1000
+# At least two letters, so that C:/ is a disk; web addresses are refused as missing files.
+_URI = re.compile(r"(?!(?:https?|ftp)://)[A-Za-z][A-Za-z0-9+.-]+://")
+# A question mark begins the settings of a storage, so it is not part of a pattern.
+_PATTERN = re.compile(r"[*\[]")
 _PARTS = {
     "parquet": ("*.parquet", "*.pq"),
     "arrow": ("*.arrow", "*.feather", "*.ipc"),
@@ -45,7 +56,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class RatingFile:
-    """A file of ratings and how it is read.
+    """A local file of ratings.
 
     Parameters
     ----------
@@ -54,7 +65,7 @@ class RatingFile:
     format
         A name in :data:`bayesmf.reading.formats.FORMATS`.
     columns
-        What the user said of the columns.
+        Columns named by the user.
     """
 
     path: Path
@@ -67,12 +78,10 @@ class RatingFile:
         return self.path.stat().st_size
 
     def timed(self) -> bool:
-        """Tell whether the file has timestamps."""
+        """Whether the file has timestamps."""
         if self.format in ("parquet", "arrow"):
             return "timestamp" in _columns_of(self)[1]
-        if self.format == "netflix":
-            return True
-        return "timestamp" in _layout_of(self)[1]
+        return self.format == "netflix" or "timestamp" in self._located()[1]
 
     def chunks(self, rows: int) -> Iterator[tuple[Table, float]]:
         """Yield tables of about `rows` ratings, and the share of the file read with each."""
@@ -81,6 +90,81 @@ class RatingFile:
         if self.format == "netflix" or _packed(self.path) in ("zstd", "zlib"):
             return _whole_chunks(self, rows)
         return _text_chunks(self, rows)
+
+    def _located(self) -> Any:
+        return locate(self.path, self.columns, TRIPLE)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A Parquet file in object storage.
+
+    Parameters
+    ----------
+    path
+        Its URI in messages, without secrets.
+    root, inner
+        The URI of the storage as the user gave it, and the path of the file in it.
+    size
+        Bytes of the file.
+    columns
+        Columns named by the user.
+    """
+
+    path: str
+    root: str
+    inner: str
+    size: int
+    columns: Columns | None
+
+    def timed(self) -> bool:
+        """Whether the file has timestamps."""
+        with self._open() as file:
+            return "timestamp" in self._found(file)[1]
+
+    def chunks(self, rows: int) -> Iterator[tuple[Table, float]]:
+        """Yield tables of at most `rows` ratings, and the share of the file read with each."""
+        import polars as pl
+
+        with self._open() as file:
+            names, found = self._found(file)
+            wanted, total, offset = [names[at] for at in found.values()], file.metadata.num_rows, 0
+            batches = file.iter_batches(batch_size=rows, columns=wanted)
+            while True:
+                with self._reading():
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                columns = dict(zip(found, pl.from_arrow(batch), strict=True))
+                offset += batch.num_rows
+                yield (
+                    _typed_table(self.path, columns, offset - batch.num_rows),
+                    offset / max(total, 1),
+                )
+            if offset != total:
+                raise Unreadable(self.path, "Parquet data", "it has other rows than it counts")
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Any]:
+        parquet = _pyarrow("parquet", self.path)
+        with contextlib.ExitStack() as opened:
+            with self._reading():
+                storage, _ = _storage(self.root)
+                stream = opened.enter_context(storage.open_input_file(self.inner))
+                file = opened.enter_context(parquet.ParquetFile(stream))
+            yield file
+
+    def _found(self, file: Any) -> tuple[list[str], dict[str, int]]:
+        names = list(file.schema_arrow.names)
+        return names, find_columns(names, len(names), self.columns, TRIPLE, self.path)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        arrow = _pyarrow("lib", self.path)
+        try:
+            yield
+        except (OSError, EOFError, arrow.ArrowException) as error:
+            raise Unreadable(self.path, "Parquet data", reason_of(error)) from None
 
 
 AnyFile = RatingFile | RemoteFile
@@ -111,8 +195,8 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
         raise InputError("There is nothing to read: give a file or a folder of ratings")
     found: list[AnyFile] = []
     for path in paths:
-        if is_uri(path):
-            found += remote_files(str(path), format, columns)
+        if isinstance(path, str) and _URI.match(path):
+            found += _remote_files(path, format, columns)
         else:
             found += (file for one in _matches(Path(path)) for file in _files(one, format, columns))
     for file in found:
@@ -122,7 +206,7 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
 
 
 def _matches(path: Path) -> list[Path]:
-    """What a pattern stands for, in the order of names; a path that is there is no pattern."""
+    """The files that match a pattern, by name; an existing path is not a pattern."""
     if not glob.has_magic(str(path)):
         return [path]
     with reading(path):
@@ -194,20 +278,20 @@ def _typed_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
         while offset < total:
             with _reading(file):
                 part = wanted.slice(offset, rows).collect()
-            where = partial(_file_row, file.path, offset)
-            table = make_table({role: part[names[at]] for role, at in found.items()}, where=where)
             if not part.height:
-                raise InputError(f"{file.path} ends before the {total:,} rows it speaks of")
+                raise InputError(f"{file.path} ends before the {total:,} rows that it declares")
+            columns = {role: part[names[at]] for role, at in found.items()}
+            table = _typed_table(file.path, columns, offset)
             offset += part.height
             yield table, offset / total
 
 
-def _file_row(path: Path, offset: int, row: int) -> str:
-    return f"{path} row {offset + row} (counting from 0)"
+def _typed_table(path: str | Path, columns: Mapping[str, Any], offset: int) -> Table:
+    return make_table(columns, where=lambda row: f"{path} row {offset + row} (counting from 0)")
 
 
 def _whole_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
-    """Chunks of a file that can only be read as a whole."""
+    """Slices of a file that can only be read as a whole."""
     table = FORMATS[file.format].read(file.path, file.columns)
     total = len(table.user)
     for offset in range(0, total, rows):
@@ -215,12 +299,8 @@ def _whole_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
         yield part, min(offset + rows, total) / total
 
 
-def _layout_of(file: RatingFile) -> tuple[Layout, dict[str, int]]:
-    return locate(file.path, file.columns, TRIPLE)
-
-
 def _text_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
-    layout, found = _layout_of(file)
+    layout, found = file._located()
     size = file.size
     quoted = layout.delimiter not in ("::", " ")
     with _open_text(file.path) as (stream, raw):
@@ -241,7 +321,7 @@ def _text_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
 
 @contextlib.contextmanager
 def _open_text(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open the text of a file, and the file it comes from, which tells how much was read."""
+    """Open the text of a file, and the file itself, whose position shows how much was read."""
     with reading(path), open_regular(path) as raw:
         packed = _packed(path)
         yield (cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw), raw
@@ -252,7 +332,7 @@ def _packed(path: Path) -> str | None:
 
 
 def _next_lines(stream: IO[bytes], size: int, quoted: bool) -> bytes:
-    """Read whole lines, and no half of a quoted field that runs over several of them."""
+    """Read whole lines, and whole quoted fields that run over several lines."""
     pieces = [stream.read(size), stream.readline()]
     odd = quoted and sum(piece.count(b'"') for piece in pieces) % 2 == 1
     for _ in range(_QUOTED_LINES if odd else 0):
@@ -260,3 +340,74 @@ def _next_lines(stream: IO[bytes], size: int, quoted: bool) -> bytes:
         if pieces[-1].count(b'"') % 2:
             break
     return b"".join(pieces)
+
+
+# -- object storage -------------------------------------------------------------------------------
+
+
+def _remote_files(uri: str, format: str, columns: Columns | None) -> list[RemoteFile]:
+    """The Parquet files at a URI of a file, a folder, or a pattern in its last part."""
+    shown = _shown(uri)
+    if format not in ("auto", "parquet"):
+        raise InputError(f"{shown}: a URI is read as Parquet, not as {format!r}")
+    root, pattern = _without_pattern(uri)
+    where = _shown(root).rstrip("/")
+    systems, arrow = _pyarrow("fs", shown), _pyarrow("lib", shown)
+    try:
+        storage, inner = _storage(root)
+        about = storage.get_file_info(inner)
+        if about.type == systems.FileType.NotFound:
+            raise InputError(f"There is no file or folder {where}")
+        listed = [about] if about.is_file else storage.get_file_info(systems.FileSelector(inner))
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{shown} cannot be read: {reason_of(error)}") from None
+    if about.is_file:
+        return [_file(about, where, root, columns)]
+    found = [one for one in listed if one.is_file and _is_wanted(one.base_name, pattern)]
+    if not found:
+        said = "matches no file" if pattern else "is a folder without Parquet files"
+        raise InputError(f"{shown} {said}")
+    found.sort(key=lambda one: one.base_name)
+    return [_file(one, f"{where}/{one.base_name}", root, columns) for one in found]
+
+
+def _shown(uri: str) -> str:
+    """A URI without the user names, passwords and settings that may be in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "", uri.partition("?")[0])
+
+
+def _without_pattern(uri: str) -> tuple[str, str]:
+    """The folder that a pattern is in, with the settings of the storage; and the pattern."""
+    path, mark, settings = uri.partition("?")
+    if not _PATTERN.search(path):
+        return uri, ""
+    folder, _, pattern = path.rpartition("/")
+    if _PATTERN.search(folder):
+        raise InputError(f"{_shown(uri)}: only the last part of a URI may be a pattern")
+    return folder + mark + settings, pattern
+
+
+def _file(about: Any, path: str, root: str, columns: Columns | None) -> RemoteFile:
+    if not about.size:
+        raise InputError(f"{path} is empty")
+    return RemoteFile(path, root, about.path, int(about.size), columns)
+
+
+def _is_wanted(name: str, pattern: str) -> bool:
+    if pattern:
+        return fnmatch.fnmatchcase(name, pattern)
+    return name.lower().endswith(PARQUET) and not name.startswith(".")
+
+
+def _storage(uri: str) -> tuple[Any, str]:
+    found: tuple[Any, str] = _pyarrow("fs", _shown(uri)).FileSystem.from_uri(uri)
+    return found
+
+
+def _pyarrow(module: str, uri: str) -> Any:
+    try:
+        return importlib.import_module(f"pyarrow.{module}")
+    except ModuleNotFoundError:
+        raise InputError(
+            f"reading {uri} needs pyarrow, which is not installed: pip install pyarrow"
+        ) from None

@@ -30,18 +30,12 @@ NAMES = {
     role: [base + end for base in bases.split() for end in (("id", "") if role in PAIR else ("",))]
     for role, bases in _BASES.items()
 }
-# Usual names of columns that are neither users nor items.
-_ABOUT = {
-    *("", "title", "name", "genre", "genres", "tag", "tags", "text", "review", "summary"),
-    *("comment", "year", "age", "gender", "sex", "occupation", "zip", "zipcode", "price"),
-    *("category", "url", "index", "count", "unnamed:0"),
-}
 _SHOWN = 12
 
-# Times since 1970 are between these, in seconds or nanoseconds, and no scale of ratings is.
+# Times since 1970 are between these, in seconds or nanoseconds; ratings are not.
 _TIME, _LATEST = 1e8, 1e19
 _SMALL = 1e6
-# So many lines in a row are no coincidence.
+# This many counted lines are not a coincidence.
 _FEW, _MANY = 5, 20
 
 _INDEX = "its first column counts the rows, as an index that was saved with the data"
@@ -61,22 +55,22 @@ def find_columns(
     ----------
     names
         The columns' names, None where there are none: then the order is user, item,
-        rating, timestamp, of four columns at the most.
+        rating, timestamp, for at most four columns.
     count
         Number of columns.
     columns
-        What the user said of the columns.
+        Columns named by the user.
     need
-        The roles that must be found; a timestamp is looked for beside a rating.
+        The roles that must be found; with a rating, a timestamp is optional.
     where
-        What to call the data in error messages.
+        Name of the data in error messages.
     shown
         The first line or row, for error messages.
 
     Raises
     ------
     InputError
-        If a role's column is not known, or two columns may be it.
+        If the column of a role is not found, or is ambiguous.
     """
     columns = check_columns(columns)
     wanted = [*need, *(("timestamp",) if "rating" in need else ())]
@@ -102,7 +96,7 @@ def find_columns(
 
 
 def check_columns(columns: Columns | None) -> Columns:
-    """Check the roles that the user named."""
+    """Validate columns named by the user."""
     if columns is None:
         return {}
     if not isinstance(columns, Mapping):
@@ -124,39 +118,30 @@ def check_columns(columns: Columns | None) -> Columns:
 
 
 def how_to_say(need: Iterable[str]) -> str:
-    """Tell how columns are named, in Python and on the command line."""
+    """How to name columns, in Python and on the command line."""
     return f"columns= (on the command line --columns {','.join(f'{role}=...' for role in need)})"
 
 
 def recognise(names: Sequence[str], role: str) -> list[int]:
-    """Find the columns whose name is usual for a role, the most usual first.
-
-    Case, ``_ -`` and white space do not matter.
-    """
+    """Columns with a usual name of a role, the most usual first."""
     plain = [plain_name(name) for name in names]
     return [k for known in NAMES[role] for k, name in enumerate(plain) if name == known]
 
 
 def plain_name(name: str) -> str:
-    """Give a name without case, ``_ -`` and white space."""
+    """A name without case, ``_ -`` and white space."""
     return re.sub(r"[_\-\s]", "", name).lower()
 
 
-def may_be_id(name: str) -> bool:
-    """Tell whether a column of this name may hold users or items of which we have not heard."""
-    roles = ("rating", "timestamp")
-    return plain_name(name) not in _ABOUT and not any(recognise([name], role) for role in roles)
-
-
 def list_names(names: Sequence[str]) -> str:
-    """List the names of columns, the first of them where there are many."""
+    """The names of columns, or the first of many."""
     shown = ", ".join(name or "(no name)" for name in names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names):,} in all)"
 
 
 def _by_name(names: Sequence[str], role: str, taken: set[int], where: str) -> int | None:
     found = [at for at in recognise(names, role) if at not in taken]
-    # Of times the most usual serves: Amazon's files have the same one in two forms.
+    # Amazon's files have two columns of times, which are the same.
     if len(found) > 1 and role != "timestamp":
         raise InputError(_which(role, [names[at] for at in found], sorted(found), where))
     return found[0] if found else None
@@ -168,7 +153,7 @@ def _which(role: str, names: list[str], at: list[int], where: str) -> str:
     if len(set(names)) < len(names):
         example, listed = at[0], f"{names[0]!r} at position {' or '.join(map(str, at))} (from 0)"
     return (
-        f"{where}: which column is the {role}, {listed}? Say so with"
+        f"{where}: which column is the {role}, {listed}? Name it with"
         f" columns={{{role!r}: {example!r}}} (on the command line --columns {role}={example})"
     )
 
@@ -181,8 +166,8 @@ def _by_position(
         return at if count == len(ROLES) and at not in taken else None
     if count > len(ROLES):
         raise InputError(
-            f"{where} has {count} columns without names, so {_listed(need)} cannot be told from"
-            f" the rest; say which is which by positions from 0 with {how_to_say(need)}"
+            f"{where} has {count} columns without names, so {_listed(need)} are not known;"
+            f" name them by positions from 0 with {how_to_say(need)}"
             + (f"; the first line is {cut(shown, 80)!r}" if shown else "")
         )
     return at if at < count else None
@@ -219,8 +204,8 @@ def _not_found(
     if names is None:
         return f"{where} has only {n} columns; {_listed(missing)} cannot be found in it"
     return (
-        f"{where} has the columns {list_names(names)}, of which none is known as"
-        f" {_listed(missing, 'or')}; say which is which with {how_to_say(need)}"
+        f"{where} has the columns {list_names(names)}, none of which is a known name of"
+        f" {_listed(missing, 'or')}; name them with {how_to_say(need)}"
     )
 
 
@@ -228,7 +213,7 @@ def _not_found(
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a field is a number."""
+    """Whether a field is a number."""
     try:
         float(text)
     except ValueError:
@@ -237,21 +222,14 @@ def is_number(text: str) -> bool:
 
 
 def filled_width(rows: Sequence[Sequence[str]], width: int, least: int) -> int:
-    """Count the columns without those at the end that are empty, behind a last delimiter."""
+    """Number of columns, without empty ones after a last delimiter."""
     while width > least and all(not row[width - 1 : width] or not row[width - 1] for row in rows):
         width -= 1
     return width
 
 
-def check_order(
-    rows: Sequence[Sequence[str]],
-    width: int,
-    need: Sequence[str],
-    where: str,
-    *,
-    decimal: bool = False,
-) -> None:
-    """Refuse columns that were taken by position and cannot be what they were taken for.
+def check_order(rows: Sequence[Sequence[str]], width: int, need: Sequence[str], where: str) -> None:
+    """Refuse columns taken by position whose values show another order.
 
     Parameters
     ----------
@@ -262,22 +240,15 @@ def check_order(
     need
         The roles that were taken: user, item, and perhaps rating.
     where
-        What to call the data in error messages.
-    decimal
-        Whether fields are separated by commas.
-
-    Raises
-    ------
-    InputError
-        If another order is beyond doubt.
+        Name of the data in error messages.
     """
     columns = list(zip(*(row[:width] for row in rows if len(row) >= width), strict=True))
     if len(columns) < 3:
         return
-    sign = _sign_of_ratings(columns, decimal) if "rating" in need else _sign_of_pairs(columns)
+    sign = _sign_of_ratings(columns) if "rating" in need else _sign_of_pairs(columns)
     if sign:
         raise InputError(
-            f"{where} has no column names, and {sign}; say which is which by positions from 0 with"
+            f"{where} has no column names, and {sign}; name them by positions from 0 with"
             f" {how_to_say(need)}"
         )
 
@@ -291,26 +262,20 @@ def _sign_of_pairs(columns: list[tuple[str, ...]]) -> str:
     return ""
 
 
-def _sign_of_ratings(columns: list[tuple[str, ...]], decimal: bool) -> str:
+def _sign_of_ratings(columns: list[tuple[str, ...]]) -> str:
     third = _numbers(columns[2])
-    fourth = _numbers(columns[3]) if len(columns) > 3 else []
     if third and all(_TIME <= value < _LATEST and value.is_integer() for value in third):
         return "its third column looks like times, not like ratings"
-    if _has_index(columns):
-        return _INDEX
-    digits = all(len(field.strip()) == 1 for field in columns[-1])
-    if decimal and fourth and digits and len(fourth) >= 2 * _FEW:
-        return "its last column is a single digit, as of ratings with a decimal comma"
-    return ""
+    return _INDEX if _has_index(columns) else ""
 
 
 def _numbers(column: Sequence[str]) -> list[float]:
-    """Give a column as numbers, nothing where some are not."""
+    """A column as numbers; empty if some are not numbers."""
     return [float(field) for field in column] if all(map(is_number, column)) else []
 
 
 def _has_index(columns: list[tuple[str, ...]]) -> bool:
-    """Tell whether the first column counts the rows; the sooner, if the fourth is no time."""
+    """Whether the first column counts the rows; fewer rows suffice if the fourth is not a time."""
     numbers = _numbers(columns[0])
     start = numbers[0] if numbers else -1.0
     fourth = _numbers(columns[3]) if len(columns) > 3 else []

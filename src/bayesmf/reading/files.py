@@ -1,4 +1,4 @@
-"""Files before they are read: whether they are there, and whether they are what they seem."""
+"""Checks of files before they are read: existence, kind, compression, encoding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAGIC_PACKED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd",
     b"\x78\x01": "zlib", b"\x78\x9c": "zlib", b"\x78\xda": "zlib",
 }  # fmt: skip
-# First bytes of what people have instead of a table, and what to do with it.
+# First bytes of common files that are not tables, and what to do with them.
 _MAGIC_OTHER = (
     (b"BZh", "compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ", "compressed with xz: unpack it first"),
@@ -48,26 +48,21 @@ _LOOKED_AT = 4096
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
-    """Say in a sentence why a file could not be read, whoever found it out.
+    """Raise `Unreadable` for an error of the system, polars, a decompressor or csv.
 
     Parameters
     ----------
     path
-        The file, for the sentence.
+        The file, for the message.
     kind
         What it is read as.
-
-    Raises
-    ------
-    Unreadable
-        For whatever the system, polars (a panic included), a decompressor or csv raised.
     """
     try:
         yield
     except InputError:
         raise
     except polars_errors(OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:
-        # A panic tells of the reader's code, where the cause is the file.
+        # The message of a panic is about the code of polars, not about the file.
         reason = reason_of(error) if isinstance(error, Exception) else "it is damaged"
         if "utf-8" in reason.lower() or "utf8" in reason.lower():
             raise InputError(
@@ -78,7 +73,7 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
 
 
 class Unreadable(InputError):
-    """A file that cannot be read; ``reason`` is what was in the way."""
+    """A file that cannot be read, and the reason."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str, reason: str) -> None:
         super().__init__(f"{path} cannot be read as {kind}: {reason}")
@@ -98,17 +93,14 @@ def _no_file(path: str | os.PathLike[str]) -> str:
 
 
 def polars_path(path: Path) -> Path | None:
-    """The path, where polars takes it for the name of one file; None where it must be opened.
-
-    It would take some names for patterns or for a home, and cannot say those that are not UTF-8.
-    """
+    """The path if polars takes it literally; None for patterns, "~" and non-UTF-8 names."""
     name = str(path)
     plain = name.isprintable() and not set("*?[") & set(name) and not name.startswith("~")
     return path if plain else None
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
-    """Check that there is a file with something in it."""
+    """Check that a file exists and is not empty."""
     path = Path(path)
     with reading(path):
         return _existing(path)
@@ -133,7 +125,7 @@ def _existing(path: Path) -> Path:
 
 
 def missing_file(path: Path, what: str) -> str:
-    """Say that there is nothing at a path, and what may have been meant."""
+    """Message for a missing file, with a suggestion."""
     said = f"There is no {what} {path}"
     if str(path) == "-":
         return f"{said}: standard input is not read; write it to a file first"
@@ -146,21 +138,21 @@ def missing_file(path: Path, what: str) -> str:
         return f"{said}: there is no folder {parent}"
     try:
         names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
-    except OSError:  # a folder whose list is not for everyone
+    except OSError:  # no permission to list it
         return f"{said}"
     near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
     return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}"
 
 
 def typed_kind(path: Path) -> str | None:
-    """Tell whether a file is "Parquet" or "Arrow", by its first bytes or its suffix."""
+    """ "Parquet" or "Arrow" by the first bytes or the suffix of a file, else None."""
     found = _by_magic(first_bytes(path), _MAGIC_TYPED)
     suffix = path.suffix.lower()
     return found or ("Parquet" if suffix in PARQUET else "Arrow" if suffix in ARROW else None)
 
 
 def compression(head: bytes) -> str | None:
-    """Tell by its first bytes whether a file is packed by "gzip", "zstd" or "zlib"."""
+    """ "gzip", "zstd" or "zlib" by the first bytes of a file, else None."""
     return _by_magic(head, _MAGIC_PACKED)
 
 
@@ -169,7 +161,7 @@ def _by_magic(head: bytes, known: dict[bytes, str]) -> str | None:
 
 
 def first_bytes(path: Path, count: int = 8) -> bytes:
-    """Give the first bytes of a file, none where it cannot be read or is no plain file."""
+    """The first bytes of a file; empty if it cannot be read or is not a regular file."""
     try:
         with open_regular(path) as file:
             return file.read(count)
@@ -178,7 +170,7 @@ def first_bytes(path: Path, count: int = 8) -> bytes:
 
 
 def check_text(path: Path) -> None:
-    """Refuse a file that is no table of text, by what it begins with."""
+    """Refuse a file that is not a text table, by its first bytes."""
     head = first_bytes(path, _LOOKED_AT)
     if head.startswith(b"PK\x03\x04"):
         office = b"[Content_Types].xml" in head or path.suffix.lower().startswith(".xl")
@@ -197,7 +189,7 @@ def _unzipped(path: Path) -> bytes:
         with gzip.open(path, "rb") as file:
             return file.read(_LOOKED_AT)
     except (OSError, EOFError, zlib.error):
-        return b""  # whoever reads it says what is wrong
+        return b""  # reported when it is read
 
 
 def _check_characters(path: Path, head: bytes) -> None:

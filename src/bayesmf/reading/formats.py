@@ -1,4 +1,4 @@
-"""The named formats of rating data, and how a file or a folder is recognised as one."""
+"""The named formats of rating data, and how files and folders are recognised."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OPENING = re.compile(r"\s*\d+:\s*")
 
 
 class Format(NamedTuple):
-    """A way in which rating data come."""
+    """A format of rating data."""
 
     about: str
-    """What it is, in a few words."""
+    """Short description."""
     patterns: tuple[tuple[str, ...], ...]
-    """Names of its files in a folder: the first alternative that is there is read."""
+    """Patterns of file names in a folder; the first alternative with matches is read."""
     read: Callable[[Path, Columns | None], Table]
-    """Reads one file."""
+    """Read one file."""
 
 
 def read_ratings(
@@ -63,7 +63,7 @@ def read_ratings(
         return chosen.read(path, columns)
     files = find_files(path, chosen.patterns)
     if not files:
-        raise InputError(f"{path} has no {_names(chosen)} in it, which {format!r} data have")
+        raise InputError(f"{path} has no {_names(chosen)}, the files of the format {format!r}")
     return join_tables([chosen.read(file, columns) for file in files])
 
 
@@ -85,7 +85,7 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns | None = None) -> 
 
 
 def check_format(path: Path, format: str) -> None:
-    """Refuse a format that is not known, and a path where nothing is."""
+    """Refuse an unknown format and a missing path."""
     if format != "auto" and format not in FORMATS and format not in ALIASES:
         known = ", ".join(["auto", *FORMATS, *ALIASES])
         raise InputError(f"format {format!r} is not known; the formats are {known}")
@@ -96,7 +96,7 @@ def check_format(path: Path, format: str) -> None:
 
 
 def recognise_format(path: Path) -> str:
-    """Find out which format a file or a folder has."""
+    """The format of a file or a folder."""
     if path.is_dir():
         for name, format in FORMATS.items():
             if find_files(path, format.patterns):
@@ -114,7 +114,7 @@ def recognise_format(path: Path) -> str:
 
 
 def find_files(folder: Path, patterns: Sequence[Sequence[str]]) -> list[Path]:
-    """List the files of the first alternative that is in a folder, in the order of their names."""
+    """The files in a folder that match the first alternative with matches, by name."""
     for alternative in patterns:
         files = sorted(file for pattern in alternative for file in folder.glob(pattern))
         if files:
@@ -211,7 +211,7 @@ def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
 
 
 def _opened() -> pl.Expr:
-    """Give the movie that a line opens, null on other lines."""
+    """The movie that a line opens, null on other lines."""
     import polars as pl
 
     line = pl.col("user").str.strip_chars_end()

@@ -1,4 +1,4 @@
-"""Tables of ratings and of pairs, from what users have in memory."""
+"""Tables of ratings and of pairs from in-memory data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from bayesmf.reading.columns import (
     check_columns,
     check_order,
     find_columns,
-    may_be_id,
     recognise,
 )
 from bayesmf.reading.table import Ids, Table, make_table
@@ -35,26 +34,20 @@ _WHERE = "The table"
 
 
 def table_of(data: Any, columns: Columns | None = None) -> Table | None:
-    """Make a table of in-memory ratings, None when they are of no known type.
+    """Make a table of in-memory ratings; None for an unknown type.
 
     Parameters
     ----------
     data
-        What `Ratings.from_data` takes, but for paths: a data frame, an Arrow
-        table, an array with 3 or 4 columns (or named ones), a sparse matrix, a tuple of columns,
-        a dict of columns, a list of rows (tuples or dicts).
+        A data frame, an Arrow table, an array with 3 or 4 columns (or named ones), a sparse
+        matrix, a tuple of columns, a dict of columns, a list of rows (tuples or dicts).
     columns
         Column of each role, by name or by position from 0.
-
-    Returns
-    -------
-    Table or None
-        The columns, checked.
 
     Raises
     ------
     InputError
-        If it cannot be told which column is which, or a value cannot be used.
+        If a column is not found, or a value cannot be used.
 
     Examples
     --------
@@ -77,7 +70,7 @@ def table_of(data: Any, columns: Columns | None = None) -> Table | None:
 
 
 def pairs_of(data: Any, columns: Columns | None = None) -> tuple[Ids, Ids]:
-    """Take users and items from whatever holds pairs of them; other columns are left out.
+    """Users and items of pairs; other columns are ignored.
 
     Parameters
     ----------
@@ -89,15 +82,10 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[Ids, Ids]:
     columns
         Column of each role, by name or by position from 0.
 
-    Returns
-    -------
-    tuple
-        The user ids and the item ids, each an array of integers or `Strings`; equally many.
-
     Raises
     ------
     InputError
-        If it cannot be told which column is which, or an id cannot be used.
+        If a column is not found, or an id cannot be used.
 
     Examples
     --------
@@ -123,26 +111,21 @@ def pairs_of(data: Any, columns: Columns | None = None) -> tuple[Ids, Ids]:
             cells.sum_duplicates()  # a cell is one pair, however often it is stored
         return _cells(cells)[:2]
     frame = _pairs_frame(data, "Pairs")
-    table = make_table(_chosen_columns(frame, _found_pairs(frame, columns)))
+    table = make_table(_chosen_columns(frame, _found(frame, columns, PAIR)))
     return table.user, table.item
 
 
 def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Table:
-    """Put pairs and their ratings together, as X and y of scikit-learn.
+    """A table of pairs and their ratings, X and y of scikit-learn.
 
     Parameters
     ----------
     pairs
-        X: what :func:`pairs_of` takes, but for files and for what has ratings in it.
+        X, as for :func:`pairs_of`, without files and without ratings in it.
     ratings
         y: a column of numbers, as many as there are pairs.
     columns
         Column of user and item in X, by name or by position from 0.
-
-    Returns
-    -------
-    Table
-        Users, items and ratings; timestamps where X has a column of that name.
 
     Raises
     ------
@@ -162,7 +145,7 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
         raise InputError(f"X is a {type(pairs).__name__}, which has ratings in it: leave y out")
     frame = _pairs_frame(pairs, "X")
     _refuse_two_ratings(frame, columns)
-    found = _found_pairs(frame, columns)
+    found = _found(frame, columns, PAIR)
     if frame.names is not None and columns.get("timestamp", "") is not None:
         times = recognise(frame.names, "timestamp")
         found |= {"timestamp": times[0]} if times else {}
@@ -178,11 +161,9 @@ def table_with(pairs: Any, ratings: Any, columns: Columns | None = None) -> Tabl
 
 
 def refuse_columns(columns: Columns | None, what: str) -> None:
-    """Refuse names of columns for what has none to choose from."""
+    """Refuse `columns` for data whose columns are known."""
     if columns is not None:
-        raise InputError(
-            f"columns does nothing for {what}, where it is known what is what: leave it out"
-        )
+        raise InputError(f"columns does nothing for {what}, whose columns are known: leave it out")
 
 
 def _holds_ratings(data: Any) -> bool:
@@ -190,12 +171,12 @@ def _holds_ratings(data: Any) -> bool:
 
 
 def _check_pointers(data: Any) -> None:
-    """Raise ValueError where pointers of a compressed matrix lead nowhere; SciPy may not see it."""
+    """Raise ValueError for invalid pointers of a compressed matrix, which SciPy may not check."""
     starts = np.asarray(data.indptr)
     if starts.ndim != 1 or not len(starts) or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
         raise ValueError("its index pointers do not ascend from 0")
     if starts[-1] > min(len(data.indices), len(data.data)):
-        raise ValueError("its index pointers lead beyond its indices")
+        raise ValueError("its index pointers exceed its indices")
     copy(data).check_format(full_check=True)
 
 
@@ -212,8 +193,7 @@ def _cells(data: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any
     for index, size in zip((cells.row, cells.col), data.shape, strict=True):
         if len(index) and not 0 <= index.min() <= index.max() < size:
             raise InputError(
-                f"The sparse matrix of shape {data.shape} has cells outside of it: its indices"
-                " are damaged"
+                f"The sparse matrix of shape {data.shape} has indices outside of it: it is damaged"
             )
     if cells.dtype.kind == "b":  # true twice is true, and not two
         cells = cells.copy()
@@ -235,41 +215,23 @@ def _pairs_frame(data: Any, what: str) -> Frame:
 
 def _found(frame: Frame, columns: Columns | None, need: Sequence[str]) -> dict[str, int]:
     shown = ", ".join(frame.rows[0]) if frame.rows else ""
-    try:
-        found = find_columns(frame.names, frame.width, columns, need, _WHERE, shown)
-    except InputError as error:
-        raise InputError(f"{error}{frame.advice}") from None
+    found = find_columns(frame.names, frame.width, columns, need, _WHERE, shown)
     if frame.names is None and frame.rows and not set(need) & set(columns or ()):
         check_order(frame.rows, frame.width, need, _WHERE)
     return found
 
 
-def _found_pairs(frame: Frame, columns: Columns | None) -> dict[str, int]:
-    """Find user and item; of two columns the one that is not known is the other."""
-    names = frame.names
-    if names is not None and len(names) == 2 and not set(PAIR) & set(columns or ()):
-        known = {role: recognise(names, role) for role in PAIR}
-        for role, other in (PAIR, PAIR[::-1]):
-            if len(known[role]) == 1 and not known[other]:
-                at = known[role][0]
-                if may_be_id(names[1 - at]):
-                    return {role: at, other: 1 - at}
-    return _found(frame, columns, PAIR)
-
-
 def _refuse_two_ratings(frame: Frame, columns: Columns) -> None:
-    if frame.names is not None:
-        said = [columns["rating"]] if columns.get("rating") is not None else []
-        known = [*said, *(frame.names[at] for at in recognise(frame.names, "rating"))]
-        if known:
-            raise InputError(
-                f"X has ratings in column {known[0]!r} already, and y was given too; leave y out,"
-                " or take that column out of X"
-            )
-    elif frame.width > 2:
+    if frame.names is None:
+        held = "a third column, which would be ratings" if frame.width > 2 else ""
+    else:
+        known = [columns["rating"]] if columns.get("rating") is not None else []
+        known += [frame.names[at] for at in recognise(frame.names, "rating")]
+        held = f"ratings in column {known[0]!r} already" if known else ""
+    if held:
         raise InputError(
-            f"X has {frame.width} columns, the third of which would be ratings, and y was given"
-            " too; leave y out, or pass the two columns user and item as X"
+            f"X has {held}, and y was given too; leave y out, or pass only the columns user and"
+            " item as X"
         )
 
 
@@ -291,38 +253,36 @@ def _column(values: Any, what: str) -> Any:
     return plain_column(values, what) if series is None else series
 
 
-# -- whatever holds columns: their names, if any, and each by position ---------------------------
+# -- one view of everything that holds columns -----------------------------------------------------
 
 
 class Frame(NamedTuple):
-    """Columns, whatever holds them."""
+    """Columns of in-memory data."""
 
     names: list[str] | None
-    """Their names, None where they have none."""
+    """Their names, None if they have none."""
     width: int
-    """How many there are."""
+    """Their number."""
     column: Callable[[int], Any]
-    """Gives the one at a position."""
+    """Returns the column at a position."""
     rows: list[list[str]]
-    """The first rows as text, where nobody has said which column is which by giving them apart."""
-    advice: str = ""
-    """What to do where a column is not found."""
+    """The first rows as text, where columns are known by their order only."""
 
 
 def frame_of(data: Any, need: Sequence[str]) -> Frame | None:
-    """Look at in-memory data as columns, None when they are of no known type.
+    """View in-memory data as columns; None for an unknown type.
 
     Parameters
     ----------
     data
-        What :func:`bayesmf.reading.memory.table_of` takes, but for sparse matrices.
+        As for :func:`table_of`, without sparse matrices.
     need
-        The roles that will be looked for, which tell how many columns to expect.
+        The roles that will be looked up.
 
     Raises
     ------
     InputError
-        If rows cannot be told from columns, or there are none.
+        If rows cannot be distinguished from columns, or there are none.
     """
     if isinstance(data, Iterator) and not isinstance(data, io.IOBase):
         data = list(data)
@@ -360,7 +320,7 @@ def _of_array(data: np.ndarray[Any, Any], need: Sequence[str]) -> Frame:
 
 
 def wrong_shape(shape: tuple[int, ...]) -> str:
-    """Say that an array is no table of ratings."""
+    """Message for an array that is not a table of ratings."""
     return (
         f"An array of shape {shape} is not a table of ratings; pass an array with the"
         " 3 or 4 columns user, item, rating (and timestamp), name the columns of a wider one by"
@@ -416,7 +376,7 @@ def _of_list(data: list[Any], need: Sequence[str]) -> Frame:
 
 
 def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
-    """Tell whether lists in a list are columns; tuples are rows. Refuse where it may be both."""
+    """Whether lists in a list are columns; tuples are rows. Refuses what may be both."""
     counts = (3, 4) if "rating" in need else (2,)
     widths = range(len(need), 5)
     tuples = any(isinstance(row, tuple) for row in data)
@@ -438,7 +398,7 @@ def _of_mapping(data: Mapping[Any, Any], need: Sequence[str]) -> Frame:
     if not named or not data or any(isinstance(column, Mapping) for column in data.values()):
         example = ", ".join(f"'{role}': [...]" for role in need)
         raise InputError(
-            f"A dict of {_what(need)} holds columns by their names, {{{example}}}, and nothing else"
+            f"A dict of {_what(need)} holds columns by name, {{{example}}}, and nothing else"
         )
     names = list(data)
     return Frame(names, len(names), lambda at: data[names[at]], [])
@@ -450,7 +410,7 @@ def _of_pandas(data: Any, need: Sequence[str]) -> Frame:
             f"A pandas {type(data).__name__} is one column, not a table of {_what(need)}; pass a"
             " data frame, for example with reset_index()"
         )
-    # Columns that pandas itself numbered have no names.
+    # Default column numbers of pandas are not names.
     numbered = list(data.columns) == list(range(data.shape[1]))
     named = any(recognise([str(name) for name in data.columns], role) for role in need)
     if data.columns.name is not None and not named:
@@ -460,10 +420,7 @@ def _of_pandas(data: Any, need: Sequence[str]) -> Frame:
         )
     names = None if numbered else [str(name) for name in data.columns]
     rows = _texts(data.head(_CHECKED).to_numpy(dtype=object).tolist()) if numbered else []
-    index = [str(name) for name in data.index.names if name is not None]
-    aside = [name for name in index if any(recognise([name], role) for role in need)]
-    advice = f"; the index has {', '.join(aside)}: reset_index() makes columns of it"
-    return Frame(names, data.shape[1], lambda at: data.iloc[:, at], rows, advice if aside else "")
+    return Frame(names, data.shape[1], lambda at: data.iloc[:, at], rows)
 
 
 def _of_arrow(data: Any) -> Frame | None:
@@ -487,7 +444,7 @@ def _of_arrow(data: Any) -> Frame | None:
 
 
 def _streamed(data: Any) -> Any:
-    """Read a table of another library, whose query may run only now: any error of it counts."""
+    """Read a table of another library; its query may run only now, so any error is caught."""
     import polars as pl
 
     try:

@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesmf.errors import InputError
-from bayesmf.ids.columns import Where
 from bayesmf.reading.columns import (
-    NAMES,
-    PAIR,
     ROLES,
     TRIPLE,
     Columns,
@@ -23,7 +20,6 @@ from bayesmf.reading.columns import (
     filled_width,
     find_columns,
     is_number,
-    plain_name,
     recognise,
 )
 from bayesmf.reading.files import (
@@ -70,15 +66,15 @@ def read_text(
 
 
 def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | None:
-    """Read the lines of data, None where there is nothing in them.
+    """Read the lines of data; None if all are blank.
 
     Parameters
     ----------
     path
-        The file, for error messages and where the layout has no part of it.
+        The file.
     layout
-        What :func:`layout.locate` found, perhaps with a part of the file, which begins
-        with a line that is not blank.
+        As returned by :func:`locate`, perhaps with a part of the file that begins with a line
+        that is not blank.
     found
         Position of each role's column.
     """
@@ -102,27 +98,11 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
         return f"{path} line {layout.skip + row + 1}"
 
     chosen = {role: frame.to_series(at) for role, at in found.items()}
-    if "rating" not in found:
-        _refuse_late_header(chosen, layout, found, where)
     return make_table(chosen, text=True, where=where)
 
 
-def _refuse_late_header(
-    ids: dict[str, pl.Series], layout: Layout, found: dict[str, int], where: Where
-) -> None:
-    """Refuse a header among pairs, where its words would pass for ids."""
-    masks = []
-    for role in PAIR:
-        own = [] if layout.names is None else [plain_name(layout.names[found[role]])]
-        plain = ids[role].str.to_lowercase().str.replace_all(r"[_\-\s]", "")
-        masks.append(plain.is_in([*NAMES[role], *own]))
-    late = masks[0] & masks[1]
-    if late.any():
-        raise InputError(f"{where(first_true(late))} is a header, not a pair; remove the line")
-
-
 def drop_blank(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[int]]:
-    """Leave out the rows with nothing in them; also give the numbers of the others."""
+    """Remove blank rows; also return the numbers of the others."""
     import polars as pl
 
     if not any(column.null_count() for column in frame):
@@ -146,10 +126,7 @@ def _data_lines(path: Path, layout: Layout) -> pl.Series:
 
 
 def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataFrame | None:
-    """Read ratings and timestamps at once as numbers, None where that is not possible.
-
-    This is quicker, and what it cannot read is read again as text, which can say why.
-    """
+    """Read ratings and timestamps as numbers, which is fast; None if a value is not a number."""
     import polars as pl
 
     if layout.delimiter in ("::", " ") or "rating" not in found:
@@ -171,11 +148,11 @@ def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataF
 
 
 def read_fields(path: Path, layout: Layout) -> pl.DataFrame:
-    """Read all lines of data as columns of text, a row of nulls for a blank line."""
+    """Read the lines of data as columns of text, with a row of nulls for a blank line."""
     if layout.delimiter in ("::", " "):
         return _split_lines(path, layout)
     reason = f"its first line of data does not have {layout.width} fields"
-    # Where quotes do not pair up they are part of the text.
+    # Quotes that are not in pairs are part of the text.
     for quote in ('"', None):
         try:
             frame = read_csv(path, layout.delimiter, quote, head=layout.head, part=layout.part)
@@ -202,7 +179,7 @@ def _single_spaces(lines: pl.Series) -> pl.Series:
 
 
 def _check_short(path: Path, layout: Layout, frame: pl.DataFrame) -> None:
-    """Refuse lines that are too short: polars fills them up with nulls."""
+    """Refuse lines that are too short, which polars fills with nulls."""
     short = frame.to_series(-1).is_null()
     if not short.any() or _is_blank(frame.filter(short)).all():
         return
@@ -212,7 +189,7 @@ def _check_short(path: Path, layout: Layout, frame: pl.DataFrame) -> None:
 
 
 def _check_widths(path: Path, layout: Layout, lines: pl.Series, only: int | None = None) -> None:
-    """Refuse lines of data (or the one at ``only``) with too many or too few fields."""
+    """Refuse lines of data (or the line ``only``) with too many or too few fields."""
     start = 0
     if only is not None:
         start, lines = only, lines.slice(only, 1)
@@ -236,19 +213,19 @@ def _check_widths(path: Path, layout: Layout, lines: pl.Series, only: int | None
 
 
 class Layout(NamedTuple):
-    """How a text file is laid out."""
+    """Layout of a text file."""
 
     delimiter: str
     width: int
-    """Fields in a line."""
+    """Number of fields in a line."""
     names: list[str] | None
-    """The header's fields, None without a header."""
+    """Fields of the header, None without a header."""
     head: list[str]
     """The lines before the first line of data."""
     part: bytes | None = None
-    """Some lines of data, where not those of the whole file are meant; there is no head then."""
+    """Lines of data to read instead of the whole file; `head` is empty then."""
     before: int = 0
-    """The file's lines before this part."""
+    """Number of lines before this part."""
 
     @property
     def skip(self) -> int:
@@ -259,17 +236,7 @@ class Layout(NamedTuple):
 def locate(
     path: Path, columns: Columns | None, need: Sequence[str]
 ) -> tuple[Layout, dict[str, int]]:
-    """Find a text file's layout, and the position of each role's column.
-
-    Parameters
-    ----------
-    path
-        The file, which is there.
-    columns
-        What the user said of the columns.
-    need
-        The roles that must be found.
-    """
+    """The layout of a text file, and the position of the column of each role."""
     check_columns(columns)
     check_text(path)
     lines = read_lines(path, _SAMPLE_LINES).fill_null("").to_list()
@@ -285,7 +252,7 @@ def locate(
     used = filled_width(rows, width, len(need))
     found = find_columns(None, used, columns, need, str(path), sample[0])
     if not set(need) & set(columns or ()):
-        check_order(rows, used, need, str(path), decimal=delimiter == ",")
+        check_order(rows, used, need, str(path))
     return Layout(delimiter, width, None, lines[: filled[0]]), found
 
 
@@ -308,7 +275,7 @@ def find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]:
         rows = [split_line(line, delimiter) for line in sample]
         width, count = Counter(map(len, rows)).most_common(1)[0]
         if width >= need:
-            # Several may cut all lines alike: the right one cuts "1;10;3,5" into numbers.
+            # Of several that fit, the right one splits "1;10;3,5" into numbers.
             fields = [field for row in rows for field in row]
             numbers = sum(map(is_number, fields)) / len(fields)
             found.append((count / len(sample), numbers, -order, delimiter, width))
@@ -317,7 +284,7 @@ def find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]:
             f"{path} is not a table of {need} columns or more, separated by '::', tab, comma, "
             f"semicolon, '|' or space: its first line is {sample[0][:60]!r}"
         )
-    # White space cuts at tabs, too, and would hide a field that is empty.
+    # White space splits at tabs, too, and would hide an empty field.
     tabs = [width for *_, delimiter, width in found if delimiter == "\t"]
     chosen = max(one for one in found if one[3] != " " or one[4] not in tabs)
     return chosen[3:]
@@ -331,21 +298,20 @@ def split_line(line: str, delimiter: str) -> list[str]:
         return [field.strip() for field in line.split(delimiter)]
     try:
         return [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
-    except csv.Error:  # a carriage return inside: what polars makes of it is checked later
+    except csv.Error:  # a carriage return inside; checked after reading
         return [field.strip() for field in line.split(delimiter)]
 
 
 def _is_header(rows: list[list[str]], columns: Columns | None, need: Sequence[str]) -> bool:
-    """Tell whether the first line names the columns, perhaps with names that are not known."""
+    """Whether the first line is a header, perhaps of unknown names."""
     fields, columns = rows[0], columns or {}
     chosen = [columns.get(role) for role in need]
     if any(isinstance(name, str) and (name in fields or not name.isdecimal()) for name in chosen):
-        # Where the names that were given are not there, the message lists what is.
         return True
     unsaid = [role for role in need if role not in columns]
     if unsaid and all(recognise(fields, role) for role in unsaid):
         return True
-    # With a number anywhere it is a line of data, perhaps with a wrong rating.
+    # A line with a number is data, perhaps with a wrong rating.
     if any(map(is_number, fields)):
         return False
     if "rating" in need:
@@ -370,14 +336,14 @@ def _is_numeric(rows: list[list[str]], at: int) -> bool:
 
 
 def read_lines(path: Path, count: int | None = None, part: bytes | None = None) -> pl.Series:
-    """Read the lines of a text file, or of a part of it, null for a blank one."""
+    """Read the lines of a text file, or of a part of it; null for a blank line."""
     if part is None and count is not None:
         part = _head(path)
     return read_csv(path, _NEVER, None, count=count, part=part).to_series(0)
 
 
 def _head(path: Path) -> bytes | None:
-    """Give the first lines of a file: polars would unpack all of it; None where only it can."""
+    """The first lines of a file, as polars would unpack all of it; None if only polars can."""
     with reading(path), open_regular(path) as raw:
         packed = compression(raw.read(4))
         if packed in ("zstd", "zlib"):
@@ -390,7 +356,7 @@ def _head(path: Path) -> bytes | None:
     end = head.rfind(b"\n") + 1
     if not end:
         raise InputError(
-            f"{path} is no table of ratings: its first line is longer than"
+            f"{path} is not a table of ratings: its first line is longer than"
             f" {_HEAD_BYTES >> 20} million characters"
         )
     return head[:end]
@@ -406,7 +372,7 @@ def read_csv(
     types: Sequence[Any] | None = None,
     part: bytes | None = None,
 ) -> pl.DataFrame:
-    """Read a text file's fields as they are: columns of strings, nulls in a blank line.
+    """Read the fields of a text file as columns of strings, with nulls in a blank line.
 
     Parameters
     ----------
@@ -419,9 +385,9 @@ def read_csv(
     count
         How many lines to read.
     types
-        Polars types of all the columns, where they are not strings.
+        Types of all columns, if not strings.
     part
-        Some of the file's lines, to read these alone.
+        Lines to read instead of the file.
     """
     import polars as pl
 
