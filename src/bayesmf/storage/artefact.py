@@ -188,9 +188,11 @@ def check_writable(path: PathLike, kind: Kind = MODEL, room: int = 0) -> None:
 def _refuse_foreign(path: PathLike, kind: Kind) -> None:
     """Refuse a path where there is something else than a file of this kind."""
     target = as_path(path)
-    if target.is_dir():
+    with as_input_error(path):
+        folder, there = target.is_dir(), target.exists()
+    if folder:
         raise InputError(f"{path} is a folder: give the name of a file for the {kind.noun}")
-    if target.exists() and peek(path, kind) is None:
+    if there and peek(path, kind) is None:
         raise InputError(
             f"{path} exists and is not a bayesmf {kind.noun} file: choose another name or remove it"
         )
@@ -350,16 +352,13 @@ def open_file(
 
 def _opened(path: PathLike, kind: Kind) -> FileIO:
     target = as_path(path)
-    if target.is_dir():
-        raise InputError(f"{path} is a folder: give the file that the {kind.noun} was saved to")
-    try:
-        return FileIO(open_handle(target, follow=True))
-    except FileNotFoundError:
-        raise InputError(f"There is no {kind.noun} file {path}: check the path") from None
-    except OSError as error:
-        with as_input_error(path, "read"):
-            raise error from None
-        raise
+    with as_input_error(path, "read"):
+        if target.is_dir():
+            raise InputError(f"{path} is a folder: give the file that the {kind.noun} was saved to")
+        try:
+            return FileIO(open_handle(target, follow=True))
+        except FileNotFoundError:
+            raise InputError(f"There is no {kind.noun} file {path}: check the path") from None
 
 
 def _read_header(
