@@ -395,5 +395,10 @@ class Ratings(Sources, Splitting, Tabular):
 
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
-    used, new = np.unique(rows, return_inverse=True)
-    return ids.take(used), new.astype(np.int32)
+    """The ids that have ratings, and the rows as numbers among them."""
+    used = np.zeros(len(ids), np.bool_)
+    used[rows] = True
+    if used.all():
+        return ids, rows
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return ids.take(np.flatnonzero(used)), number[rows]
