@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import History
 from bayesmf.engines.local import Serial
 from bayesmf.process import Line, clock_text, counting, outside_of_lines, screen_width, short_count
 from bayesmf.server.run import run

@@ -15,12 +15,11 @@ from typing import Any
 
 from bayesmf import SGLD, Gibbs, Synthetic
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server.compile import compile_kernels
-from bayesmf.server.run import run
+from bayesmf.server.run import compile_kernels, run
 from benchmarks.options import Parser, command
 from benchmarks.speed.timers import training_data
 

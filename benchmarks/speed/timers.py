@@ -23,8 +23,8 @@ from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.momentum import SGHMC
 from bayesmf.samplers.sgld import SGD, SGLD
 from bayesmf.server.prepare import prepare
+from bayesmf.server.run import start_run
 from bayesmf.server.settings import FitSettings
-from bayesmf.server.start import start_run
 
 # What is timed under which name. Without burn-in, because that is how most epochs are.
 RULES: dict[str, Sampler] = {

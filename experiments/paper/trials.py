@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf import __version__
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import History
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
@@ -27,8 +27,8 @@ from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.server.prepare import prepare, prepare_validation
+from bayesmf.server.run import start_run
 from bayesmf.server.settings import FitSettings
-from bayesmf.server.start import start_run
 from bayesmf.storage.atomic import replacing
 from experiments.paper.datasets import Dataset
 from experiments.paper.presets import TrialPlan

@@ -12,7 +12,7 @@ import numpy as np
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import Stripe
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
@@ -20,8 +20,7 @@ from bayesmf.model.priors import RowPrior
 from bayesmf.model.refs import Layout
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.compile import compile_kernels
-from bayesmf.server.run import run
+from bayesmf.server.run import compile_kernels, run
 from bayesmf.worker.row_tasks import RowContext, RowsTask
 from bayesmf.worker.tasks import Result, Task, run_task
 from experiments.links import SHARED_MEMORY

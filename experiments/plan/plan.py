@@ -13,13 +13,12 @@ import numpy as np
 
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.errors import InputError
 from bayesmf.samplers.base import BatchRule, Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.compile import compile_kernels
-from bayesmf.server.run import run
+from bayesmf.server.run import compile_kernels, run
 from bayesmf.server.settings import FitSettings
 from bayesmf.synthetic.synthetic import Synthetic
 from experiments.links import Network

@@ -25,8 +25,7 @@ from bayesmf.engines.placement import Homes
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
-from bayesmf.worker.pair_tasks import PairsTask
-from bayesmf.worker.stripe_tasks import EvidenceTask
+from bayesmf.worker.stripe_tasks import EvidenceTask, PairsTask
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 from experiments.links import Job, Network
 from experiments.places import Phase, Placed, own_refs

@@ -1,9 +1,9 @@
 # The public names, and where they live: read by type checkers, and by __init__.py at run time.
 
 from bayesmf.chains.callbacks import EarlyStop as EarlyStop
+from bayesmf.chains.callbacks import Event as Event
+from bayesmf.chains.callbacks import History as History
 from bayesmf.chains.callbacks import Progress as Progress
-from bayesmf.chains.history import Event as Event
-from bayesmf.chains.history import History as History
 from bayesmf.checkpoints.folder import Checkpoint as Checkpoint
 from bayesmf.data.ratings import Ratings as Ratings
 from bayesmf.diagnostics.calibration import Calibration as Calibration

@@ -150,7 +150,7 @@ def test_noise_off_is_sgd(data):
     from dataclasses import dataclass
 
     from bayesmf.chains.rounds.blocks import data_shape
-    from bayesmf.chains.settings import RunSettings
+    from bayesmf.chains.state import RunSettings
     from bayesmf.data.training import TrainingData
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, BayesianMF, Checkpoint, Gibbs, Interrupted
-from bayesmf.chains.callbacks import EarlyStop
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import BlockRounds, data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server import run as server

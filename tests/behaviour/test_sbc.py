@@ -17,8 +17,7 @@ import bayesmf.model.priors
 import bayesmf.worker.row_tasks
 from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
-from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise

@@ -10,7 +10,7 @@ import pytest
 from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.chains.chain import STARTS, start_chain
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.model.priors import WishartPrior
 from problems import random_data
 

@@ -8,7 +8,7 @@ from bayesmf import Gibbs
 from bayesmf.chains.chain import draw_precisions, start_chain
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.gibbs import GibbsRounds
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from driving import do, sweep

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, CallbackWarning, Gibbs, InputError
-from bayesmf.chains.callbacks import EarlyStop, Progress, RunPlan
-from bayesmf.chains.history import Event, History
+from bayesmf.chains.callbacks import EarlyStop, Event, History, Progress, RunPlan
 from problems import planted
 from waiting import until
 
@@ -27,6 +26,11 @@ class _Screen(io.StringIO):
 
     def isatty(self):
         return self._terminal
+
+
+@pytest.fixture(autouse=True)
+def redrawn_at_once(monkeypatch):
+    monkeypatch.setattr("bayesmf.process._REDRAWN_EVERY", 0.0)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -82,7 +86,6 @@ def test_progress_waits_and_starts_anew(monkeypatch):
     monkeypatch.setattr("sys.stderr", screen := _Screen(True))
     patient, again = Progress(after_seconds=100.0), Progress(0.0)
     patient(EVENT)
-    patient._line.draw()
     assert screen.getvalue() == ""
     patient.close()
     again(replace(EVENT, epoch=30, rmse=None, rmse_all_chains=None))

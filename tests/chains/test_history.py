@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, BayesianMF, Gibbs, InputError
-from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
+from bayesmf.chains.callbacks import HISTORY_COLUMNS, history_array, history_events
 from forged import file_contents
 from problems import planted
 

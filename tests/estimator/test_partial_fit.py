@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
+from bayesmf.server.run import start_run
 from bayesmf.server.settings import FitSettings
-from bayesmf.server.start import start_run
 from problems import planted
 
 D = 3

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, Gibbs, InputError
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import History
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.base import Workload
 from bayesmf.engines.ledger import payload
 from bayesmf.engines.local import Serial

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bayesmf import Checkpoint, Gibbs
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import History
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior
 from bayesmf.server.run import run

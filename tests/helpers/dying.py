@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import History
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.server.run import run

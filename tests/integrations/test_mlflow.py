@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, NotFittedError, Synthetic
-from bayesmf.chains.callbacks import RunPlan
-from bayesmf.chains.history import Event
+from bayesmf.chains.callbacks import Event, RunPlan
 from forged import file_contents, flip
 
 mlflow = pytest.importorskip("mlflow")

@@ -188,7 +188,7 @@ REHEARSED = """
 import gc, warnings
 from numba.core.dispatcher import Dispatcher
 from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, Synthetic
-from bayesmf.server import start
+from bayesmf.server import run as server
 
 def compiled():
     kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
@@ -202,7 +202,7 @@ def run(*args):
     return done
 
 warnings.simplefilter("ignore")
-right, start.run = start.run, run
+right, server.run = server.run, run
 train, test = Synthetic(40, 30, 600, stars=True).ratings().split(0.1)
 for name, prior, sampler in (
     ("SGLD", "gamma", SGLD(grid=(2, 2), n_chains=2, epochs=6)), ("SGD", "gamma", SGD(epochs=4)),

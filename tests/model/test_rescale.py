@@ -12,8 +12,7 @@ from scipy.stats import gamma, ks_2samp, kstest, multivariate_normal, norm, wish
 import bayesmf.model.priors
 import bayesmf.model.scale
 from bayesmf.chains.chain import draw_precisions
-from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.state import ChainState, RunSettings
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.model.scale import draw_scales

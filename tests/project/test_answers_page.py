@@ -8,7 +8,7 @@ import pytest
 
 from bayesmf import BayesianMF, Synthetic
 from bayesmf.samplers.base import DataShape
-from bayesmf.server.defaults import default_factors
+from bayesmf.server.settings import default_factors
 from bayesmf.server.stopping import AGREEING, N_PROBE, TARGETS
 from pages import SAID, blocks, run, unkept
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
-from bayesmf.chains.callbacks import EarlyStop
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.draw_store import DrawStore

@@ -16,7 +16,7 @@ from bayesmf import BayesianMF, Gibbs, InputError, Ratings
 from bayesmf.chains.monitor import SEGMENTS, RunningMean
 from bayesmf.chains.pairs import Traces
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.noise import PARAMETERS
 from bayesmf.model.priors import WishartPrior

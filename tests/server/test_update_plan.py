@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf.server.update_plan import MOST_MISSED, make_plan
+from bayesmf.server.carried_rows import MOST_MISSED, make_plan
 
 
 def test_the_oldest_of_those_that_missed_most_go():

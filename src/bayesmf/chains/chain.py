@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.history import Event
+from bayesmf.chains.callbacks import Event
 from bayesmf.chains.monitor import Monitor
 from bayesmf.chains.pairs import ProbeTrace, Traces, WatchedPairs
 from bayesmf.chains.retention import RunLength, make_retention
-from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState, Floats, Phases, Rounds
+from bayesmf.chains.state import ChainState, Floats, Phases, Rounds, RunSettings
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import (
     STREAM_AMPLITUDES,

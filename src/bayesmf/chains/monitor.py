@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.chains.callbacks import Callback, RunPlan
-from bayesmf.chains.history import Event
+from bayesmf.chains.callbacks import Callback, Event, RunPlan
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.model.refs import Fetch

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
 

@@ -1,4 +1,4 @@
-"""The state of a chain, and what a round of an update rule is to the server.
+"""Settings of a run, the state of a chain, and what the server knows of the rounds of a rule.
 
 `round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
 their results.
@@ -14,9 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.model.noise import LawSlice
-from bayesmf.model.priors import Moments, Params, Precisions
+from bayesmf.model.priors import Moments, Params, Precisions, Prior
 from bayesmf.model.refs import Layout, Pieces, Ref, in_layout, leaves
+from bayesmf.samplers.base import Sampler
 from bayesmf.worker.tasks import Held, Recipe, Result, Task
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run: checked, with all defaults filled in (server/settings.py)."""
+
+    sampler: Sampler
+    prior: Prior
+    n_factors: int
+    tau: float | None  # None where the noise precision is drawn
+    seed: int
+    max_draws: int
+    noise_by: str | None = None  # rows that have noise of their own: "user", "item" or "both"
+    keep: str = "both"  # the side whose draws are kept: "items", "users" or "both"
+    scale: float = 1.0  # user's units in one unit of the chain: for what is reported
+    target: str = "balanced"
+    max_seconds: float | None = None
+    last_draw_only: bool = False  # for runs of which the errors alone are wanted
+
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bayesmf import __version__
 from bayesmf.chains.pairs import Validation
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.registry import settings_dict
 

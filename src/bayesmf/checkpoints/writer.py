@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.checkpoints import snapshots
 from bayesmf.checkpoints.contents import Expecting
 from bayesmf.checkpoints.fingerprint import identity

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.callbacks import Callback, Progress
-from bayesmf.chains.history import History
+from bayesmf.chains.callbacks import Callback, History, Progress
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
@@ -20,9 +19,8 @@ from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
 from bayesmf.server.prepare import Prepared, as_packed, prepare, prepare_validation
-from bayesmf.server.report import make_report
+from bayesmf.server.run import make_report, start_run
 from bayesmf.server.settings import FitSettings
-from bayesmf.server.start import start_run
 
 Told = list[tuple[str, type[Warning]]]
 

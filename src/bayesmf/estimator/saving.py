@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf import __version__
-from bayesmf.chains.history import HISTORY_COLUMNS, history_array, history_events
+from bayesmf.chains.callbacks import HISTORY_COLUMNS, history_array, history_events
 from bayesmf.checks import whole, yes_or_no
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError

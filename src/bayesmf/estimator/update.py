@@ -20,9 +20,9 @@ from bayesmf.process import counting
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.registry import sampler_from
+from bayesmf.server.carried_rows import MUCH_NEW
 from bayesmf.server.settings import FitSettings
 from bayesmf.server.update import Addition, update_draws
-from bayesmf.server.update_plan import MUCH_NEW
 
 
 def learn_more(

@@ -9,8 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from bayesmf import __version__
-from bayesmf.chains.callbacks import RunPlan
-from bayesmf.chains.history import Event
+from bayesmf.chains.callbacks import Event, RunPlan
 from bayesmf.checks import whole
 from bayesmf.diagnostics.metrics import Scores
 from bayesmf.estimator.bayesian_mf import BayesianMF

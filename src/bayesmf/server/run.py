@@ -1,30 +1,42 @@
-"""The parameter server, Algorithm 2: it starts the chains and resumes whichever can go on."""
+"""The parameter server, Algorithm 2: start a run, compile its kernels, drive its chains, report."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bayesmf.chains.callbacks import Callback, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
-from bayesmf.chains.exact_pairs import followed
 from bayesmf.chains.monitor import Monitor, RunClock
-from bayesmf.chains.pairs import Validation, probe_pairs
+from bayesmf.chains.pairs import Validation, WatchedPairs, followed, probe_pairs
 from bayesmf.chains.retention import RunLength, first_kept
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.rounds.momentum import MomentumRounds
-from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import Rounds
+from bayesmf.chains.state import Rounds, RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData
+from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
 from bayesmf.engines.base import Engine, Handle, Workload
+from bayesmf.engines.local import Rehearsal
+from bayesmf.engines.registry import make_engine
 from bayesmf.errors import InputError
+from bayesmf.kernels.csr import MOST_LEVELS
+from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.draw_store import DrawStore, LastDraw
+from bayesmf.model.draws import Draws
+from bayesmf.model.priors import GammaPrior
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.server.report import RunReport, convergence_found
+from bayesmf.samplers.gibbs import Gibbs
+from bayesmf.samplers.registry import settings_dict
+from bayesmf.server.settings import FitSettings
 from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 
@@ -242,3 +254,160 @@ def drive(chains: Sequence[ChainRun], engine: Engine) -> None:
                 ready.append(number)
         for number in sorted(ready):
             resume(number, [handle.result() for handle in phase[number]])
+
+
+def start_run(
+    data: TrainingData,
+    wanted: FitSettings,
+    *,
+    scale: float = 1.0,
+    validation: Validation | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+    stage: Callable[[str], None] = lambda what: None,
+) -> RunReport:
+    """Draw from the posterior given ratings in the units of a chain.
+
+    Parameters
+    ----------
+    data : TrainingData
+        The ratings, from `prepare`.
+    wanted : FitSettings
+        What is asked for.
+    scale : float
+        User's units in one unit of `data`.
+    validation : Validation, optional
+        Pairs whose RMSE is followed, in the same units.
+    callbacks : sequence of callables
+        Called after every epoch of every chain.
+    checkpoint : Checkpoint, optional
+        Where the run is written down, and whether to go on from there.
+    stage : callable
+        Told what goes on before the chains begin.
+    """
+    settings = wanted.resolve(data, scale)
+    engine = make_engine(wanted.engine, wanted.n_workers)
+    settings = _shared_out(settings, wanted, engine)
+    stage("compiling")
+    compiled = compile_kernels(settings, data)
+    done = run(data, settings, engine, validation, callbacks, compiled.rehearsal, checkpoint)
+    return replace(done, compile_seconds=compiled.seconds)
+
+
+def _shared_out(settings: RunSettings, wanted: FitSettings, engine: Engine) -> RunSettings:
+    """Settings with stripes for the engine's workers, where nobody has said how many."""
+    rule, n = settings.sampler, wanted.n_workers or getattr(engine, "n_workers", None)
+    if not isinstance(rule, Gibbs) or getattr(wanted.sampler, "n_stripes", None) or not n:
+        return settings
+    return replace(settings, sampler=rule.shared_out(n))
+
+
+# Ratings of the busiest user that kernels are compiled with.
+MOST_RATINGS = 200
+
+
+class Compiled(NamedTuple):
+    """Seconds that it took, and tasks by which workers elsewhere compile the same kernels."""
+
+    seconds: float
+    rehearsal: Sequence[tuple[Held, Task]]
+
+
+def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
+    """Compile, or load from numba's cache, the kernels that a run on these data will need."""
+    begin, engine = time.monotonic(), Rehearsal()
+    few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
+    sampler = settings.sampler.for_compiling(len(few)).resolve(data_shape(few))
+    tiny = replace(settings, sampler=sampler, max_draws=1, max_seconds=None)
+    pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
+    validation = Validation(WatchedPairs(pair, pair, np.array([True, False])), value)
+    run = make_context(few, tiny, engine, validation)
+    engine.start(Workload(run.rounds.held, run.rounds.together))
+    drive([chain.advance(run.length.n_rounds) for chain in make_chains(run)], engine)
+    return Compiled(time.monotonic() - begin, engine.tasks)
+
+
+def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:
+    """Make up a rating of each of a few users and items, and one user with many.
+
+    Rows with few ratings and rows with many are drawn by different code, and so are ratings that
+    are codes of few values and others.
+    """
+    n = 2 if coded else 2 * MOST_LEVELS
+    few = int(DUAL_SHARE * (settings.n_factors + 1))
+    if isinstance(settings.prior, GammaPrior) and few <= MOST_RATINGS:
+        n = max(n, few + 2)
+    same, others = np.arange(n, dtype=np.int32), np.arange(1, n, dtype=np.int32)
+    user, item = np.concatenate([same, 0 * others]), np.concatenate([same, others])
+    value = np.linspace(-1.0, 1.0, len(user))
+    value = np.sign(value + 1e-3) if coded else value
+    return TrainingData.from_triples(user, item, value.astype(np.float32), n, n)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run did.
+
+    `convergence` is what the probe pairs say; `engine` is who did what; `failures` are sentences
+    about callbacks that failed. Seconds are those of the engine's clock, without compiling.
+    """
+
+    settings: RunSettings
+    draws: Draws
+    seconds: float
+    ratings_read: int
+    epochs: float
+    convergence: dict[str, Any]
+    repairs: int
+    engine: dict[str, Any]
+    failures: list[str]
+    compile_seconds: float = 0.0
+
+
+def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> dict[str, Any]:
+    """What the probe pairs say of a run, and what follows from it, in plain values."""
+    known: dict[str, Any] = {
+        name: None if isinstance(x, float) and math.isnan(x) else x
+        for name, x in found._asdict().items()
+        if name != "loss_of_all"
+    }
+    known["slowest"] = found.slowest or None
+    for name in ("rhat", "rhat_noise"):
+        if known[name] is not None:  # JSON has no infinity
+            known[name] = min(known[name], LARGEST_RHAT)
+    target = settings.target if settings.sampler.adaptive else None
+    about = {
+        "limit": AGREE if target is None else target_named(target).rhat,
+        "target": target,
+        "rule": type(settings.sampler).__name__,
+        "chains": settings.sampler.n_chains,
+    }
+    return told({**known, **about, **run})
+
+
+def make_report(data: TrainingData, done: RunReport) -> dict[str, Any]:
+    """What a fit did, in plain values."""
+    settings = done.settings
+    prior = type(settings.prior).__name__.removesuffix("Prior").lower()
+    full_bias = prior == "wishart" and settings.prior.bias
+    return {
+        "ratings": len(data),
+        "users": data.n_users,
+        "items": data.n_items,
+        "factors": settings.n_factors,
+        "prior": "wishart-bias" if full_bias else prior,
+        "sampler": settings_dict(settings.sampler),
+        "target": settings.target,
+        "max_seconds": settings.max_seconds,
+        "seed": settings.seed,
+        "seconds": done.seconds,
+        "compile_seconds": done.compile_seconds,
+        "epochs": done.epochs,
+        "draws": len(done.draws),
+        "ratings_per_second": done.ratings_read / max(done.seconds, 1e-9),
+        "tau": float(done.draws.tau.mean()) / settings.scale**2,
+        "noise_by": settings.noise_by,
+        "convergence": done.convergence,
+        "repairs": done.repairs,
+        "engine": done.engine,
+    }

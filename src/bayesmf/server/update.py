@@ -1,14 +1,14 @@
-"""New ratings for draws that there are: chains go on from where they ended.
+"""New ratings for existing draws: chains go on from where they ended.
 
 The side that is not kept needs nothing: its rows follow from their ratings, new ones too. For the
-kept side chains go on for as many sweeps as how much is new asks for (update_plan.py). Rows with
-many new ratings come to draws that stay from those that know them (carried_rows.py); where these
-have few ratings they are drawn again under each draw.
+kept side chains go on for a number of sweeps that follows from how much is new. Rows with many new
+ratings come to draws that stay from new draws (carried_rows.py); where these have few ratings they
+are drawn again under each draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from bayesmf.blocks.stripes import Stripe, make_stripes, some_stripes
 from bayesmf.chains.chain import draw_precisions
-from bayesmf.chains.rounds.gibbs import SETTLE
-from bayesmf.chains.settings import RunSettings
-from bayesmf.chains.state import ChainState
+from bayesmf.chains.rounds.gibbs import SETTLE, draw_exactly, draw_row_noise
+from bayesmf.chains.state import ChainState, RunSettings
 from bayesmf.data.training import TrainingData
-from bayesmf.kernels.gather import SSE, HalfSweep, regressors
+from bayesmf.kernels.gather import N_SUMS, SSE, HalfSweep, regressors
 from bayesmf.kernels.keys import (
     STREAM_NOISE,
     STREAM_UPDATE,
@@ -35,11 +34,19 @@ from bayesmf.model.draws import ROW_NOISE, ROWS, Draws
 from bayesmf.model.mapped import allocate
 from bayesmf.model.noise import Noise
 from bayesmf.model.priors import Params, Precisions
+from bayesmf.model.refs import Layout
 from bayesmf.process import Pool, parts
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.carried_rows import Side, Source, carry_over, find_carried, row_posteriors
-from bayesmf.server.half_sweep import counts_of, half_noise, half_sweep, layout_of, without
-from bayesmf.server.update_plan import MOST_MISSED, UpdatePlan, make_plan
+from bayesmf.server.carried_rows import (
+    MOST_MISSED,
+    Side,
+    Source,
+    UpdatePlan,
+    carry_over,
+    find_carried,
+    make_plan,
+    row_posteriors,
+)
 from bayesmf.worker.row_tasks import draw_rows
 
 Index = NDArray[np.int64]
@@ -396,3 +403,67 @@ class _Update:
             if own is not None:
                 arrays[name][slot] = np.asarray(own.value)
                 arrays[f"{name}_prior"][slot] = own.shape, own.rate
+
+
+def counts_of(data: TrainingData, side: int) -> Index:
+    """Ratings of each row of users (side 0) or items (1)."""
+    return (data.user_counts, data.item_counts)[side]()
+
+
+def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[Stripe]:
+    """Stripes without the ratings that meet rows of the other side that are unknown yet."""
+    if not unknown.any():
+        return stripes
+    out = []
+    for stripe in stripes:
+        left = ~unknown[stripe.other]
+        sums = np.append(0, np.cumsum(left))
+        starts, other, value = sums[stripe.starts], stripe.other[left], stripe.value[left]
+        out.append(replace(stripe, starts=starts, other=other, value=value))
+    return out
+
+
+def layout_of(stripes: Sequence[Stripe], n_rows: int) -> Layout:
+    """How stripes of consecutive rows cut a side."""
+    return Layout([stripe.span for stripe in stripes], n_rows)
+
+
+def half_sweep(
+    state: ChainState,
+    t: int,
+    side: int,
+    stripes: Sequence[Stripe],
+    relax: float,
+    joint: int | None,
+    pool: Pool,
+) -> None:
+    """All rows of users (side 0) or items (1), with their conditional means and squared errors."""
+    n_sums = N_SUMS if side == 1 else 1
+    numbers = range(len(stripes))
+    on_threads(draw_exactly(state, t, side, numbers, relax, joint, n_sums), stripes, pool)
+    assert state.all_sums is not None
+    state.sse = float(state.all_sums[SSE])
+
+
+def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
+    """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
+    assert state.row_sums is not None
+    told, layout = [(part,) for part in state.row_sums.parts], state.side(side).layout
+    on_threads(draw_row_noise(state, t, side, range(len(stripes)), told, layout), stripes, pool)
+
+
+def on_threads(phases: Generator[list[Any], Any, Any], held: Sequence[Stripe], pool: Pool) -> None:
+    """Do the tasks of some phases, one phase after the other."""
+    results: Any = None
+    while True:
+        try:
+            tasks = phases.send(results)
+        except StopIteration:
+            return
+        results = [None] * len(tasks)
+
+        def run(part: slice, tasks: Any = tasks, results: Any = results) -> None:
+            task = tasks[part.start]
+            results[part.start] = task.execute(held[task.partition])
+
+        pool.each(run, parts(len(tasks), 1))

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import bayesmf.chains.exact_pairs
+import bayesmf.chains.pairs
 from bayesmf import SGD, SGHMC, SGLD, Gibbs
+from bayesmf.chains.callbacks import History
 from bayesmf.chains.chain import start_chain
-from bayesmf.chains.exact_pairs import IntegratedPairs, followed
-from bayesmf.chains.history import History
-from bayesmf.chains.pairs import Validation, WatchedPairs
+from bayesmf.chains.pairs import IntegratedPairs, Validation, WatchedPairs, followed
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.chains.settings import RunSettings
+from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, RowPrior, WishartPrior
 from bayesmf.process import Pool
@@ -112,8 +111,8 @@ def test_bits_do_not_depend_on_threads_or_engines(threads, monkeypatch):
         return [event["rmse"] for event in history.events]
 
     reference = told(Serial())
-    monkeypatch.setattr(bayesmf.chains.exact_pairs, "ROW_BLOCK", 7)
-    monkeypatch.setattr(bayesmf.chains.exact_pairs, "Pool", lambda: Pool(threads))
+    monkeypatch.setattr(bayesmf.chains.pairs, "ROW_BLOCK", 7)
+    monkeypatch.setattr(bayesmf.chains.pairs, "Pool", lambda: Pool(threads))
     assert told(Threads(3)) == told(Serial()) == reference
 
 
