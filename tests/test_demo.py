@@ -12,7 +12,6 @@ import pytest
 
 from bayesmf import BayesianMF, Gibbs, Synthetic, demo
 from bayesmf.errors import InputError
-from bayesmf.plots import demo as figures
 from bayesmf.plots import style as canvas
 from bayesmf.plots.panels import RowSpread
 from looks import check_legends, check_text
@@ -149,11 +148,11 @@ def test_legends_of_the_figure_cover_nothing(tmp_path, monkeypatch, bend):
     way = {"down": 1 / seconds, "late": 20 - seconds, "up": seconds}[bend]
     shares = {"50": 0.02, "80": 0.3, "90": 0.99, "95": 1.0}
     fits = [
-        figures.Drawn(f"a name of some length {k}", seconds, way + k, 5, shares) for k in range(3)
+        demo.FitCurve(f"a name of some length {k}", seconds, way + k, 5, shares) for k in range(3)
     ]
     rng = np.random.default_rng(0)
     items = RowSpread(rng.integers(1, 900, 300), rng.uniform(0, 2, 300))
-    figures.draw(fits, 0.7, items, tmp_path)
+    demo.draw_figure(fits, 0.7, items, tmp_path)
     check_text(kept[0])
     check_legends(kept[0])
 
@@ -178,5 +177,5 @@ def test_text_without_matplotlib(tmp_path, monkeypatch, capsys):
 def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(demo, "make_world", lambda *_: pytest.fail("worked first"))
-    with pytest.raises(InputError, match="cannot be made a folder"):
+    with pytest.raises(InputError, match="cannot make the folder"):
         demo.run(tmp_path / "file", seed=0, as_json=True)

@@ -99,8 +99,8 @@ def main(arguments: list[str] | None = None, sizes: Sizes | None = None) -> None
     args = parser.parse_args(arguments)
     if chromium() is None:
         raise InputError("there is no Chromium on the PATH: install one, or set BAYESMF_CHROMIUM")
+    from bayesmf.demo import write_demo
     from bayesmf.web import create_app
-    from bayesmf.web.demo_data import write_demo
 
     make_folder(args.out)
     with tempfile.TemporaryDirectory() as folder:

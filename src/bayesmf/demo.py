@@ -9,28 +9,31 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.diagnostics.metrics import LEVELS, Scores
-from bayesmf.errors import ConvergenceWarning, DataWarning
+from bayesmf.errors import ConvergenceWarning, DataWarning, captured_warnings
 from bayesmf.estimator.bayesian_mf import BayesianMF
 from bayesmf.estimator.results import Recommendation
-from bayesmf.plots import demo as figures
-from bayesmf.plots.panels import Floats, RowSpread
-from bayesmf.plots.style import make_folder
+from bayesmf.plots import style as canvas
+from bayesmf.plots.panels import Floats, RowSpread, running_median
+from bayesmf.plots.style import COLOURS, GREY, make_folder
 from bayesmf.process import is_terminal, screen_width
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.sgld import SGD, SGLD
+from bayesmf.storage.atomic import replacing
 from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.synthetic.titles import film_titles
 from bayesmf.synthetic.truth import Truth
 
 NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
@@ -39,6 +42,9 @@ LEVEL = 0.9  # of the intervals around recommendations
 PARTNERS = 50  # users over whom the uncertainty of an item is averaged
 NEWCOMERS, SENT = 20, (0, 3, 10, 20)  # people whose ratings are sent, and how many of each
 FACTORS = 8  # two more than are planted
+# Of the fits in the figure: colours, markers, and their sizes and faces. The two Bayesian fits
+# agree almost everywhere: an open marker frames a small full one.
+LOOKS = COLOURS[:3], ("s", "o", "^"), (6, 9, 3.5), (COLOURS[0], "white", COLOURS[2])
 
 
 @dataclass(frozen=True)
@@ -257,9 +263,12 @@ def _newcomers(model: BayesianMF, world: World) -> list[dict[str, Any]]:
     ]
 
 
+# -- the figure -----------------------------------------------------------------------------------
+
+
 def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> list[Path]:
     """Draw the figure; its files, none where matplotlib is missing."""
-    drawn = []
+    curves = []
     for fit in fits:
         # The first chain while it burns in, then the average over all chains, as in the paper.
         events = [e for e in fit.model.history_ if e["chain"] == 0]
@@ -267,13 +276,85 @@ def _draw(fits: list[Fit], floor: float, certainty: RowSpread, out: Path) -> lis
         rmse = np.array([e["rmse" if e["burning"] else "rmse_all_chains"] for e in events])
         start = next((k for k, e in enumerate(events) if not e["burning"]), None) or None
         name = fit.name.split(",")[0]
-        drawn.append(figures.Drawn(name, seconds, rmse, start, fit.scores.coverage))
+        curves.append(FitCurve(name, seconds, rmse, start, fit.scores.coverage))
     try:
-        return figures.draw(drawn, floor, certainty, out)
+        return draw_figure(curves, floor, certainty, out)
     except ImportError as error:
         if (error.name or "").split(".")[0] != "matplotlib":
             raise
         return []
+
+
+@dataclass(frozen=True)
+class FitCurve:
+    """A fit as drawn: RMSE over seconds, and coverage by nominal level in percent."""
+
+    name: str
+    seconds: Floats
+    rmse: Floats
+    averaged_from: int | None  # index where averaging over draws begins
+    coverage: Mapping[str, float]
+
+
+def draw_figure(fits: list[FitCurve], floor: float, items: RowSpread, out: Path) -> list[Path]:
+    """Draw demo.png and demo.svg in a folder; ImportError if matplotlib is missing."""
+    with canvas.drawing(12, 3.8) as figure:
+        left, middle, right = figure.subplots(1, 3)
+        _draw_accuracy(left, fits, floor)
+        _draw_reliability(middle, fits)
+        _draw_items(right, items)
+        for ax in (left, middle, right):  # after the labels, which take room
+            canvas.add_legend(ax, 2)
+        return [canvas.save(figure, out / f"demo.{suffix}") for suffix in ("png", "svg")]
+
+
+def _draw_accuracy(ax: Any, fits: list[FitCurve], floor: float) -> None:
+    ax.axhline(floor, color=GREY, linestyle="--", linewidth=1.2)
+    turn = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "linestyle": "none"}
+    for fit, colour in zip(fits, COLOURS[:3], strict=True):
+        ax.plot(fit.seconds, fit.rmse, color=colour, linewidth=1.8, label=fit.name)
+        if (at := fit.averaged_from) is not None:
+            ax.plot(fit.seconds[at], fit.rmse[at], color=colour, **turn)
+    ax.plot([], [], color=GREY, label="averaging begins", **turn)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set_ylim(bottom=floor - 0.12 * (ax.get_ylim()[1] - floor))
+    ax.annotate(
+        f"noise floor {floor:g}", (0.02, floor), xycoords=("axes fraction", "data"),
+        xytext=(0, 4), textcoords="offset points", color=GREY,
+    )  # fmt: skip
+    ax.set(xlabel="time (seconds, log scale)", ylabel="RMSE on held-out ratings (points)")
+    ax.set_title("Averaging draws beats one best point")
+
+
+def _draw_reliability(ax: Any, fits: list[FitCurve]) -> None:
+    ax.plot([45, 100], [45, 100], color=GREY, linestyle="--", linewidth=1.2)
+    for fit, colour, marker, size, face in zip(fits, *LOOKS, strict=True):
+        nominal = [float(level) for level in fit.coverage]
+        observed = [100 * share for share in fit.coverage.values()]
+        ax.plot(
+            nominal, observed, marker=marker, markersize=size, color=colour, linewidth=1.8,
+            markerfacecolor=face, markeredgewidth=1.8, label=fit.name,
+        )  # fmt: skip
+    ax.plot([], [], color=GREY, linestyle="--", linewidth=1.2, label="exact")
+    ticks = [int(level) for level in fits[0].coverage]
+    ax.set(xticks=ticks, yticks=ticks, xlim=(45, 100), ylim=(min(38, *ax.get_ylim()), 100))
+    ax.set(xlabel="nominal coverage of intervals (%)", ylabel="held-out ratings inside (%)")
+    ax.set_title("Bayesian intervals are calibrated")
+
+
+def _draw_items(ax: Any, items: RowSpread) -> None:
+    # Gibbs is the last of the fits, and this panel is about it.
+    style = {"s": 9, "color": COLOURS[2], "alpha": 0.35, "linewidths": 0}
+    ax.scatter(*items, **style, label="an item (Gibbs)")
+    ax.plot(*running_median(items).T, color="black", linewidth=1.8, label="running median")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.set_ylim(bottom=0)
+    ax.set(
+        xlabel="ratings of the item (log scale)", ylabel="sd of prediction without noise (points)"
+    )
+    ax.set_title("Rare items are more uncertain")
 
 
 # -- printing: plain ASCII, so that every pipe can carry it ---------------------------------------
@@ -375,3 +456,41 @@ def _print_newcomer(found: list[dict[str, Any]]) -> None:
     print(f"   {'ratings sent':<20} {'error':>7} {'reports':>7}")
     for one in found:
         print(f"   {one['ratings']:<20} {one['error']:7.2f} {one['std']:7.2f}", flush=True)
+
+
+# -- films to serve --------------------------------------------------------------------------------
+
+
+class DemoData(NamedTuple):
+    """Paths of a model, the table of its films, and held-out ratings."""
+
+    model: Path
+    films: Path
+    test: Path
+
+
+def write_demo(out: Path, seed: int, sizes: Sizes | None = None) -> DemoData:
+    """Fit synthetic stars of invented films, and write all that `demo --serve` serves."""
+    sizes = sizes or Sizes()
+    make_folder(out)
+    made = Synthetic(
+        sizes.users, sizes.items, sizes.ratings,
+        n_factors=6, noise=0.7, factor_strength=0.6, stars=True, random_state=seed,
+    ).ratings()  # fmt: skip
+    items = [f"film {k}" for k in made.items]
+    data = [f"user {k}" for k in made.users], items, made.rating
+    train, test = Ratings.from_data(data).split(0.1, random_state=seed)
+    with captured_warnings():  # a short run, and films whose ratings are all held out
+        model = BayesianMF(random_state=seed).fit(train, validation=test)
+    found = DemoData(out / "invented-films", out / "films.csv", out / "held-out.csv")
+    model.save(found.model)
+    ids = [f"film {k}" for k in range(1, sizes.items + 1)]
+    _write_table(pl.DataFrame({"item": ids, "title": film_titles(len(ids), seed)}), found.films)
+    held_out = {"user": test.users, "item": test.items, "rating": test.rating}
+    _write_table(pl.DataFrame(held_out), found.test)
+    return found
+
+
+def _write_table(frame: pl.DataFrame, path: Path) -> None:
+    with replacing(path) as file:
+        frame.write_csv(file)

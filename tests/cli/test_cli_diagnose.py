@@ -141,7 +141,7 @@ def test_places_that_cannot_be_written_to(data: Data, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = run("diagnose", data.model, "--plots", tmp_path / "file")
     assert ran.status == 2
-    assert "cannot be made a folder" in ran.sentence
+    assert "cannot make the folder" in ran.sentence
     (tmp_path / "p" / "rmse.png").mkdir(parents=True)
     ran = run("diagnose", data.model, "--plots", tmp_path / "p")
     assert ran.status == 2

@@ -82,7 +82,7 @@ def test_every_fit_can_be_looked_at(picture, sampler, ratings, plt):
     if isinstance(sampler, SGD) and picture == "convergence":
         assert title(ax) == "SGD: one point, nothing to converge"
     if isinstance(sampler, SGD) and picture == "uncertainty":
-        assert title(ax).startswith("One draw: ")
+        assert title(ax).startswith("One draw ")
 
 
 @pytest.mark.parametrize("picture", PICTURES)
@@ -121,7 +121,7 @@ def test_a_subfigure_will_do(model, plt):
 def test_refusals(model, triple, plt, picture, monkeypatch):
     with pytest.raises(NotFittedError):
         draw(BayesianMF(), picture, triple)
-    with pytest.raises(InputError, match=r"ax must be one Axes of matplotlib, not ndarray"):
+    with pytest.raises(InputError, match=r"ax must be an Axes of matplotlib, not ndarray"):
         draw(model, picture, triple, plt.subplots(1, 2)[1])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install matplotlib"):

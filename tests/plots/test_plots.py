@@ -8,7 +8,7 @@ import pytest
 
 from bayesmf.diagnostics.calibration import Calibrator
 from bayesmf.errors import InputError
-from bayesmf.plots import diagnose as plots
+from bayesmf.plots import panels as plots
 from bayesmf.plots import style as canvas
 from looks import check_legends, check_text, lines
 

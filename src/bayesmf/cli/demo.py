@@ -53,7 +53,7 @@ def _serve(args: argparse.Namespace) -> None:
 
     one_blas_thread()
     needs_web()
-    from bayesmf.web.demo_data import write_demo
+    from bayesmf.demo import write_demo
 
     where = listening(args.host, args.port)
     print_text("Fitting stars of invented films; the first run compiles for half a minute.")

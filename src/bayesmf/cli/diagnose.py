@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     if args.test is None and (args.columns is not None or args.format != "auto"):
         raise InputError("--columns and --format do nothing without --test FILE: leave them out")
     if args.plots is not None:  # fail before the work
-        from bayesmf.plots.diagnose import check_matplotlib
+        from bayesmf.plots.panels import check_matplotlib
 
         check_matplotlib()
     model = BayesianMF.load(args.model)
@@ -130,7 +130,7 @@ def _print(about: dict[str, Any], calibration: Calibration | None) -> None:
 
 def _make_folder(folder: Path) -> None:
     """Make the folder, and refuse now pictures that could not be written after the work."""
-    from bayesmf.plots.diagnose import NAMES
+    from bayesmf.plots.panels import NAMES
     from bayesmf.plots.style import make_folder
 
     make_folder(folder)
@@ -140,7 +140,7 @@ def _make_folder(folder: Path) -> None:
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
     from bayesmf.estimator.evaluating import convergence_title
-    from bayesmf.plots.diagnose import draw
+    from bayesmf.plots.panels import draw
 
     headline = convergence_title(model.report_)
     drawn, missing = draw(

@@ -476,7 +476,7 @@ class Evaluating(Recommending):
         >>> _ = model.fit(train)
         >>> ax = model.plot_calibration(test)
         >>> ax.get_xlabel()
-        'promised coverage of the interval (%)'
+        'nominal coverage of the interval (%)'
         """
         self._fitted()
         canvas.check_matplotlib()  # before the work
@@ -516,7 +516,7 @@ class Evaluating(Recommending):
         >>> _ = model.fit(Synthetic(60, 40, 1_000).ratings())
         >>> ax = model.plot_uncertainty()
         >>> ax.get_ylabel()
-        'sd of the prediction without noise (points)'
+        'std of the prediction without noise (points)'
         """
         posterior = self._fitted().posterior
         canvas.check_matplotlib()  # before the work

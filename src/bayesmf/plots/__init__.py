@@ -1,7 +1,5 @@
-"""Pictures of a fit. matplotlib is optional and imported on use.
+"""Figures of a fit. matplotlib is optional and imported on use.
 
-style     colours, saving, titles and legends
-panels    what fills one Axes, here and in the pictures of a model
-diagnose  files of `bayesmf diagnose --plots`
-demo      the figure of `bayesmf demo`
+style   colours, saving, titles and legends
+panels  panels that fill one Axes, and the files of `bayesmf diagnose --plots`
 """

@@ -1,4 +1,4 @@
-"""What figures share: colours, style, saving. matplotlib is optional, so imported on use."""
+"""Colours, style, saving, titles and legends of figures; matplotlib is imported on use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.paths import check_output
 
-# Okabe and Ito: told apart by every kind of colour vision.
+# Okabe and Ito: distinct for all kinds of colour vision.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 GREY = "#6F6F6F"
 STYLE: dict[Any, Any] = {
@@ -30,19 +30,19 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Any]:
-    """An empty figure, in inches, in our style; ImportError where matplotlib is missing."""
-    import matplotlib  # first by itself: a clear error where it is missing
+    """An empty figure, in inches; ImportError if matplotlib is missing."""
+    import matplotlib  # first: a clear error if it is missing
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(STYLE):
-        # A Figure of its own, without pyplot: the user's backend is neither asked nor changed.
+        # Without pyplot, so that the user's backend is not changed.
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
         yield Figure(figsize=(width, height), layout=layout)
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Save a figure to a .png or .svg file, which appears under its name when it is complete."""
+    """Save a figure to a .png or .svg file, in one step."""
     # Without a date, the same figure is the same file.
     meta = {"Date": None} if path.suffix == ".svg" else None
     with replacing(path) as file:
@@ -51,17 +51,17 @@ def save(figure: Any, path: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for figures, and its parents; InputError where that cannot be."""
+    """Make a folder for figures, and its parents."""
     check_output(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"{folder} cannot be made a folder: {reason}") from None
+        raise InputError(f"cannot make the folder {folder}: {reason}") from None
 
 
 def check_matplotlib() -> None:
-    """Raise InputError, with how to install it, where matplotlib is missing."""
+    """Raise InputError if matplotlib is missing."""
     try:
         importlib.import_module("matplotlib")
     except ImportError as error:
@@ -74,7 +74,7 @@ def check_matplotlib() -> None:
 
 @contextmanager
 def given_or_new(ax: Any, width: float, height: float) -> Iterator[Any]:
-    """The user's Axes, in the user's style; or those of a new figure of pyplot, in ours."""
+    """The user's Axes in the user's style, or those of a new figure of pyplot in ours."""
     check_matplotlib()
     import matplotlib
     from matplotlib.axes import Axes
@@ -88,16 +88,16 @@ def given_or_new(ax: Any, width: float, height: float) -> Iterator[Any]:
         yield ax
     else:
         raise InputError(
-            f"ax must be one Axes of matplotlib, not {type(ax).__name__}: give one of those "
-            "that plt.subplots() returns, or leave it out"
+            f"ax must be an Axes of matplotlib, not {type(ax).__name__}: give one that "
+            "plt.subplots() returned, or leave it out"
         )
 
 
 def set_title(ax: Any, text: str) -> None:
-    """Set a title in as many lines as it takes to be no wider than the Axes."""
+    """Set a title, wrapped to the width of the Axes."""
     ax.figure.canvas.figure.draw_without_rendering()  # so that the layout is known
     points = 72 * ax.get_window_extent().width / ax.figure.dpi
-    # Letters of a bold title are about so wide, as a share of their height.
+    # Letters of a bold title are about 0.6 times as wide as high.
     size = min(ax.title.get_fontsize(), 10.5)
     lines = textwrap.wrap(text, max(int(points / (0.6 * size)), 16))
     ax.set_title("\n".join(lines), fontsize=size)
@@ -106,8 +106,7 @@ def set_title(ax: Any, text: str) -> None:
 def add_legend(ax: Any, columns: int, **options: Any) -> None:
     """Add a legend at the top, and extend the y-axis to make room for it.
 
-    No corner is free of curves in every picture, and outside of the user's Axes there may be
-    another one.
+    No corner is free of curves in every figure, and there may be other Axes outside.
     """
     figure = ax.figure.canvas.figure  # of a subfigure, too
     figure.draw_without_rendering()  # so that the layout is known
@@ -118,6 +117,6 @@ def add_legend(ax: Any, columns: int, **options: Any) -> None:
         box = legend.get_window_extent()
         if box.width <= frame.width:
             break
-    # Half at the most: below that, a picture is too small for its legend anyway.
+    # At most half: a smaller figure has no room for its legend.
     share = min((frame.y1 - box.y0) / frame.height + 0.02, 0.5)
     ax.set_ylim(bottom, bottom + (top - bottom) / (1 - share))
