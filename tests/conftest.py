@@ -47,7 +47,7 @@ LONG = (
     "test_cli_checkpoints.py",
     "test_rescale.py",
     "test_cli.py",
-    "test_hostile_folders.py",
+    "test_hostile_models.py",
     "test_escapes.py",
 )
 

@@ -27,7 +27,8 @@ VALUES = (
 )  # fmt: skip
 FILES = ("ratings.csv", "names.csv", "pairs.csv", "model", "packed", "ratings.parquet", "new",
     "new.csv", "new.parquet",
-         "new.jsonl", "truth.npz", "checkpoint", "new.npz", "new/deep", "folder")  # fmt: skip
+         "new.jsonl", "truth.safetensors", "checkpoint",
+         "new.npz", "new/deep", "folder")  # fmt: skip
 INPUTS = ("ratings.csv", "names.csv", "ratings.parquet")
 # Values that are valid and mean hours, or gigabytes: whoever asks for these may wait.
 COSTLY = ("--epochs", "--chains", "--factors", "--ratings", "--users", "--items",
@@ -97,7 +98,7 @@ def _positional(case: Case, command: str) -> str:
 @attack("arguments", 8)
 def lines(case: Case) -> None:
     """A command line; work is done where it is short."""
-    for name in (*INPUTS, "pairs.csv", "model", "packed", "truth.npz"):
+    for name in (*INPUTS, "pairs.csv", "model", "packed", "truth.safetensors"):
         case.copy(name)
     (case.work / "folder").mkdir()
     line = command_line(case)

@@ -299,13 +299,13 @@ def damaged_truth(case: Case) -> None:
     """A file of planted truth with other bytes."""
     from bayesmf.synthetic.truth import Truth
 
-    file = case.copy("truth.npz")
+    file = case.copy("truth.safetensors")
     if case.rng.random() < 0.8:
         damage_bytes(case, file)
     else:
         replace_file(case, file)
     found = case.call(lambda: Truth.load(file))
-    sound = Truth.load(case.material.folder / "truth.npz")
+    sound = Truth.load(case.material.folder / "truth.safetensors")
     for name, there, here in zip(sound._fields, sound, found, strict=True):
         if not np.array_equal(there, here):
             case.find("other answers", f"another {name} from a damaged truth")
@@ -553,7 +553,7 @@ def forged_truth(case: Case) -> None:
     """Planted truth with wrong values, packed as it should be."""
     from bayesmf.synthetic.truth import Truth
 
-    found = dict(np.load(case.material.folder / "truth.npz"))
+    found = dict(np.load(case.material.folder / "truth.safetensors"))
     name = case.rng.choice(sorted(found))
     array = found[name]
     how = case.rng.choice(("nan", "dtype", "shape", "gone", "object", "strings", "huge"))
@@ -574,7 +574,7 @@ def forged_truth(case: Case) -> None:
         )
     else:
         found[name] = np.array([print], dtype=object)
-    np.savez(case.work / "truth.npz", **found)  # pickles what is no plain array
-    case.call(lambda: Truth.load(case.work / "truth.npz"))
+    np.savez(case.work / "truth.safetensors", **found)  # pickles what is no plain array
+    case.call(lambda: Truth.load(case.work / "truth.safetensors"))
     if how not in ("huge",):
         case.find("other answers", f"a truth was read with {'; '.join(case.said)}")

@@ -83,7 +83,7 @@ def make(folder: Path) -> Material:
     fitted = estimator().fit(folder / "packed")
     found["packed"], found["packed_draws"] = answers(fitted), draws_of(fitted)
     _checkpoint(folder, timed)
-    synthetic.truth().save(folder / "truth.npz") if hasattr(synthetic, "truth") else _truth(folder)
+    _truth(folder)
     np.savez(folder / "answers.npz", **found)
     return Material(folder)
 
@@ -164,5 +164,11 @@ def _truth(folder: Path) -> None:
     made = folder / "synth"
     made.mkdir()
     size = ["--users", "30", "--items", "20", "--ratings", "300"]
-    files = ["--out", str(made / "ratings.csv"), "--truth", str(folder / "truth.npz"), "--json"]
+    files = [
+        "--out",
+        str(made / "ratings.csv"),
+        "--truth",
+        str(folder / "truth.safetensors"),
+        "--json",
+    ]
     assert main(["synth", *size, *files]) == 0

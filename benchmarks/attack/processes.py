@@ -108,7 +108,7 @@ def writing(case: Case) -> None:
                 out.with_suffix(".csv")),
             "synth": ("synth", "--users", "99", "--items", "50", "--ratings", "3000", "--out",
                 out.with_suffix(".csv"),
-                      "--truth", out.with_suffix(".npz")),
+                      "--truth", out.with_suffix(".safetensors")),
         }  # fmt: skip
         ran = case.cli(*lines[what])
         if what in ("fit", "over") and (ran.status == 0 or what == "over"):

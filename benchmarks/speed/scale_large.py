@@ -64,7 +64,7 @@ def _run(shape: str, plan: Plan) -> Section:
     folder = _folder(shape, plan)
     folder.mkdir(parents=True, exist_ok=True)
     train, test, truth, packed = (
-        folder / name for name in ("train.parquet", "test.parquet", "truth.npz", "packed")
+        folder / name for name in ("train.parquet", "test.parquet", "truth.safetensors", "packed")
     )
     steps = {
         "synth": _synth(shape, plan, train, test, truth),
@@ -144,7 +144,7 @@ def _step(command: list[str]) -> dict[str, Any]:
 
 def bound(folder: Path) -> dict[str, float]:
     """The lowest error in reach of anyone, of the files in a folder."""
-    packed, truth = PackedRatings.open(folder / "packed"), Truth.load(folder / "truth.npz")
+    packed, truth = PackedRatings.open(folder / "packed"), Truth.load(folder / "truth.safetensors")
     test = Ratings.read(folder / "test.parquet")
     # Ids are rows of the truth, counted from 1. Every user has a rating; an item may have none.
     starts = np.zeros(len(truth.a) + 1, np.int64)

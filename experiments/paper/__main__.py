@@ -14,7 +14,7 @@ from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 from bayesmf.process import cores
 from bayesmf.reading.files import open_regular, reading
-from bayesmf.storage.paths import check_output
+from bayesmf.storage.paths import as_path
 from bayesmf.wording import count
 from experiments import command
 
@@ -179,7 +179,7 @@ class _writable:
 
     def __enter__(self) -> None:
         try:
-            check_output(self._out)
+            as_path(self._out)
             self._made = not self._out.exists()
             self._out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
-from bayesmf.storage import reader, writer
+from bayesmf.storage.artefact import Kind, read_file, write_file
 from bayesmf.synthetic.plan import SHAPES
 from bayesmf.synthetic.synthetic import Synthetic
 from experiments.oracle import lists_by_user, oracle_rmse
 
 # Planted features: more than the fewest that an experiment fits, fewer than the most.
 PLANTED = 48
+_KIND = Kind("bayesmf-study", "dataset", "remove it")
 # Training ratings of the paper's two sets, 80% and all but the test part (Table 2, Section 4.2).
 PAPER_RATINGS = {"netflix": 80_000_000, "yahoo": 700_000_000}
 FORMATS = {"netflix": "netflix", "yahoo": "yahoo-r2", "movielens": "auto"}
@@ -109,8 +110,8 @@ def load_dataset(source: Source, folder: Path) -> Dataset:
     path = folder / f"study-{name}"
     if not path.exists():
         arrays, meta = _cut(source)
-        writer.write_folder(path, arrays, {"source": asdict(source), **meta})
-    arrays, meta = reader.read_folder(path)
+        write_file(path, _KIND, arrays, {"source": asdict(source), **meta})
+    arrays, meta = read_file(path, _KIND)
     parts = {
         part: tuple(np.array(arrays[f"{part}_{x}"]) for x in ("user", "item", "rating"))
         for part in ("train", "validation", "test")

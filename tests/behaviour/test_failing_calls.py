@@ -2,106 +2,93 @@
 
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are known by /proc")
+from bayesmf import BayesianMF, Gibbs, InputError, PackedRatings, Synthetic, pack
+from cli_tools import run
+from failing_calls import each_call
+from problems import planted
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)
-        from benchmarks.attack.material import make
-
-        yield make(tmp_path_factory.mktemp("failing") / "material")
+def model():
+    return BayesianMF(2, sampler=Gibbs(epochs=4, burn_in=1), random_state=0).fit(planted())
 
 
-def all_calls(name, material, box, full, stride=1, first=1):
-    """Findings of every k, or of one in so many; how many calls there were."""
-    from benchmarks.attack.failing import attempt
-    from benchmarks.attack.shims import PythonShim
+@pytest.fixture
+def box(tmp_path):
+    folder = tmp_path / "box"
+    folder.mkdir()
+    return folder
 
-    shim, findings, k = PythonShim(box), [], first
-    while True:
-        found = attempt(name, k, full, shim, material, box)
-        findings += [f"k={k} ({found.failed}): {text}" for text in found.findings]
-        if not found.failed:
-            return findings, k
-        k += stride
+
+def states_after_failures(box, target, write, state, full, stride=1):
+    """Let calls fail one after the other; the states of the target, and what was raised."""
+    before = shutil.copy(target, box.parent / "before") if target.exists() else None
+    found = []
+    for shim in each_call(box, full, stride):
+        shutil.rmtree(box)
+        box.mkdir()
+        if before is not None:
+            shutil.copy(before, target)
+        error = None
+        try:
+            with shim:
+                write()
+        except (InputError, OSError) as raised:
+            error = raised
+        found.append((state() if target.exists() else None, error, shim.failed))
+        left = set(os.listdir(box)) - {target.name}
+        # What cannot be removed stays; a folder is opened before its files are removed.
+        assert not left or shim.failed in ("unlink", "rmdir", "open"), (left, shim.failed)
+    return found
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["once", "full"])
-@pytest.mark.parametrize("name", ["save", "save over", "predict csv", "predict parquet"])
-def test_a_file_or_a_model_is_the_old_or_the_new_one(name, full, material, tmp_path):
-    # Some calls fail once, others for good; all of both by `python -m benchmarks attack --failing`.
-    findings, calls = all_calls(name, material, tmp_path / "box", full)
-    assert calls > (10 if name.startswith("save") else 4)
-    assert not findings
+@pytest.mark.parametrize("what", ["save", "save over", "predict csv", "predict parquet", "pack"])
+def test_a_file_is_the_old_or_the_new_one(what, full, model, box, tmp_path):
+    target, stride = box / f"target.{what.split()[-1]}", 1
+    if what.startswith("save"):
+        write, state = partial(model.save, target), lambda: BayesianMF.load(target).predict(1, 5)
+        if what == "save over":
+            other = BayesianMF(2, sampler=Gibbs(epochs=4, burn_in=1), random_state=1)
+            other.fit(planted()).save(target)
+    elif what == "pack":
+        Synthetic(30, 20, 300, stars=True).ratings().write(tmp_path / "ratings.csv")
+        write = partial(pack, tmp_path / "ratings.csv", target, chunk=100, stretch=100)
+        state, stride = lambda: len(PackedRatings.open(target, verify=True)), 5
+    else:
+        model.save(tmp_path / "model")
+        (tmp_path / "pairs.csv").write_text("user,item\n1001,5\n1002,6\n")
+        target.write_bytes(b"old")
+
+        def write():
+            ran = run("predict", tmp_path / "model", tmp_path / "pairs.csv", "--out", target)
+            if ran.status:
+                raise InputError(ran.sentence)
+
+        state = target.read_bytes
+    old = state() if target.exists() else None
+    found = states_after_failures(box, target, write, state, full, stride)
+    new = found[-1][0]
+    assert new != old
+    assert found[-1][1] is None
+    assert len(found) > 4
+    for now, error, failed in found:
+        assert now in (old, new)
+        assert isinstance(error, InputError) or (error is None and now == new), failed
 
 
-@pytest.mark.parametrize(("name", "first"), [("pack", 1), ("checkpoint", 5)])
-def test_a_long_job_goes_on(name, first, material, tmp_path):
-    findings, calls = all_calls(name, material, tmp_path / "box", False, stride=25, first=first)
-    assert calls > 90
-    assert not findings
-
-
-def test_the_shim_sees_what_fails(material, tmp_path):
+def test_the_shim_sees_what_fails(box):
     """A writer that is not careful is found out: else nothing above would mean anything."""
-    from benchmarks.attack.writers import WRITERS, Writer
+    target = box / "target"
+    target.write_bytes(b"old")
 
-    def careless(material, work, given):
-        (work / "out").write_text("half")
-        (work / "out").write_text("half of it, and the rest")
+    def careless():
+        with open(target, "wb") as file:
+            file.write(b"new")
 
-    def state(material, work):
-        return (work / "out").read_text() if (work / "out").exists() else None
-
-    WRITERS["careless"] = Writer(lambda *_: None, careless, state)
-    try:
-        findings, calls = all_calls("careless", material, tmp_path / "box", False)
-    finally:
-        del WRITERS["careless"]
-    assert calls == 5  # two times open and write, and one more
-    assert any("OSError" in text for text in findings)
-    assert any("neither the old nor the new" in text or "half" in text for text in findings)
-
-
-PRELOADED = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from benchmarks.attack.shims import PreloadShim
-root = Path(sys.argv[1])
-for k in range(1, 6):
-    shim = PreloadShim(root)
-    shim.arm(k, False)
-    try:
-        np.arange(9).tofile(root / "a")
-        os.replace(root / "a", root / "b")
-    except OSError as error:
-        pass
-    print(k, *shim.disarm())
-"""
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
-def test_the_preloaded_shim_sees_what_numpy_writes(tmp_path):
-    sys.path.insert(0, str(ROOT))
-    try:
-        from benchmarks.attack.shims import compiled
-    finally:
-        sys.path.remove(str(ROOT))
-    root = tmp_path / "root"
-    root.mkdir()
-    env = {**os.environ, "LD_PRELOAD": str(compiled(tmp_path)), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PRELOADED, str(root)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    failed = [line.split()[2:] for line in done.stdout.splitlines()]
-    assert failed[:2] == [["open"], ["fwrite"]], done
-    assert ["rename"] in failed and failed[-1] == []
+    found = states_after_failures(box, target, careless, target.read_bytes, False)
+    assert [state for state, _, _ in found] == [b"old", b"", b"new"]

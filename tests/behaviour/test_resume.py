@@ -163,11 +163,11 @@ def test_a_finished_run_is_not_run_again(tmp_path):
         folder = tmp_path / settings.target / type(settings.sampler).__name__
         one, two = History(), History()
         first = run(DATA, settings, Serial(), KNOWN, [one], checkpoint=Checkpoint(folder))
-        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("round-*")}
         again = run(DATA, settings, Dying(Serial(), 0), KNOWN, [two],
                     checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
         assert facts(again, two) == facts(first, one)
-        assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
+        assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("round-*")}
         assert again.seconds >= first.seconds * 0.5  # its end was not timed
 
 
@@ -279,7 +279,7 @@ def test_a_path_will_do_and_a_missing_folder_starts_from_the_beginning(tmp_path,
     user, item, value = planted()
     model = BayesianMF(2, sampler=SGD(epochs=2), random_state=0)
     model.fit((user, item, value), checkpoint=tmp_path / "path")
-    assert (tmp_path / "path" / "run" / "manifest.json").exists()
+    assert (tmp_path / "path" / "run").is_file()
 
 
 def test_interrupted_is_a_keyboard_interrupt_that_tells():

@@ -333,7 +333,7 @@ def test_an_exponent_is_a_slope_of_logarithms(at_root):
     assert exponent(rows, "sgd", "ratings") == pytest.approx(1.5)
 
 
-FILES = ("train.parquet", "test.parquet", "truth.npz")
+FILES = ("train.parquet", "test.parquet", "truth.safetensors")
 
 
 def test_files_of_a_large_set_are_made_once(at_root, tmp_path):

@@ -1,13 +1,11 @@
-"""Checkpoints that are not gone on with: of other runs, in foreign folders, under way elsewhere."""
+"""Checkpoints that are not resumed: of other runs, or without their run."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
 
 import bayesmf
 from bayesmf import SGD, BayesianMF, Checkpoint, InputError
-from bayesmf.checkpoints.fingerprint import difference, identity
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.server.run import run
@@ -22,19 +20,19 @@ def test_a_folder_with_checkpoints_is_resumed_or_left_alone(stopped):
     assert sorted(stopped.rglob("*")) == before
 
 
-def test_foreign_folders_and_files_are_refused(tmp_path):
+def test_files_of_others_stay(tmp_path, reference):
     (tmp_path / "thesis.tex").write_text("all of it")
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"also holds 'thesis.tex'"):
-            run_kept(tmp_path, resume=resume)
         with pytest.raises(InputError, match="is a file and not a folder"):
             run_kept(tmp_path / "thesis.tex" / "c", resume=resume)
-    assert names(tmp_path) == ["thesis.tex"]
+    assert run_kept(tmp_path) == reference
+    assert names(tmp_path) == ["chain-0", "chain-1", "run", "thesis.tex"]
+    assert (tmp_path / "thesis.tex").read_text() == "all of it"
 
 
 def test_checkpoints_without_their_run_are_refused(stopped):
-    shutil.rmtree(stopped / "run")
-    with pytest.raises(InputError, match="no run folder"):
+    (stopped / "run").unlink()
+    with pytest.raises(InputError, match="no run file"):
         run_kept(stopped, resume=True)
 
 
@@ -72,7 +70,7 @@ def test_other_ratings_are_refused(stopped, monkeypatch):
         run(other, SETTINGS, Serial(), checkpoint=checkpoint)
     with pytest.raises(InputError, match="validation number none there, 9 here"):
         run(DATA, SETTINGS, Serial(), KNOWN, checkpoint=checkpoint)
-    monkeypatch.setattr("bayesmf.checkpoints.fingerprint.__version__", "9.9")
+    monkeypatch.setattr("bayesmf.checkpoints.folder.__version__", "9.9")
     with pytest.raises(InputError, match=rf"version {bayesmf.__version__} there, 9.9 here"):
         run_kept(stopped, resume=True)
 
@@ -85,14 +83,6 @@ def test_another_validation_set_is_refused(tmp_path):
         run(DATA, SETTINGS, Serial(), replace(KNOWN, value=KNOWN.value + 1), checkpoint=again)
     with pytest.raises(InputError, match="validation"):
         run(DATA, SETTINGS, Serial(), checkpoint=again)
-
-
-def test_only_one_process_writes(stopped, reference):
-    from bayesmf.storage.journal import only_one
-
-    with only_one(stopped), pytest.raises(InputError, match="Another process is at work"):
-        run_kept(stopped, resume=True)
-    assert run_kept(stopped, resume=True) == reference
 
 
 @pytest.mark.parametrize(
@@ -111,11 +101,3 @@ def test_what_cannot_be_meant(given, says, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=says):
         model.fit(([1, 2], [1, 2], [3.0, 4.0]), checkpoint=given)
     assert names(tmp_path) == []
-
-
-def test_a_run_of_an_earlier_version_kept_both_sides():
-    """It does not say so."""
-    here = identity(DATA, SETTINGS, None)
-    there = {name: value for name, value in here.items() if name != "keep"}
-    assert difference(there, here) is None
-    assert difference(there, {**here, "keep": "items"}) == "keep both there, items here"

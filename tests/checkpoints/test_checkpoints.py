@@ -1,6 +1,5 @@
 """Checkpoints on the disk: whole or not at all, verified, few; refused where they do not fit."""
 
-import errno
 import os
 import shutil
 import subprocess
@@ -16,11 +15,10 @@ from bayesmf.checkpoints import folder as ck
 from bayesmf.checkpoints import writer as saving
 from bayesmf.engines.local import Serial
 from bayesmf.model.draw_store import DrawStore
-from bayesmf.storage import reader, writer
-from bayesmf.storage.contents import ANY, Expected
 from bayesmf.worker.row_tasks import RowsTask
 from checkpointed import names, run_kept, settings_of
 from dying import Dying, Killed
+from failing_calls import FailingCalls, each_call
 
 # -- what is there ------------------------------------------------------------------------------
 
@@ -30,14 +28,14 @@ def test_layout_and_numbers_are_bounded(tmp_path, reference):
 
     class Watching(Serial):
         def submit(self, task):
-            seen.append(names(tmp_path / "c" / "chain-0"))
+            seen.append([path.name for path in (tmp_path / "c" / "chain-0").glob("*")])
             return super().submit(task)
 
     assert run_kept(tmp_path / "c", engine=Watching()) == reference
-    assert names(tmp_path / "c") == ["chain-0", "chain-1", "lock", "run"]
+    assert names(tmp_path / "c") == ["chain-0", "chain-1", "run"]
     assert max(sum(name.startswith("round-") for name in names) for names in seen) == 2
     assert not any(name.startswith(".") for names in seen for name in names)
-    rounds = [name for name in seen[-1] if name.startswith("round-")]
+    rounds = sorted(name for name in seen[-1] if name.startswith("round-"))
     assert rounds == ["round-000000007", "round-000000008"]
     batches = [name for name in names(tmp_path / "c" / "chain-0") if name.startswith("draws-")]
     spans = [tuple(map(int, name.split("-")[1:3])) for name in batches]
@@ -46,18 +44,18 @@ def test_layout_and_numbers_are_bounded(tmp_path, reference):
 
 def test_draws_are_written_once_and_again_when_some_were_forgotten(tmp_path, monkeypatch):
     written, left = [], []
-    write, select = writer.write_array, DrawStore.select
+    write, select = ck.write_file, DrawStore.select
 
-    def noting(folder, name, array):
-        if name == "users":
-            written.append(array.shape[0] if array.ndim == 3 else 0)
-        return write(folder, name, array)
+    def noting(path, kind, arrays, meta):
+        if kind is ck.BATCH:
+            written.append(len(arrays["tau"]))
+        return write(path, kind, arrays, meta)
 
     def selecting(self, chain, kept):
         left.append(len(kept))
         select(self, chain, kept)
 
-    monkeypatch.setattr(writer, "write_array", noting)
+    monkeypatch.setattr(ck, "write_file", noting)
     monkeypatch.setattr(DrawStore, "select", selecting)
     run_kept(tmp_path / "fixed", settings_of(Gibbs(epochs=30, burn_in=5)))
     assert sum(written) == 25
@@ -77,6 +75,13 @@ def test_draws_are_not_written_again_after_a_resume(stopped, reference):
     assert len(before) >= 4
     assert run_kept(stopped, resume=True) == reference
     assert before < set(stopped.glob("chain-*/draws-*"))
+
+
+def test_draws_of_no_checkpoint_are_removed(stopped, reference):
+    orphan = stopped / "chain-0" / "draws-000000-000009-00000000"
+    orphan.write_bytes(b"half")
+    assert run_kept(stopped, resume=True) == reference
+    assert not orphan.exists()
 
 
 def test_how_often(tmp_path, monkeypatch):
@@ -117,23 +122,7 @@ def test_how_often(tmp_path, monkeypatch):
     assert rounds_written(1e9, 0.0) == [40]  # at the end always
 
 
-SAMPLER = Gibbs(n_chains=2, epochs=9, burn_in=3)
-
 # -- damage -------------------------------------------------------------------------------------
-
-
-class Unasked:
-    """Nothing is expected of numbers: what is noticed is noticed by digests."""
-
-    def chain(self, arrays, meta):
-        return {name: Expected(array.dtype, array.shape, ANY) for name, array in arrays.items()}
-
-    batch = chain
-
-
-def first_of(folder):
-    """What the checkpoints of a run's first chain say that they are of."""
-    return f"{reader.open_folder(folder / 'run', ck.RUN).digest} 0"
 
 
 def _flip(path, at):
@@ -142,180 +131,117 @@ def _flip(path, at):
     path.write_bytes(raw)
 
 
-def test_any_flipped_bit_is_noticed(stopped, tmp_path, caplog):
-    chain = stopped / "chain-0"
-    newest, before = sorted(chain.glob("round-*"))[::-1]
-    shared = set(chain.glob("draws-*"))
-    last = max(shared)  # which the newest alone refers to
-    files = [path for folder in (newest, *shared) for path in folder.iterdir()]
-    assert len(files) > 30
+def test_any_flipped_bit_is_noticed(stopped, reference, tmp_path, caplog):
+    """In the newest checkpoint the one before serves; in draws of both none does."""
+    newest = max((stopped / "chain-0").glob("round-*"))
+    last = max((stopped / "chain-0").glob("draws-*"))  # which the newest alone refers to
     rng = np.random.default_rng(0)
-    for k, path in enumerate(files):
-        copy = tmp_path / str(k)
-        shutil.copytree(chain, copy)
-        _flip(copy / path.relative_to(chain), int(rng.integers(1 << 20)))
-        caplog.clear()
-        folder = ck.ChainFolder(copy, 2, first_of(stopped))
-        if path.parent in (newest, last):
-            loaded = folder.load(Unasked())
-            assert loaded.plain["t"] == folder.newest == int(before.name[6:])
-            assert "damaged" in caplog.text
-            assert not (copy / newest.name).exists()
-        else:
-            with pytest.raises(InputError, match=r"no checkpoint in .* is sound: start"):
-                folder.load(Unasked())
-            assert (copy / newest.name).exists()  # somebody may mend it
-        shutil.rmtree(copy)
-    for name in names(stopped / "run"):
-        copy = tmp_path / "whole"
-        shutil.copytree(stopped, copy)
-        _flip(copy / "run" / name, 77)
-        with pytest.raises(InputError, match="damaged"):
-            run_kept(copy, resume=True)
-        shutil.rmtree(copy)
+    for k, path in enumerate([newest, last, *sorted((stopped / "chain-0").glob("draws-*"))[:-1]]):
+        for _ in range(3):
+            copy = shutil.copytree(stopped, tmp_path / str(k))
+            _flip(copy / path.relative_to(stopped), int(rng.integers(1 << 20)))
+            caplog.clear()
+            if path in (newest, last):
+                assert run_kept(copy, resume=True) == reference
+                assert "chain-0" in caplog.text
+            else:
+                with pytest.raises(InputError, match=r"no checkpoint in .* is sound: start"):
+                    run_kept(copy, resume=True)
+                assert (copy / newest.relative_to(stopped)).exists()  # somebody may mend it
+            shutil.rmtree(copy)
+    _flip(stopped / "run", 777)
+    with pytest.raises(InputError, match=r"damaged|not a bayesmf run file"):
+        run_kept(stopped, resume=True)
 
 
 def test_the_one_before_serves_when_the_newest_is_damaged(stopped, reference, caplog):
-    newest = max((stopped / "chain-1").glob("round-*"))
-    _flip(newest / "users.npy", 1000)
-    (max((stopped / "chain-0").glob("round-*")) / "items.npy").unlink()
+    _flip(max((stopped / "chain-1").glob("round-*")), 1000)
+    os.truncate(max((stopped / "chain-0").glob("round-*")), 2000)
     assert run_kept(stopped, resume=True) == reference
     assert caplog.text.count("damaged") == 2
-    for chain in ("chain-0", "chain-1"):
-        _flip(max((stopped / chain).glob("round-*")) / "manifest.json", 50)
-    assert run_kept(stopped, resume=True) == reference
 
 
-@pytest.mark.parametrize("other", ["another run", "another chain"])
-def test_a_chain_in_the_place_of_another_is_noticed(stopped, tmp_path, other):
-    source = stopped
-    if other == "another run":
-        source = tmp_path / "other"
-        with pytest.raises(Killed):
-            run_kept(source, settings_of(SAMPLER, seed=5), engine=Dying(Serial(), 66))
-    chain = source / ("chain-0" if other == "another run" else "chain-1")
-    shutil.rmtree(stopped / "chain-0")
-    shutil.copytree(chain, stopped / "chain-0")
+@pytest.mark.parametrize("other", ["another run", "another chain", "other draws"])
+def test_files_in_the_place_of_others_are_noticed(stopped, tmp_path, other):
+    if other == "other draws":
+        first, second, *_ = sorted((stopped / "chain-0").glob("draws-*"))
+        shutil.copy(second, first)
+    else:
+        source = stopped
+        if other == "another run":
+            source = tmp_path / "other"
+            settings = settings_of(Gibbs(n_chains=2, epochs=9, burn_in=3), seed=5)
+            with pytest.raises(Killed):
+                run_kept(source, settings, engine=Dying(Serial(), 66))
+        chain = source / ("chain-0" if other == "another run" else "chain-1")
+        shutil.rmtree(stopped / "chain-0")
+        shutil.copytree(chain, stopped / "chain-0")
     with pytest.raises(InputError, match="sound"):
         run_kept(stopped, resume=True)
 
 
-@pytest.mark.parametrize("name", ["chain-0", "run"])
-def test_links_in_the_place_of_folders_are_not_followed(stopped, tmp_path, name):
-    away = tmp_path / "away"
-    (stopped / name).rename(away)
-    (away / "draws-thesis").mkdir()
-    (stopped / name).symlink_to(away)
-    before = names(away)
-    with pytest.raises(InputError, match=f"'{name}', which is no checkpoint"):
-        run_kept(stopped, resume=True)
-    assert names(away) == before
+# -- kills and full disks -----------------------------------------------------------------------
 
 
-def test_a_batch_in_the_place_of_another_is_noticed(stopped, tmp_path):
-    folder = stopped / "chain-0"
-    first, second, *_ = sorted(folder.glob("draws-*"))
-    for path in first.iterdir():
-        shutil.copy(second / path.name, path)
-    with pytest.raises(InputError, match="sound"):
-        ck.ChainFolder(folder, 2, first_of(stopped)).load(Unasked())
+class _Fuse(FailingCalls):
+    """Lets some calls happen; then the process is dead and does none."""
+
+    def meet(self, name, what):
+        try:
+            super().meet(name, what)
+        except OSError:
+            raise Killed from None
+        if self.failed:
+            raise Killed
 
 
-def test_what_a_killed_process_left_is_swept_away(stopped, reference):
-    for folder in (stopped, stopped / "chain-0"):
-        (folder / ".bayesmf-1-0123456789ab").mkdir()
-        (folder / ".bayesmf-1-0123456789ab" / "users.npy").write_bytes(b"half")
-    orphan = stopped / "chain-0" / "draws-000000-000009-00000000"
-    orphan.mkdir()
-    assert run_kept(stopped, resume=True) == reference
-    assert not list(stopped.rglob(".bayesmf-*"))
-    assert not orphan.exists()
-
-
-class _Fuse:
-    """Lets so many writes, renames and removals happen; then the process is dead and does none."""
-
-    def __init__(self, monkeypatch):
-        self.left = self.used = 0
-        for owner, name in (
-            (writer, "write_chunks"), (os, "mkdir"), (os, "replace"), (shutil, "rmtree"),
-        ):  # fmt: skip
-            monkeypatch.setattr(owner, name, self._guarded(getattr(owner, name)))
-
-    def _guarded(self, do):
-        def guarded(*args, **more):
-            self.left, self.used = self.left - 1, self.used + 1
-            if self.left == 0 and do.__name__ == "write_chunks":
-                args[0].write_bytes(b"half")
-            if self.left <= 0:
-                raise Killed
-            return do(*args, **more)
-
-        return guarded
-
-
-def test_killed_between_any_two_steps_of_writing(tmp_path, monkeypatch):
+def test_killed_between_any_two_calls(tmp_path):
     settings = settings_of(Gibbs(epochs=6, burn_in=2))
     reference = run_kept(None, settings)
-    with monkeypatch.context() as patch:
-        fuse = _Fuse(patch)
-        fuse.left = 1 << 30
-        run_kept(tmp_path / "whole", settings)
-    steps = fuse.used
-    assert steps > 150
-    for k, at in enumerate(range(1, steps, 13)):  # 13 is no multiple of what a round writes
+    k, deaths = 1, 0
+    while True:
         folder = tmp_path / str(k)
-        with monkeypatch.context() as patch:
-            fuse = _Fuse(patch)
-            fuse.left = at
-            with pytest.raises(Killed):
+        try:
+            with _Fuse(folder, k) as fuse:
                 run_kept(folder, settings)
+        except Killed:
+            deaths += 1
         assert run_kept(folder, settings, resume=True) == reference
-        assert not list(folder.rglob(".bayesmf-*"))
+        if not fuse.failed:
+            break
+        k += 7
+    assert deaths > 10
 
 
-# -- a full disk --------------------------------------------------------------------------------
+def test_every_call_fails_in_turn(tmp_path, caplog):
+    """A sentence at the start, a warning later; in the end all is as if nothing had failed."""
+    settings = settings_of(Gibbs(epochs=6, burn_in=2))
+    reference = run_kept(None, settings)
+    refused = survived = 0
+    for k, shim in enumerate(each_call(tmp_path, stride=9)):
+        folder = tmp_path / str(k)
+        caplog.clear()
+        try:
+            with shim:
+                assert run_kept(folder, settings) == reference
+        except InputError:
+            refused += 1
+        else:
+            told = [record.getMessage() for record in caplog.records]
+            assert all("the run goes on, the last good one is of epoch" in one for one in told)
+            survived += bool(told)
+        assert run_kept(folder, settings, resume=True) == reference
+    assert refused >= 1
+    assert survived > 5
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
-def test_a_full_disk_is_survived(code, tmp_path, reference, monkeypatch, caplog):
-    write, calls = writer.write_chunks, []
-
-    def full(file, chunks):
-        calls.append(file)
-        if 120 < len(calls) < 125:
-            file.write_bytes(b"a part")
-            raise OSError(code, os.strerror(code))
-        return write(file, chunks)
-
-    monkeypatch.setattr(writer, "write_chunks", full)
-    assert run_kept(tmp_path / "c") == reference
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) > 2
-    assert all("the run goes on, the last good one is of epoch" in one for one in told)
-    assert not list((tmp_path / "c").rglob(".bayesmf-*"))
-    assert max((tmp_path / "c" / "chain-0").glob("round-*")).name == "round-000000009"
-    caplog.clear()
-    assert run_kept(tmp_path / "c", engine=Dying(Serial(), 0), resume=True) == reference
-    assert not caplog.records
-
-
-def test_a_disk_that_is_full_to_the_end_leaves_the_last_good_checkpoint(
-    tmp_path, reference, monkeypatch
-):
-    write, calls = writer.write_chunks, []
-
-    def full(file, chunks):
-        calls.append(file)
-        if len(calls) > 150:
-            raise OSError(errno.ENOSPC, "full")
-        return write(file, chunks)
-
-    monkeypatch.setattr(writer, "write_chunks", full)
-    assert run_kept(tmp_path / "c") == reference
-    monkeypatch.undo()
+def test_a_disk_that_is_full_to_the_end_leaves_the_last_good_checkpoint(tmp_path, reference):
+    with FailingCalls(tmp_path, 150, full=True) as shim:
+        assert run_kept(tmp_path / "c") == reference
+    assert shim.failed
     newest = max((tmp_path / "c" / "chain-0").glob("round-*")).name
     assert "round-000000001" < newest < "round-000000009"
+    assert not list((tmp_path / "c").rglob(".bayesmf-*"))
     assert run_kept(tmp_path / "c", resume=True) == reference
 
 

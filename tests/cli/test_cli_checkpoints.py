@@ -100,7 +100,6 @@ def test_killed_three_times(data: Data, expected: dict[str, bytes], tmp_path: Pa
     ran = run(*args, "--resume", "--json")
     assert ran.json["epochs"] == 60
     assert _draws(out) == expected
-    assert not list(folder.rglob(".bayesmf-*"))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -147,10 +146,8 @@ def test_resume_says_that_there_is_nothing(data: Data, tmp_path: Path) -> None:
         (["--checkpoint", "c", "--checkpoint-every", "-1"], "a number of seconds, 0 or more"),
         (["--checkpoint", "c", "--checkpoint-every", "nan"], "a number of seconds, 0 or more"),
         (["--checkpoint", "{train}"], "is a file and not a folder"),
-        (["--checkpoint", "{folder}"], "also holds"),
-        (["--checkpoint", "m"], "must not be in each other"),
-        (["--checkpoint", "m/c"], "must not be in each other"),
-        (["--checkpoint", "."], "is the folder this process is in"),
+        (["--checkpoint", "m"], "cannot be a folder there"),
+        (["--checkpoint", "m/c"], "cannot be a folder there"),
     ],
 )
 def test_what_is_refused(

@@ -1,84 +1,78 @@
-"""Checkpoints on disk: where they are, how they are written, verified, counted and found.
+"""Checkpoints on disk: which run they belong to, how they are written, verified and found.
 
-    FOLDER/lock              held by the one process that writes here
-    FOLDER/run/              which run it is (fingerprint.py)
-    FOLDER/chain-0/round-000000120/      a chain after 120 rounds (snapshots.py), and its batches
-    FOLDER/chain-0/draws-000000-000012-4f1d09a2/    a batch: draws 0 to 11 of the chain
+    FOLDER/run                                     which run it is, by what its bits depend on
+    FOLDER/chain-0/round-000000120                 a chain after 120 rounds, and its batches
+    FOLDER/chain-0/draws-000000-000012-4f1d09a2    a batch: draws 0 to 11 of the chain
 
-Every folder is written by storage/writer.py: it appears at once, any changed bit is noticed.
-A batch is written once; checkpoints name theirs with the digests of their manifests.
+All are files of storage/artefact.py: each appears at once, and any changed bit is noticed. A batch
+is written once; checkpoints name theirs with the digests of their headers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayesmf.checkpoints.contents import Expecting
-from bayesmf.checkpoints.fingerprint import difference
-from bayesmf.checkpoints.snapshots import Arrays, Plain
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf import __version__
+from bayesmf.chains.pairs import Validation
+from bayesmf.chains.state import RunSettings
+from bayesmf.checkpoints.snapshots import Arrays, Expecting, Plain
 from bayesmf.checks import not_negative, whole, yes_or_no
+from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.draws import Draws
-from bayesmf.storage.exchange import FILES, HIDDEN
-from bayesmf.storage.folders import foreign_name, is_real_folder, remove_known
-from bayesmf.storage.journal import only_one
-from bayesmf.storage.manifest import Kind
-from bayesmf.storage.paths import (
-    PathLike,
-    as_folder,
-    as_input_error,
-    made_parents,
-    sync_folder,
-    temporary_name,
-)
-from bayesmf.storage.reader import open_folder, read_folder
-from bayesmf.storage.verify import verify_all
-from bayesmf.storage.writer import write_folder
+from bayesmf.samplers.registry import settings_dict
+from bayesmf.storage.artefact import Kind, check_writable, open_file, read_file, write_file
+from bayesmf.storage.paths import PathLike, as_input_error, as_path
 
 log = logging.getLogger("bayesmf")
 
-CURE = "an earlier one may do, or start in another folder"
+_CURE = "an earlier one may do, or start in another folder"
 RUN = Kind("bayesmf-run", "run", "start from the beginning in another folder")
-CHAIN = Kind("bayesmf-checkpoint", "checkpoint", CURE)
-BATCH = Kind("bayesmf-draws", "batch", CURE)
+CHAIN = Kind("bayesmf-checkpoint", "checkpoint", _CURE)
+BATCH = Kind("bayesmf-draws", "draws", _CURE)
 
 _RUN = "run"
 _ROUND = re.compile(r"round-(\d{9,15})")
 _BATCH = re.compile(r"draws-\d{6,12}-\d{6,12}-[0-9a-f]{8}")
-_OURS = re.compile(r"lock|run|chain-\d+|\.bayesmf-.*")
+_CHUNK = 1 << 24  # elements hashed at a time
+_NO_MATTER = ("n_stripes",)  # settings that no bit depends on
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a run is written down, so that it can go on after it was stopped.
-
-    It is given to `BayesianMF.fit`, which checks its values.
+    """Where and how often a run is saved, so that it can be resumed; for `BayesianMF.fit`.
 
     Parameters
     ----------
     folder : path-like
-        A folder of its own for one run; made where it is missing.
+        The folder of one run; made if it is missing.
     every : float
         Seconds between checkpoints of a chain, longer where writing them would take more than
         about a tenth of the time; 0 for one after every round.
     keep : int
-        Checkpoints of a chain that stay: should the newest be damaged, the one before serves.
+        Number of checkpoints of a chain that stay: if the newest is damaged, the one before is
+        used.
     resume : bool
-        Go on from the newest checkpoint in the folder, to the same bits as if the run had never
-        been stopped; from the beginning if there is none.
+        Resume from the newest checkpoint in the folder, to the same bits as if the run had never
+        been stopped; start from the beginning if there is none.
 
     Examples
     --------
-    A run that was cut short by its time goes on with more of it:
+    A run that was ended by `max_seconds` is resumed with more time:
 
     >>> import tempfile
     >>> from bayesmf import BayesianMF, Checkpoint, Gibbs, Synthetic
@@ -112,61 +106,115 @@ def as_checkpoint(given: PathLike | Checkpoint) -> Checkpoint:
 
 def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """The run in the folder, None if there is none yet; refuses what could not be used later."""
-    folder = as_folder(checkpoint.folder)
+    folder = as_path(checkpoint.folder)
     with as_input_error(folder):
-        present = sorted(os.listdir(folder)) if folder.exists() else []
-    if foreign := [name for name in present if not _is_ours(folder / name)]:
+        present = os.listdir(folder) if folder.exists() else []
+    begun = any(name == _RUN or name.startswith("chain-") for name in present)
+    if begun and not checkpoint.resume:
         raise InputError(
-            f"{folder} also holds {foreign[0]!r}, which is no checkpoint: choose a folder of its "
-            "own for checkpoint (--checkpoint)"
+            f"{folder} holds checkpoints of an earlier run: resume with resume=True (--resume), or "
+            "choose another folder"
         )
-    with as_input_error(folder), made_parents(folder, keep=False):  # the only way is to try
-        probe = temporary_name(folder / _RUN)
-        os.mkdir(probe)
-        os.rmdir(probe)
-    begun = [name for name in present if name == _RUN or name.startswith("chain-")]
-    if not begun:
-        return None
-    if not checkpoint.resume:
+    found = read_file(folder / _RUN, RUN)[1] if begun else None
+    check_writable(folder / _RUN, RUN)
+    return found
+
+
+def begin(checkpoint: Checkpoint, here: dict[str, Any]) -> list[ChainFolder]:
+    """The folders of all chains of a run, whose identity is `here`."""
+    folder, there = as_path(checkpoint.folder), noted_run(checkpoint)
+    if there is None:
+        if checkpoint.resume:
+            log.info("%s holds no checkpoint: starting from the beginning", folder)
+        write_file(folder / _RUN, RUN, {}, here)
+    elif (found := difference(there, here)) is not None:
         raise InputError(
-            f"{folder} holds checkpoints of an earlier run: go on from them with resume=True "
-            "(--resume), or choose another folder"
+            f"the checkpoint in {folder} is of another run: {found}; give the same ratings and "
+            "settings, or choose another folder"
         )
-    return read_folder(folder / _RUN, RUN)[1]
+    run = open_file(folder / _RUN, RUN, mode=None).digest
+    return [
+        ChainFolder(folder / f"chain-{number}", checkpoint.keep, f"{run} {number}")
+        for number in range(here["sampler"].get("n_chains", 1))
+    ]
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether something in the folder may be ours: a real file or folder with one of our names."""
-    if not _OURS.fullmatch(path.name):
-        return False
-    return is_real_folder(path) or (path.is_file() and not path.is_symlink())
+def identity(
+    data: TrainingData, settings: RunSettings, validation: Validation | None
+) -> dict[str, Any]:
+    """All that the bits of a run depend on, in plain JSON; not engine, threads, stripes or time.
+
+    Causes come before what follows from them: the first difference is reported.
+    """
+    lists = data.by_user
+    ratings = {
+        "number": len(data),
+        "users": data.n_users,
+        "items": data.n_items,
+        "digest": _digest(lists.starts, lists.other, lists.value, data.levels),
+    }
+    known = None
+    if validation is not None:
+        pairs, bounds = validation.pairs, np.array([validation.low, validation.high])
+        known = {
+            "number": len(validation.value),
+            "digest": _digest(pairs.user, pairs.item, validation.value, bounds),
+        }
+    sampler = {k: x for k, x in settings_dict(settings.sampler).items() if k not in _NO_MATTER}
+    prior = {"name": type(settings.prior).__name__, **vars(settings.prior)}
+    found = {
+        "version": __version__,
+        "ratings": ratings,
+        "validation": known,
+        "seed": settings.seed,
+        "n_factors": settings.n_factors,
+        "target": settings.target,
+        "sampler": sampler,
+        "prior": prior,
+        "tau": settings.tau,
+        "noise_by": settings.noise_by,
+        "keep": settings.keep,
+        "max_draws": settings.max_draws,
+        "scale": settings.scale,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
 
 
-@contextlib.contextmanager
-def opened(checkpoint: Checkpoint, here: dict[str, Any]) -> Iterator[list[ChainFolder]]:
-    """Context with the folders of all chains of a run, locked for this process."""
-    folder = as_folder(checkpoint.folder)
-    noted_run(checkpoint)  # before anything is made there
-    with contextlib.ExitStack() as stack:
-        with as_input_error(folder):
-            stack.enter_context(only_one(folder))
-        sync_folder(folder.absolute().parent)
-        there = noted_run(checkpoint)
-        if there is None:
-            if checkpoint.resume:
-                log.info("%s holds no checkpoint: starting from the beginning", folder)
-            write_folder(folder / _RUN, {}, here, RUN)
-        elif (found := difference(there, here)) is not None:
-            raise InputError(
-                f"the checkpoint in {folder} is of another run: {found}; give the same ratings and "
-                "settings, or choose another folder"
-            )
-        _sweep(folder)
-        run = open_folder(folder / _RUN, RUN).digest
-        yield [
-            ChainFolder(folder / f"chain-{number}", checkpoint.keep, f"{run} {number}")
-            for number in range(here["sampler"].get("n_chains", 1))
-        ]
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """The first thing in which two runs differ, with both values; None if nothing does."""
+    one, other = _flat(there), _flat(here)
+    for name in dict.fromkeys((*other, *one)):
+        a, b = one.get(name), other.get(name)
+        if a != b:
+            return f"{name} {_shown(a)} there, {_shown(b)} here"
+    return None
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            out |= _flat(value, f"{before}{name} ")
+        else:
+            out[before + name] = value
+    return out
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and len(value) == 64:  # a digest
+        return value[:12]
+    return "none" if value is None else str(value)
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    """SHA-256 of types, shapes and bytes; arrays on disk need not fit in memory."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        for lo in range(0, len(array), _CHUNK):
+            found.update(np.ascontiguousarray(array[lo : lo + _CHUNK]).data)
+    return found.hexdigest()
 
 
 class Batch(NamedTuple):
@@ -194,10 +242,6 @@ class ChainFolder:
         self._batches: list[Batch] = []  # with all draws that are on the disk, in order
         self._selections = 0
         self._named: dict[int, set[str]] = {}  # batches by the rounds of checkpoints
-        with as_input_error(path):
-            path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
-        _sweep(path)
 
     @property
     def newest(self) -> int:
@@ -214,7 +258,7 @@ class ChainFolder:
                 "batches": self._batches,
                 "of": self._of,  # which run, and which of its chains
             }
-            write_folder(self._round(t), arrays, meta, CHAIN)
+            write_file(self._round(t), CHAIN, arrays, meta)
             self._named[t] = {batch.name for batch in self._batches}
         finally:
             self._remove_old()
@@ -227,7 +271,7 @@ class ChainFolder:
         if n > first:
             name = f"draws-{first:06}-{n:06}-{secrets.token_hex(4)}"
             new = store.since(chain, first)
-            digest = write_folder(self._path / name, new.arrays(), {}, BATCH)
+            digest = write_file(self._path / name, BATCH, new.arrays(), {})
             self._batches.append(Batch(name, digest, n - first))
 
     def _remove_old(self) -> None:
@@ -235,10 +279,9 @@ class ChainFolder:
             _remove(self._round(t))
             del self._named[t]
         used = {batch.name for batch in self._batches}.union(*self._named.values())
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self._path):
-                if _BATCH.fullmatch(name) and name not in used:
-                    _remove(self._path / name)
+        for name in self._names():
+            if _BATCH.fullmatch(name) and name not in used:
+                _remove(self._path / name)
 
     def load(self, expecting: Expecting) -> Loaded | None:
         """The newest sound checkpoint, None if there is none at all.
@@ -249,7 +292,7 @@ class ChainFolder:
         found = None
         for t in sorted(self._rounds(), reverse=True):
             try:
-                arrays, meta = read_folder(self._round(t), CHAIN, expecting.chain)
+                arrays, meta = read_file(self._round(t), CHAIN, expecting.chain)
                 batches = [Batch(*batch) for batch in meta["batches"]]
                 if found is None:
                     draws = [self._read_batch(batch, expecting) for batch in batches]
@@ -270,41 +313,35 @@ class ChainFolder:
         return found
 
     def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
-        if meta.get("of", self._of) != self._of:
-            raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {CURE}")
+        if meta["of"] != self._of:
+            raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {_CURE}")
         if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
-            raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {CURE}")
+            raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {_CURE}")
 
     def _read_batch(self, batch: Batch, expecting: Expecting) -> Draws:
         path = self._path / batch.name
         if not _BATCH.fullmatch(batch.name):
-            raise InputError(f"a checkpoint in {self._path} names no batch of it: {CURE}")
-        found = open_folder(path, BATCH, expecting.batch)
-        verify_all(found.claims.values())
+            raise InputError(f"a checkpoint in {self._path} names {batch.name[:40]!r}: {_CURE}")
+        found = open_file(path, BATCH, expecting.batch)
+        found.verification.begin()
+        found.verification.wait()
         if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:
-            raise InputError(f"the batch folder {path} is not the one that was noted: {CURE}")
+            raise InputError(f"{path} is not the file of draws that was noted: {_CURE}")
         return Draws.from_arrays(found.arrays)
 
     def _rounds(self) -> list[int]:
-        found = map(_ROUND.fullmatch, os.listdir(self._path))
+        found = map(_ROUND.fullmatch, self._names())
         return [int(match[1]) for match in found if match]
+
+    def _names(self) -> list[str]:
+        with contextlib.suppress(OSError):
+            return os.listdir(self._path)
+        return []
 
     def _round(self, t: int) -> Path:
         return self._path / f"round-{t:09}"
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, first from its name, so that no process finds half of it."""
-    aside = temporary_name(path)
     with contextlib.suppress(OSError):
-        if foreign_name(path, FILES) is not None:
-            return  # somebody else's, too
-        os.replace(path, aside)
-        remove_known(aside, FILES)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a process that was killed has left; only the holder of the lock may do that."""
-    for left in folder.glob(".bayesmf-*"):
-        if HIDDEN.fullmatch(left.name):
-            remove_known(left, FILES)
+        path.unlink()

@@ -1,8 +1,8 @@
-"""When checkpoints of chains are written, and how chains go on from them.
+"""When checkpoints of chains are written, and how chains are resumed.
 
-Chains do not wait for each other, so each has checkpoints of its own, at the end of its own
-rounds: together they are the checkpoint of the run. Nothing that a chain computes depends on where
-the others are, but for the judgement between stages, which waits for all (server/run.py).
+Chains do not wait for each other, so each has its own checkpoints, at the end of its own rounds:
+together they are the checkpoint of the run. Nothing a chain computes depends on where the others
+are, except the judgement between stages, which waits for all (server/run.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import RunSettings
 from bayesmf.checkpoints import snapshots
-from bayesmf.checkpoints.contents import Expecting
-from bayesmf.checkpoints.fingerprint import identity
-from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, opened
+from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, begin, identity
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.process import StopRequest, stop_requests
@@ -40,7 +38,7 @@ class Unsaved:
         return False
 
     def between(self) -> None:
-        """Called while no chain is under way: ends the run if that was asked for."""
+        """Called while no chain runs: ends the run after a signal."""
 
     def finish(self) -> None:
         """Called when the chains have ended."""
@@ -60,7 +58,7 @@ class Saving(Unsaved):
         """Bring chains, and the clock of the run, to where their checkpoints are."""
         self._chains, self._run, clock = chains, run, run.monitor.clock
         for chain, folder in zip(chains, self._folders, strict=True):
-            found = folder.load(Expecting(chain))
+            found = folder.load(snapshots.Expecting(chain))
             if found is None:
                 continue
             try:
@@ -83,7 +81,7 @@ class Saving(Unsaved):
         return asked
 
     def _write(self, chain: Chain) -> None:
-        """Write a checkpoint. A disk that fails ends no run: it is tried again later."""
+        """Write a checkpoint. If that fails the run goes on, and it is tried again later."""
         begin, folder = time.monotonic(), self._folders[chain.number]
         per_epoch = self._run.length.per_epoch
         arrays, plain = snapshots.take(chain)
@@ -132,22 +130,20 @@ def saving(
     settings: RunSettings,
     validation: Validation | None,
 ) -> Iterator[Unsaved]:
-    """Context in which checkpoints of a run are written, where they were asked for.
+    """Context in which checkpoints of a run are written, if it has a `Checkpoint`.
 
-    Meanwhile SIGINT and SIGTERM let chains end at their next round; `between` then ends the run.
+    In it SIGINT and SIGTERM let chains end at their next round; `between` then ends the run.
     """
     if checkpoint is None:
         yield Unsaved()
         return
     checkpoint = as_checkpoint(checkpoint)
-    with (
-        opened(checkpoint, identity(data, settings, validation)) as folders,
-        stop_requests() as asked,
-    ):
+    folders = begin(checkpoint, identity(data, settings, validation))
+    with stop_requests() as asked:
         made = Saving(checkpoint, folders, asked)
         try:
             yield made
         except EngineError:
-            made.end_if_asked()  # whoever ended the machines has asked this process to end as well
+            made.end_if_asked()  # the signal may have ended the workers, too
             raise
         made.end_if_asked()

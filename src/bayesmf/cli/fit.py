@@ -109,10 +109,8 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
             raise InputError(f"{name} needs --checkpoint DIR")
         return None
     from bayesmf.checkpoints.folder import Checkpoint
-    from bayesmf.storage.paths import real_path
 
-    one, other = real_path(args.checkpoint), real_path(args.out)
-    if one.is_relative_to(other) or other.is_relative_to(one):
+    if Path(args.checkpoint).resolve().is_relative_to(Path(args.out).resolve()):
         raise InputError(
             f"--checkpoint {args.checkpoint} and --out {args.out} must not be in each other"
         )
@@ -171,17 +169,15 @@ def _check_holdout(args: argparse.Namespace) -> None:
     """Refuse now a file that would be in the way of what is read or written later."""
     if args.holdout is None:
         raise InputError("--save-holdout needs --holdout SHARE")
-    from bayesmf.storage.paths import real_path
-
     read = [Path(path) for path in (args.ratings, args.validation) if path is not None]
     check_file(args.save_holdout, (".csv", ".parquet"), inputs=read)
     path = args.save_holdout.resolve()
     if path.exists() and path.is_relative_to(read[0].resolve()):
         raise InputError(f"{args.save_holdout} is among what is read: choose another name")
-    for folder in (args.out, args.checkpoint):
-        if folder is not None and path.is_relative_to(real_path(folder)):
+    for other in (args.out, args.checkpoint):
+        if other is not None and path.is_relative_to(Path(other).resolve()):
             raise InputError(
-                f"--save-holdout {args.save_holdout} is in {folder}: choose another folder"
+                f"--save-holdout {args.save_holdout} is {other} or in it: choose another path"
             )
 
 

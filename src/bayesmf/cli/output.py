@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmf.errors import InputError
 from bayesmf.process import Line, is_terminal, outside_of_lines, screen_width
 from bayesmf.storage.atomic import check_replaceable, replacing, writing
-from bayesmf.storage.paths import check_output
+from bayesmf.storage.paths import as_path
 from bayesmf.wording import cut_middle, printable, short
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def check_file(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = ())
     """
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}")
-    check_output(path)
+    as_path(path)
     with writing(path):
         same = any(path.exists() and other.exists() and path.samefile(other) for other in inputs)
     if same:

@@ -45,7 +45,7 @@ def parser() -> options.Parser:
     add("--test", type=Path, metavar="FILE", help="file for ratings that are held out of --out")
     add("--holdout", type=_holdout, metavar="X", help="their share, or their number (0.01)")
     add("--shuffle", action="store_true", help="rows in random order, not user by user")
-    add("--truth", type=Path, metavar="FILE", help=".npz file for the planted factors and biases")
+    add("--truth", type=Path, metavar="FILE", help=".safetensors file of what was planted")
     options.add_json(out)
     return out
 
@@ -108,7 +108,7 @@ def _check_files(args: argparse.Namespace) -> None:
     elif args.holdout is not None:
         raise InputError("--holdout needs --test, the file for what is held out")
     if args.truth is not None:
-        check_file(args.truth, (".npz",))
+        check_file(args.truth, (".safetensors",))
 
 
 def _plan(args: argparse.Namespace) -> Synthetic:

@@ -24,7 +24,7 @@ from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap
 from bayesmf.reading.memory import Table, table_of
 from bayesmf.storage.atomic import replacing
-from bayesmf.storage.paths import check_output
+from bayesmf.storage.paths import as_path
 from bayesmf.wording import count
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class Ratings(Sources, Splitting, Tabular):
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet", ".pq"):
             raise InputError(f"{path}: ratings are written to .csv or .parquet files")
-        check_output(path)
+        as_path(path)
         with replacing(path) as file:
             if suffix == ".csv":
                 self.to_polars().write_csv(file)

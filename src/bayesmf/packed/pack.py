@@ -46,7 +46,7 @@ from bayesmf.packed.stretches import (
 from bayesmf.reading.chunks import AnyFile, Sources, rating_files, read_chunks
 from bayesmf.reading.memory import Columns
 from bayesmf.storage.artefact import PACKED, Streamed, write_file
-from bayesmf.storage.paths import as_input_error, as_path, check_output
+from bayesmf.storage.paths import as_input_error, as_path
 
 CHUNK = 1 << 21
 STRETCH = 1 << 22
@@ -123,7 +123,7 @@ def pack(
     whole("stretch", stretch)
     files = rating_files(source, format, columns)
     _refuse_taken(out, overwrite)
-    check_output(as_path(out).parent)
+    as_path(out)
     with as_input_error(out):
         folder = Path(os.path.realpath(out)).parent
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing
-from bayesmf.storage.paths import check_output
+from bayesmf.storage.paths import as_path
 
 # Okabe and Ito: distinct for all kinds of colour vision.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -52,7 +52,7 @@ def save(figure: Any, path: Path) -> Path:
 
 def make_folder(folder: Path) -> None:
     """Make a folder for figures, and its parents."""
-    check_output(folder)
+    as_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.storage.artefact import MODEL, PACKED, peek
-from bayesmf.storage.regular import NotRegular, open_handle
+from bayesmf.storage.paths import NotRegular, open_handle
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,7 +83,7 @@ class Unreadable(InputError):
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read it; nothing that makes a reader wait, or read without end."""
     try:
-        return open(path, "rb", opener=lambda name, _: open_handle(name, follow=True))
+        return open(path, "rb", opener=lambda name, _: open_handle(name))
     except NotRegular:
         raise InputError(_no_file(path)) from None
 

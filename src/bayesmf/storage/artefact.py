@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import check_replaceable, replacing
 from bayesmf.storage.contents import Expected, misfit
-from bayesmf.storage.paths import PathLike, as_input_error, as_path, check_room
-from bayesmf.storage.regular import open_handle
+from bayesmf.storage.paths import PathLike, as_input_error, as_path, check_room, open_handle
 from bayesmf.storage.verification import Claim, Verification, read_into
 
 Array = NDArray[Any]
@@ -265,7 +264,7 @@ def _pieces(array: Array | Streamed, entry: _Entry) -> Iterator[Any]:
 def peek(path: PathLike, kind: Kind) -> str | None:
     """The digest of a file of this kind, not verified; None if there is no such file."""
     try:
-        with FileIO(open_handle(path, follow=True)) as stream:
+        with FileIO(open_handle(path)) as stream:
             found = _START.match(stream.read(_MOST_START))
     except (OSError, ValueError):
         return None
@@ -356,7 +355,7 @@ def _opened(path: PathLike, kind: Kind) -> FileIO:
         if target.is_dir():
             raise InputError(f"{path} is a folder: give the file that the {kind.noun} was saved to")
         try:
-            return FileIO(open_handle(target, follow=True))
+            return FileIO(open_handle(target))
         except FileNotFoundError:
             raise InputError(f"There is no {kind.noun} file {path}: check the path") from None
 

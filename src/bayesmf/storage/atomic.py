@@ -1,4 +1,4 @@
-"""Files that appear under their names at once, when all of them is on the disk."""
+"""Files that appear under their names in one step, when they are on the disk."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError, as_os_error, polars_errors, reason_of
-from bayesmf.storage.paths import PathLike, as_input_error, sync_folder, temporary_name
+from bayesmf.storage.paths import PathLike, as_input_error, as_path, sync_folder, temporary_name
 
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[BinaryIO]:
-    """Write a file beside its path, which it gets when nothing has gone wrong.
+    """Write a file under a temporary name beside its path, and rename it at the end.
 
-    Whoever looks meanwhile, and whoever was killed, finds the old file or all of the new one. A
-    link stays a link, and a file that was there keeps its permissions.
+    Other processes see the old file or all of the new one, and so they do after a kill, which may
+    leave the temporary file. A link stays a link; permissions of the old file are kept.
 
     Parameters
     ----------
     path
-        The file, which may be there or not; its folder must be.
+        The file; its folder must exist.
 
     Yields
     ------
     file
-        To be written in binary; its `name` is the path it has meanwhile.
+        A binary file, for writing; its `name` is the temporary one.
 
     Raises
     ------
     InputError
-        If the system, or polars, could not write it; nothing is left behind then.
+        If the system, or polars, could not write it; then nothing is left behind.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
 
 
 def check_replaceable(path: PathLike) -> None:
-    """Refuse now what could not be written later; nothing is left behind."""
+    """Raise now if the file could not be written later; nothing is left behind."""
     with writing(path):
         part = temporary_name(_target(path))
         _created(part).close()
@@ -75,7 +75,7 @@ def check_replaceable(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def writing(path: PathLike) -> Iterator[None]:
-    """Say in a sentence why it could not be written, whoever was told so first."""
+    """Turn errors of the system and of polars into an InputError of one sentence."""
     with as_input_error(path):
         try:
             yield
@@ -87,10 +87,8 @@ def writing(path: PathLike) -> Iterator[None]:
 
 
 def _target(path: PathLike) -> Path:
-    """Where a path leads, of which nothing but a plain file may be replaced."""
-    if "\0" in os.fspath(path):
-        raise InputError(f"{os.fspath(path)!r} is no name of a file: it holds a null character")
-    target = Path(os.path.realpath(path))
+    """Where a path leads; refused if anything but a regular file is there."""
+    target = Path(os.path.realpath(as_path(path)))
     try:
         mode = os.lstat(target).st_mode
     except FileNotFoundError:
@@ -99,12 +97,12 @@ def _target(path: PathLike) -> Path:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(mode):
         # A rename onto a device would take the device away.
-        raise InputError(f"{path} cannot be written: it is not a plain file, choose another name")
+        raise InputError(f"{path} cannot be written: it is not a regular file, choose another name")
     return target
 
 
 def _created(part: Path) -> BinaryIO:
-    """A file that nobody else has made, or has a link to, with the permissions of a new one."""
+    """A new file, with the permissions of one."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -114,5 +112,5 @@ def _created(part: Path) -> BinaryIO:
 
 def _keep_mode(file: BinaryIO, target: Path) -> None:
     """Give it the permissions of the file that it replaces: what was private stays so."""
-    with contextlib.suppress(OSError, AttributeError):  # there may be none, or the system has none
+    with contextlib.suppress(OSError):
         os.fchmod(file.fileno(), os.stat(target).st_mode & 0o777)

@@ -1,10 +1,11 @@
-"""Paths on the disk: what the system refuses, in a sentence; parents, names, syncing."""
+"""Paths: names that can be used, regular files alone, errors of the system in a sentence."""
 
 import contextlib
 import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,6 @@ from bayesmf.errors import InputError
 
 PathLike = str | os.PathLike[str]
 
-# Files that a model and packed ratings have.
-_OURS = ("manifest.json", "manifest.sha256")
 _REASONS = {
     (errno.ENOSPC, errno.EDQUOT): "the disk is full, free some space or choose another path",
     (errno.EACCES, errno.EPERM):
@@ -22,70 +21,56 @@ _REASONS = {
     (errno.ENOTDIR, errno.EEXIST):
         "a part of that path is a file and not a folder, choose another path",
 }  # fmt: skip
+# O_NONBLOCK: a pipe must not make a reader wait.
+_ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def real_path(path: PathLike) -> Path:
-    """Return the path behind links: a link to a model stays one when the model is replaced."""
-    folder = as_folder(path)
-    with as_input_error(path):
-        real = Path(os.path.realpath(folder))
-    with contextlib.suppress(OSError):  # somebody may have removed it
-        if real == Path(os.getcwd()):
-            raise InputError(f"{path} is the folder this process is in: give a folder in it")
-    return real
+class NotRegular(InputError):
+    """A pipe, a device or a socket in the place of a file."""
 
 
-def as_path(path: PathLike, what: str = "a file") -> Path:
+def as_path(path: PathLike) -> Path:
     """The path, once it is known that it can be one."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InputError(f"{path!r} is not a path: give the name of {what}, as text or a Path")
+        raise InputError(f"{path!r} is not a path: give a name, as text or a Path")
     text = os.fspath(path)
     if "\0" in text:
-        raise InputError(f"{text!r} cannot be the name of {what}: it holds a null character")
+        raise InputError(f"{text!r} cannot be a path: it holds a null character")
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        raise InputError(f"{text!r} cannot be the name of {what}: it is not text") from None
-    refuse_tilde(Path(text))
-    return Path(text)
-
-
-def as_folder(path: PathLike) -> Path:
-    """Give a path that can be one."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InputError(f"{path!r} is no path: give the name of a folder, as text or a Path")
-    text = os.fspath(path)
-    if "\0" in text:
-        raise InputError(f"{text!r} cannot be a folder: its name holds a null character")
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        raise InputError(f"{text!r} cannot be a folder: its name is no text") from None
-    refuse_tilde(Path(text))
-    return Path(text)
-
-
-def refuse_tilde(path: Path) -> None:
-    """Refuse what a shell would have read as the home folder, had it seen it."""
-    if path.parts[:1] == ("~",) and not os.path.lexists("~"):
+        raise InputError(f"{text!r} cannot be a path: it is not text") from None
+    found = Path(text)
+    if found.parts[:1] == ("~",) and not os.path.lexists("~"):
         raise InputError(
-            f"{path}: '~' is not read as your home folder; write {os.path.expanduser(path)}"
+            f"{text}: '~' is not read as your home folder; write {os.path.expanduser(text)}"
         )
+    return found
 
 
-def check_output(path: Path) -> None:
-    """Refuse to write into a folder of ours: a file too many there, and it is refused."""
-    refuse_tilde(path)
-    if "\0" in str(path):
-        raise InputError(f"{str(path)!r} is no name of a file: it holds a null character")
-    with as_input_error(path):
-        real = Path(os.path.realpath(path))
-        for folder in (real, *real.parents):
-            if all((folder / name).is_file() for name in _OURS):
-                raise InputError(
-                    f"{path} is in {folder}, a model or packed ratings, which nothing else belongs "
-                    "into: choose another path"
-                )
+def open_handle(path: PathLike, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, or a link to one; NotRegular for a pipe or a device.
+
+    It does not wait for a pipe; OSError is raised as the system does, for a folder too.
+    """
+    try:
+        handle = os.open(path, flags | _ALWAYS, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, a device without driver
+            raise _not_regular(path) from None
+        error.filename = os.fspath(path)
+        raise
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise _not_regular(path)
+
+
+def _not_regular(path: PathLike) -> NotRegular:
+    return NotRegular(f"{path} is not a regular file, and nothing else is read: give a file")
 
 
 def temporary_name(target: Path) -> Path:
@@ -102,27 +87,6 @@ def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
         known = (said for numbers, said in _REASONS.items() if error.errno in numbers)
         unknown = f"the system says {error.strerror or error!s}, check the path and the disk"
         raise InputError(f"{path} cannot be {verb}: {next(known, unknown)}") from None
-
-
-@contextlib.contextmanager
-def made_parents(parent: Path, keep: bool) -> Iterator[None]:
-    """Make missing parents, and remove them again after a failure or if not to be kept."""
-    missing = []
-    folder = parent
-    while not os.path.lexists(folder):
-        missing.append(folder)
-        folder = folder.parent
-    stay = False
-    try:
-        if missing:
-            os.makedirs(parent, exist_ok=True)
-        yield
-        stay = keep
-    finally:
-        if not stay:
-            with contextlib.suppress(OSError):
-                for folder in missing:
-                    os.rmdir(folder)
 
 
 def check_room(folder: Path, need: int, path: PathLike) -> None:

@@ -1,6 +1,6 @@
 """Checkpoints that are damaged or forged: refused with a sentence.
 
-Forged ones have right digests (resigned.py), so that only a look at the numbers can refuse them.
+Forged ones have right digests (forged.py), so that only a look at the numbers can refuse them.
 A test that fails here may end the whole run by a signal: kernels check nothing.
 """
 
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from bayesmf import Gibbs, InputError
+from bayesmf.checkpoints.folder import BATCH, CHAIN
 from bayesmf.engines.local import Serial
+from bayesmf.storage.artefact import peek
 from checkpointed import run_kept, settings_of
 from dying import Dying
 from dying import Killed as Died
-from resigned import drop, edit, put, resign, set_at
+from forged import drop, edit, edit_meta, file_contents, put, set_at
 
 NAN = float("nan")
 
@@ -50,16 +52,17 @@ PLAIN = {
 def test_a_forged_checkpoint_is_refused(stopped, what):
     for folder in stopped.glob("chain-0/round-*"):
         if what in PLAIN:
-            resign(folder, lambda manifest: PLAIN[what](manifest["meta"]))
+            edit_meta(folder, PLAIN[what], CHAIN)
         else:
-            edit(folder, *CHECKPOINTS[what])
+            edit(folder, *CHECKPOINTS[what], CHAIN)
     refused(lambda folder: run_kept(folder, resume=True), stopped, "no checkpoint in .* is sound")
 
 
 @pytest.mark.parametrize("name", ["users", "tau", "chain"])
 def test_forged_draws_are_refused(stopped, name):
     for folder in stopped.glob("chain-0/draws-*"):
-        put(folder, name, np.full_like(np.load(folder / f"{name}.npy"), -1)[..., :1])
+        array = file_contents(folder, BATCH)[0][name]
+        put(folder, name, np.full_like(array, -1)[..., :1], BATCH)
     refused(lambda folder: run_kept(folder, resume=True), stopped, "sound")
 
 
@@ -73,19 +76,15 @@ def test_a_checkpoint_has_the_noise_of_its_run(tmp_path, gone, kind):
     with pytest.raises(Died):
         run_kept(tmp_path / "run", settings, engine=Dying(Serial(), 120))
     for chain in (tmp_path / "run").glob("chain-*"):
-        for folder in chain.glob(f"{kind}-*"):
+        for path in chain.glob(f"{kind}-*"):
             for name in gone:
-                drop(folder, name)
-                drop(folder, f"{name}_prior")
-        digests = {
-            folder.name: (folder / "manifest.sha256").read_text().strip()
-            for folder in chain.glob("draws-*")
-        }
+                drop(path, name, CHAIN if kind == "round" else BATCH)
+                drop(path, f"{name}_prior", CHAIN if kind == "round" else BATCH)
+        digests = {path.name: peek(path, BATCH) for path in chain.glob("draws-*")}
 
-        def noted(manifest, digests=digests):
-            batches = manifest["meta"]["batches"]
-            manifest["meta"]["batches"] = [[b, digests.get(b, d), n] for b, d, n in batches]
+        def noted(meta, digests=digests):
+            meta["batches"] = [[b, digests.get(b, d), n] for b, d, n in meta["batches"]]
 
-        for folder in chain.glob("round-*"):
-            resign(folder, noted)
+        for path in chain.glob("round-*"):
+            edit_meta(path, noted, CHAIN)
     refused(lambda folder: run_kept(folder, settings, resume=True), tmp_path / "run", "sound")
