@@ -35,8 +35,8 @@ def make_parser() -> Parser:
 def scores(posterior: Posterior, user: np.ndarray, item: np.ndarray, rating: np.ndarray) -> Scores:
     """RMSE, NLL and coverage of held-out ratings."""
     scorer = Scorer()
-    for chunk, mean in posterior.expected(user, item):
-        scorer.add(rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+    for chunk in posterior.chunks(user, item):
+        scorer.add(rating[chunk.lo : chunk.hi], chunk.mean, chunk.mu, chunk.var)
     return scorer.result()
 
 

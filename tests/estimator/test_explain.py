@@ -39,7 +39,7 @@ def test_shares_add_up_to_the_prediction(model):
         assert abs(found.rest + found.shares.sum() - found.prediction) < 1e-6
         posterior = model.posterior_
         row, column = model.user_ids_.index(USER), model.item_ids_.index(asked)
-        _, mean = next(posterior.expected(np.array([row]), np.array([column])))
+        mean = next(posterior.chunks(np.array([row]), np.array([column]))).mean
         assert found.prediction == pytest.approx(mean[0], abs=1e-5)
         assert dict(zip(found.items.tolist(), found.ratings.tolist(), strict=True)) == own()
 

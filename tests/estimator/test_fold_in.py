@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bayesmf import SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
+from bayesmf.estimator.questions import folded_in
 from problems import stars
 
 USER = 1
@@ -43,6 +44,22 @@ def test_who_sends_all_ratings_is_the_user_they_are_of(model):
     many = model.recommend_many(ratings=table, n=5)
     assert many.items.tolist() == model.recommend_many([USER], n=5).items.tolist()
     assert many.users.tolist() == ["somebody"]
+
+
+@pytest.mark.parametrize("user", [None, "somebody", USER])
+def test_several_questions_of_ratings_that_are_folded_in_once(model, user):
+    sent = dict.fromkeys(unrated(USER)[:3], 2.0)
+    items, folded = unrated(USER, 9), folded_in(model, user, sent)
+    assert folded.recommend(user, 4) == model.recommend(user, 4, ratings=sent)
+    for ask in ("predict", "predict_proba", "predict_interval"):
+        found = getattr(model, ask)(user, items, ratings=sent)
+        assert np.array_equal(getattr(folded, ask)(user, items), found)
+    found, same = folded.explain(user, items[5]), model.explain(user, items[5], ratings=sent)
+    assert np.array_equal(found.shares, same.shares)
+    assert folded.report_ is model.report_
+    assert model.recommend(USER, 4) != folded.recommend(user, 4)
+    folded = folded_in(model, user, {})
+    assert (folded._fitted().left_out, model._fitted().left_out) == (False, False)
 
 
 def test_what_is_sent_counts_beside_what_is_known(model):

@@ -52,24 +52,12 @@ class Evaluating(Recommending):
         y : array-like, optional
             The ratings of the pairs in `X`.
         columns : mapping, optional
-            Which column is which, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
         float
             1 for perfect predictions, 0 for those no better than the mean.
-
-        Raises
-        ------
-        InputError
-            If the ratings cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
@@ -103,7 +91,7 @@ class Evaluating(Recommending):
         y : array-like, optional
             The ratings of the pairs in `ratings`.
         columns : mapping, optional
-            Which column is which, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
         progress : callable, optional
             Called with the number of ratings scored since the last call.
 
@@ -111,18 +99,6 @@ class Evaluating(Recommending):
         -------
         Scores
             Scores, and counts of ratings with unknown ids and of training ratings among them.
-
-        Raises
-        ------
-        InputError
-            If the ratings cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
@@ -161,7 +137,7 @@ class Evaluating(Recommending):
         y : array-like, optional
             The ratings of the pairs in `ratings`.
         columns : mapping, optional
-            Which column is which, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
         progress : callable, optional
             Called with the number of ratings scored since the last call.
 
@@ -169,18 +145,6 @@ class Evaluating(Recommending):
         -------
         Calibration
             Its `verdict` says it in a sentence.
-
-        Raises
-        ------
-        InputError
-            If the ratings cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings, or ratings were.
 
         Examples
         --------
@@ -217,8 +181,8 @@ class Evaluating(Recommending):
         """Add all ratings and their predictions to a scorer, in chunks."""
         rating = test.ratings.rating
         with self._counting("scoring", len(rating), "ratings", progress) as done:
-            for chunk, mean in fitted.posterior.expected(test.user, test.item):
-                scorer.add(rating[chunk.lo : chunk.hi], mean, chunk.mu, chunk.var)
+            for chunk in fitted.posterior.chunks(test.user, test.item):
+                scorer.add(rating[chunk.lo : chunk.hi], chunk.mean, chunk.mu, chunk.var)
                 done(chunk.hi - chunk.lo)
 
     def _traces(self, n_pairs: int, random_state: int) -> dict[str, NDArray[np.float64]]:
@@ -256,13 +220,6 @@ class Evaluating(Recommending):
             For each quantity: the worst R-hat ("rhat"), the value that 95% stay below ("rhat_95"),
             the least and the median effective sample size ("ess_min", "ess_median").
 
-        Raises
-        ------
-        InputError
-            If an argument is not a whole number.
-        NotFittedError
-            If the model has not been fitted.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -288,13 +245,6 @@ class Evaluating(Recommending):
         -------
         arviz.InferenceData or xarray.DataTree
             The former with ArviZ before 1.0, the latter since; it has a `posterior` group.
-
-        Raises
-        ------
-        InputError
-            If ArviZ is not installed.
-        NotFittedError
-            If the model has not been fitted.
 
         Examples
         --------
@@ -340,7 +290,7 @@ class Evaluating(Recommending):
         random_state : int, optional
             Seed of policies that draw; new draws each time by default.
         columns : mapping, optional
-            Which column is which, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
         progress : callable, optional
             Called with the number of users ranked since the last call.
 
@@ -349,18 +299,6 @@ class Evaluating(Recommending):
         RankingScores
             Scores of the model and of popularity, and how many users were left out, and why: those
             without a liked item that could be on their list.
-
-        Raises
-        ------
-        InputError
-            If an argument is not as described, or no user is left to score.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If users were not in the training ratings, or ratings were.
 
         Examples
         --------
@@ -411,14 +349,6 @@ class Evaluating(Recommending):
         matplotlib.axes.Axes
             The Axes that were drawn into.
 
-        Raises
-        ------
-        NotFittedError
-            If the model has not been fitted.
-        InputError
-            If matplotlib is missing, `ax` is no Axes, or the model was saved by an early version,
-            without its history.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -461,13 +391,6 @@ class Evaluating(Recommending):
         matplotlib.axes.Axes
             The Axes that were drawn into.
 
-        Raises
-        ------
-        NotFittedError
-            If the model has not been fitted.
-        InputError
-            If matplotlib is missing, `ax` is no Axes, or the ratings cannot be used.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -501,13 +424,6 @@ class Evaluating(Recommending):
         -------
         matplotlib.axes.Axes
             The Axes that were drawn into.
-
-        Raises
-        ------
-        NotFittedError
-            If the model has not been fitted.
-        InputError
-            If matplotlib is missing, or `ax` is no Axes.
 
         Examples
         --------

@@ -153,8 +153,8 @@ def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> fl
     user = made.user_ids.lookup(known.user_ids)[known.user_rows]
     item = made.item_ids.lookup(known.item_ids)[known.item_rows]
     squares = 0.0
-    for chunk, mean in posterior.expected(user, item):
-        error = known.rating[chunk.lo : chunk.hi].astype(np.float64) - mean
+    for chunk in posterior.chunks(user, item):
+        error = known.rating[chunk.lo : chunk.hi].astype(np.float64) - chunk.mean
         squares += float((error * error).sum())
     return float(np.sqrt(squares / len(known)))
 

@@ -167,7 +167,8 @@ AT_ONCE = 1 << 23
 class FitResult(NamedTuple):
     """Result of a fit, or of loading; replaced as a whole, so that no answer mixes two fits.
 
-    `verification` is under way if it was loaded.
+    `verification` is under way if it was loaded; `base` is the model that ratings of a question were
+    folded into.
     """
 
     posterior: Posterior
@@ -176,6 +177,7 @@ class FitResult(NamedTuple):
     history: list[dict[str, Any]]
     report: dict[str, Any]
     verification: Verification | None = None
+    base: FitResult | None = None
 
     @property
     def seen(self) -> RatedItems:
@@ -185,7 +187,12 @@ class FitResult(NamedTuple):
     @property
     def left_out(self) -> bool:
         """Whether the model was saved without its users."""
-        return not self.posterior.ratings.has_users
+        return not self.fitted.posterior.ratings.has_users
+
+    @property
+    def fitted(self) -> FitResult:
+        """This result without ratings that came with a question."""
+        return self.base or self
 
 
 class Fitted:

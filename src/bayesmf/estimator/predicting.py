@@ -108,30 +108,18 @@ class Predicting(Fitted):
             Also return which pairs have a user and an item that were in the training ratings. The
             others get the prior's mean and spread, and a warning unless this is asked for.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside what was learnt from:
+            Ratings of the users asked for, new or known, that count beside training ratings:
             `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Where an item was rated before, the
-            new rating counts.
+            Exact, without a refit; the model stays as it is. Of two ratings of an item the new
+            one counts.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
         ndarray or tuple of ndarray
             Means; with `return_std` and `return_known` a tuple of means, standard deviations and
             flags. Plain numbers where a single pair was asked for.
-
-        Raises
-        ------
-        NotFittedError
-            If the model has not been fitted.
-        InputError
-            If something is no id, or users and items are not equally many.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings.
 
         Examples
         --------
@@ -184,12 +172,9 @@ class Predicting(Fitted):
         level : float
             The probability, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside what was learnt from:
-            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Where an item was rated before, the
-            new rating counts.
+            Ratings of the users asked for, as for `predict`.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
@@ -197,18 +182,6 @@ class Predicting(Fitted):
             Lower bounds of the central intervals.
         high : ndarray, or float for a single pair
             Upper bounds.
-
-        Raises
-        ------
-        InputError
-            If `level` is no probability, or the pairs cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings.
 
         Examples
         --------
@@ -243,25 +216,15 @@ class Predicting(Fitted):
         level : float
             Probability of the interval, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside what was learnt from:
-            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Where an item was rated before, the
-            new rating counts.
+            Ratings of the users asked for, as for `predict`.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
         Predictions
             Has `to_pandas()`, `to_polars()` and `to_arrow()`; its column `known` tells which pairs
             have a user and an item that were in the training ratings.
-
-        Raises
-        ------
-        InputError
-            If `level` is no probability, or the pairs cannot be used.
-        NotFittedError
-            If the model has not been fitted.
 
         Examples
         --------
@@ -282,7 +245,7 @@ class Predicting(Fitted):
     def rating_levels_(self) -> Floats:
         """The values that training ratings take, ascending: the columns of `predict_proba`."""
         try:
-            return np.array(needed_levels(self._fitted().posterior, "rating_levels_").levels)
+            return np.array(needed_levels(self._fitted().fitted.posterior, "rating_levels_").levels)
         except InputError as error:
             raise _NoLevels(str(error)) from None
 
@@ -300,30 +263,15 @@ class Predicting(Fitted):
         users, items : id or array-like of ids
             Pairs, as for `predict`.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside what was learnt from:
-            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Where an item was rated before, the
-            new rating counts.
+            Ratings of the users asked for, as for `predict`.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
         ndarray of float64, shape (n_pairs, n_levels)
             Probabilities; columns are the levels of `rating_levels_`, and rows sum to one. Of
             shape (n_levels,) where a single pair was asked for.
-
-        Raises
-        ------
-        InputError
-            If training ratings take more than 256 values, or the pairs cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings.
 
         Examples
         --------
@@ -362,12 +310,9 @@ class Predicting(Fitted):
         level : float
             The least probability, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside what was learnt from:
-            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Where an item was rated before, the
-            new rating counts.
+            Ratings of the users asked for, as for `predict`.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
@@ -377,19 +322,6 @@ class Predicting(Fitted):
             The highest levels inside.
         probability : ndarray, or float for a single pair
             What the runs hold: `level` or more.
-
-        Raises
-        ------
-        InputError
-            If training ratings take more than 256 values, `level` is no probability, or the pairs
-            cannot be used.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If ids were not in the training ratings.
 
         Examples
         --------
@@ -411,7 +343,7 @@ class Predicting(Fitted):
         self, what: str, users: Any, items: Any, ratings: Any, columns: Columns | None
     ) -> tuple[Floats, bool, Posterior]:
         """Probabilities of levels, whether it was a single pair, and the model's own posterior."""
-        own = self._fitted().posterior
+        own = self._fitted().fitted.posterior
         levels = needed_levels(own, what)
         asked, posterior = self._pairs(users, items, columns, ratings)
         asked.warn_of_unknown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Mapping, Set, Sized
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -411,11 +412,21 @@ def asked_of(found: FitResult, users: Any, ratings: Any) -> FitResult:
     """The model as it is or, where ratings are sent, for the users who are asked for."""
     if ratings is not None:
         return with_senders(found, users, ratings)
-    if users is None:
+    if users is None and found.base is None:
         raise InputError(
             "say for whom: give the id of a user, or ratings={item: rating} of a new one"
         )
     return found
+
+
+def folded_in(model: Any, users: Any, ratings: Any) -> Any:
+    """A copy of a model for users who send ratings, to ask several questions: folds in once.
+
+    In these questions `users` are given as here, None for one without an id, and no ratings.
+    """
+    made = copy(model)
+    made._found = with_senders(model._fitted(), users, ratings)
+    return made
 
 
 def with_senders(found: FitResult, users: Any, ratings: Any) -> FitResult:
@@ -448,7 +459,8 @@ def with_senders(found: FitResult, users: Any, ratings: Any) -> FitResult:
     own = owner >= 0
     new = NewRatings(place[owner[own]], sent.item_rows[own], sent.rating[own])
     posterior = fold_in(found.posterior, rows[known], new)
-    return found._replace(posterior=posterior, user_ids=ids.take(np.flatnonzero(known)))
+    asked = ids.take(np.flatnonzero(known))
+    return found._replace(posterior=posterior, user_ids=asked, base=found.base or found)
 
 
 def _one_id(user: Any) -> IdMap:

@@ -89,18 +89,6 @@ class Recommending(Fitted):
         RecommendationList
             A list of `Recommendation`, best first.
 
-        Raises
-        ------
-        InputError
-            If an argument is not as described.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If the user was not in the training ratings and sends none, or items are not known.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs
@@ -179,18 +167,6 @@ class Recommending(Fitted):
         Recommendations
             Arrays whose row k belongs to user k, and a table of all of them.
 
-        Raises
-        ------
-        InputError
-            If an argument is not as described.
-        NotFittedError
-            If the model has not been fitted.
-
-        Warns
-        -----
-        DataWarning
-            If users were not in the training ratings and send none, or items are not known.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -262,13 +238,6 @@ class Recommending(Fitted):
         Explanation
             Shares and effects of the user's ratings, as arrays and as a table.
 
-        Raises
-        ------
-        InputError
-            If the item is not known, or an argument is not as described.
-        NotFittedError
-            If the model has not been fitted.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs
@@ -320,13 +289,6 @@ class Recommending(Fitted):
         Neighbours
             Ids with their correlation over people, without biases, and its spread over draws.
 
-        Raises
-        ------
-        InputError
-            If the item is not known.
-        NotFittedError
-            If the model has not been fitted.
-
         Examples
         --------
         >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -356,13 +318,6 @@ class Recommending(Fitted):
         -------
         Neighbours
             Ids with their correlation over items, without biases, and its spread over draws.
-
-        Raises
-        ------
-        InputError
-            If the user is not known.
-        NotFittedError
-            If the model has not been fitted.
 
         Examples
         --------
@@ -402,13 +357,6 @@ class Recommending(Fitted):
         -------
         ndarray of float32, shape (n, n_factors + 2)
             A vector for each id.
-
-        Raises
-        ------
-        InputError
-            If an id is not known, or both or neither of items and users are given.
-        NotFittedError
-            If the model has not been fitted.
 
         Examples
         --------

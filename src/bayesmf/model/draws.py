@@ -140,28 +140,7 @@ class Draws:
         return {(True, False): "user", (False, True): "item", (True, True): "both"}.get(own)
 
     def row_noise(self, t: int, side: int) -> RowNoise | None:
-        """Return the noise precisions of users or items under one draw, with their distribution.
-
-        Parameters
-        ----------
-        t : int
-            Number of the draw.
-        side : int
-            0 for users, 1 for items.
-
-        Returns
-        -------
-        RowNoise or None
-            Precisions of all rows; None where this side has no noise of its own.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> model.posterior_.draws.row_noise(0, side=0).value.shape
-        (3,)
-        """
+        """Noise precisions of users (0) or items (1) under draw t, None where there are none."""
         value = (self.user_tau, self.item_tau)[side]
         prior = (self.user_tau_prior, self.item_tau_prior)[side]
         if value is None or prior is None:
@@ -183,76 +162,20 @@ class Draws:
         return self.kept if means is None else means
 
     def priors(self, t: int) -> tuple[RowPrior, RowPrior]:
-        """Return the priors of user and item rows of one draw.
-
-        Parameters
-        ----------
-        t : int
-            Number of the draw.
-
-        Returns
-        -------
-        users : RowPrior
-            Mean and precision of user rows.
-        items : RowPrior
-            Mean and precision of item rows.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> users, items = model.posterior_.draws.priors(0)
-        >>> users.mu.shape
-        (3,)
-        """
+        """Priors of user and item rows under draw t."""
         return (
             RowPrior(self.user_mu[t], self.user_Lambda[t]),
             RowPrior(self.item_mu[t], self.item_Lambda[t]),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name, for storage.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Names in lower case; means only where there are any.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> sorted(model.posterior_.draws.arrays())[:3]
-        ['chain', 'item_lambda', 'item_means']
-        """
+        """Arrays by name, for storage."""
         all_ = {field.name.lower(): getattr(self, field.name) for field in fields(self)}
         return {name: array for name, array in all_.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Draws:
-        """Make draws from arrays by name.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            Arrays as `arrays` names them; others are passed over.
-
-        Returns
-        -------
-        Draws
-            The draws.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Draws, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> draws = model.posterior_.draws
-        >>> len(Draws.from_arrays(draws.arrays())) == len(draws)
-        True
-        """
+        """Draws from arrays by name; other names are ignored."""
         given: dict[str, Any] = {
             field.name: arrays[field.name.lower()]
             for field in fields(cls)
@@ -261,27 +184,7 @@ class Draws:
         return cls(**{"users": None, "items": None} | given)
 
     def select(self, which: NDArray[np.int64]) -> Draws:
-        """Take some of the draws.
-
-        Parameters
-        ----------
-        which : ndarray of int64
-            Numbers of the draws, ascending.
-
-        Returns
-        -------
-        Draws
-            Copies of these alone.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(ratings)
-        >>> len(model.posterior_.draws.select(np.array([0, 2])))
-        2
-        """
+        """Copies of some draws, by number, ascending."""
         return Draws.from_arrays(
             {name: _some(array, which) for name, array in self.arrays().items()}
         )

@@ -318,11 +318,6 @@ def slice_sample(
         Source of random numbers.
     most
         Most widths of the slice; any number if None.
-
-    Raises
-    ------
-    DivergenceError
-        If the density at `start` is no number: no slice of it would ever be found.
     """
     level = log_density(start) - rng.exponential()
     if not math.isfinite(level):

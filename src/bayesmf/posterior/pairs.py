@@ -103,7 +103,7 @@ class Sides:
     def everything(self) -> Tables:
         """All kept rows, laid out once."""
         means = lay_out(self.kept_means, self.n_factors) if self.has_means else None
-        return Tables(self.source.given(), means)
+        return Tables(self.source.everything, means)
 
     def tables(self, slot: Index) -> tuple[Tables, Index]:
         """Kept rows that pairs ask for, and where each pair finds its own; all if they are many."""

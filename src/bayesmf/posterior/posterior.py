@@ -27,32 +27,21 @@ from bayesmf.posterior.rows import (
     ExactRows,
     RowSource,
     Solved,
-    StoredRows,
     all_rows,
     natural_priors,
     precisions_of,
+    stored_users,
     take_rows,
     weights_of,
 )
 from bayesmf.process import Pool, parts
 
-# Most draws, but one of each chain, for what needs the rows of all users under each.
-FEW_DRAWS = 16
-
-
-def known_ratings(posterior: Posterior, rows: Index, what: str) -> RowLists:
-    """Ratings of users by row number, -1 for new ones, which have none; `what` needs them."""
-    if (rows >= 0).any():
-        posterior.need_ratings(what)
-    if posterior.has_ratings:
-        return take_rows(posterior.ratings.by_user, rows)
-    return RowLists(np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
-
-
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Components of one chunk of pairs, over all draws: 8 bytes each, so some 32 MB.
+# Draws for what needs the rows of all users under each; at least one of each chain.
+FEW_DRAWS = 16
+# Components of one chunk of pairs over all draws, 8 bytes each: 32 MB.
 COMPONENTS = 4_000_000
 # Training ratings whose noise is averaged.
 NOISE_PAIRS = 1 << 14
@@ -67,6 +56,8 @@ class Mixtures(NamedTuple):
         Range of the pairs, from `lo` to before `hi`.
     mu, var : ndarray of float32, shape (draws, hi - lo)
         Means and variances of the components, in units of the ratings.
+    mean : ndarray of float64, shape (hi - lo,)
+        Expected ratings, clipped to the range of the training ratings.
 
     Examples
     --------
@@ -83,6 +74,7 @@ class Mixtures(NamedTuple):
     hi: int
     mu: NDArray[np.float32]
     var: NDArray[np.float32]
+    mean: Floats
 
 
 @dataclass(frozen=True)
@@ -151,36 +143,16 @@ class Posterior:
 
     @property
     def has_ratings(self) -> bool:
-        """Whether the training ratings are here; folders of earlier versions held none."""
+        """Whether the training ratings are here, not only which pairs were rated."""
         return self.ratings.has_values
 
     def need_ratings(self, what: str) -> None:
-        """Refuse a question that needs the training ratings, where a model lacks them.
-
-        Parameters
-        ----------
-        what : str
-            What was asked for, such as "explain".
-
-        Raises
-        ------
-        InputError
-            If the model was saved without users, or by an earlier version.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> model.posterior_.need_ratings("explain")
-        """
+        """Refuse a question that needs the training ratings, where a model lacks them."""
         if not self.has_ratings:
-            why = (
-                "and its folder is of an earlier version, which saved none: fit again"
-                if self.ratings.has_users
-                else "and it was saved without its users: use one that was saved with them"
-            )
-            raise InputError(f"{what} needs the ratings that the model has learnt from, {why}")
+            why = "holds none: fit again"
+            if not self.ratings.has_users:
+                why = "was saved without its users: use one that was saved with them"
+            raise InputError(f"{what} needs the ratings of the fit, but this model {why}")
 
     @property
     def users_kept(self) -> bool:
@@ -194,11 +166,9 @@ class Posterior:
 
     def _source(self) -> RowSource:
         draws, D = self.draws, self.n_factors
-        users, items = (draws.user_mu, draws.user_Lambda), (draws.item_mu, draws.item_Lambda)
         if draws.users is not None and draws.items is not None:
-            means = draws.users if draws.user_means is None else draws.user_means
-            noise = precisions_of(draws, 0), weights_of(draws, 1)
-            return StoredRows(draws.users, means, draws.items, users, *noise, D)
+            return stored_users(draws, D)
+        users, items = (draws.user_mu, draws.user_Lambda), (draws.item_mu, draws.item_Lambda)
         own, lists = (items, "by_item") if self.users_kept else (users, "by_user")
         side = int(self.users_kept)
         return ExactRows(
@@ -243,51 +213,14 @@ class Posterior:
         return self.with_draws(spread_evenly(self.draws.chain, FEW_DRAWS))
 
     def with_draws(self, which: Index) -> Self:
-        """Answer from some of the draws.
-
-        Parameters
-        ----------
-        which : ndarray of int64
-            Numbers of the draws, ascending.
-
-        Returns
-        -------
-        Posterior
-            The same of these draws alone.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=8), random_state=0).fit(ratings)
-        >>> len(model.posterior_.with_draws(np.array([0, 1])).draws)
-        2
-        """
+        """Answer from some of the draws alone, by number, ascending."""
         return replace(self, draws=self.draws.select(which))
 
     def with_ratings(self, ratings: TrainingData) -> Self:
         """Answer for other users, by the same draws of items.
 
-        Users are integrated out; what was laid out of the items is shared.
-
-        Parameters
-        ----------
-        ratings : TrainingData
-            Ratings of these users, in the chain's units, of the same items.
-
-        Returns
-        -------
-        Posterior
-            The same for these users alone.
-
-        Examples
-        --------
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> model.posterior_.with_ratings(model.posterior_.ratings).n_users
-        3
+        `ratings` are those of these users, in the chain's units, of the same items. Users are
+        integrated out; what was laid out of the items is shared.
         """
         draws = replace(self.draws, users=None, user_means=None, user_tau=None)
         made = replace(self, draws=draws, ratings=ratings)
@@ -347,13 +280,9 @@ class Posterior:
         """
         with Pool(threads) as pool:
             for part in parts(len(user), max(1, COMPONENTS // len(self.draws))):
-                mu, var, _ = self._mixtures(user[part], item[part], pool)
-                yield Mixtures(part.start, part.stop, mu, var)
+                yield self._mixtures(user[part], item[part], part, pool)
 
-    def _mixtures(
-        self, user: Index, item: Index, pool: Pool
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], Floats]:
-        """Components of pairs, and their expected ratings, in the units of the ratings."""
+    def _mixtures(self, user: Index, item: Index, part: slice, pool: Pool) -> Mixtures:
         mu = np.empty((len(self.draws), len(user)), np.float32)
         var, expected = np.empty_like(mu), np.empty(len(user))
 
@@ -365,64 +294,11 @@ class Posterior:
         mu *= np.float32(self.scale)
         mu += np.float32(self.center)
         var *= np.float32(self.scale**2)
-        return mu, var, self.center + self.scale * expected
-
-    def expected(
-        self, user: Index, item: Index, threads: int | None = None
-    ) -> Iterator[tuple[Mixtures, Floats]]:
-        """Compute the predictive mixtures of pairs, in chunks, and their means.
-
-        Parameters
-        ----------
-        user, item : ndarray of int64
-            Row numbers, equally many; -1 stands for a row without training ratings.
-        threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
-
-        Yields
-        ------
-        chunk : Mixtures
-            Those of the next pairs.
-        mean : ndarray of float64
-            Expected ratings, clipped to the range of the training ratings.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> pairs = np.array([0, 1]), np.array([2, 2])
-        >>> [mean.shape for chunk, mean in model.posterior_.expected(*pairs)]
-        [(2,)]
-        """
-        with Pool(threads) as pool:
-            for part in parts(len(user), max(1, COMPONENTS // len(self.draws))):
-                mu, var, mean = self._mixtures(user[part], item[part], pool)
-                yield Mixtures(part.start, part.stop, mu, var), self.clip(mean)
+        mean = self.clip(self.center + self.scale * expected)
+        return Mixtures(part.start, part.stop, mu, var, mean)
 
     def clip(self, values: Floats) -> Floats:
-        """Clip expected ratings to the range of the training ratings.
-
-        Parameters
-        ----------
-        values : ndarray of float64
-            Expected ratings.
-
-        Returns
-        -------
-        ndarray of float64
-            The same, none below `low` or above `high`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> model.posterior_.clip(np.array([0.5, 3.0, 7.0])).tolist()
-        [1.0, 3.0, 5.0]
-        """
+        """Clip expected ratings to the range of the training ratings."""
         return np.clip(values, self.low, self.high)
 
     def mean_std(
@@ -494,34 +370,7 @@ class Posterior:
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[Floats, Floats, Floats, Floats]:
-        """Compute what `mean_std` and `interval` do, in little more time than the latter takes.
-
-        Parameters
-        ----------
-        user, item : ndarray of int64
-            Row numbers, equally many; -1 stands for a row without training ratings.
-        level : float
-            Probability of the interval, between 0 and 1.
-        threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
-        progress : callable, optional
-            Called with the number of pairs answered since the last call.
-
-        Returns
-        -------
-        mean, std, low, high : ndarray of float64
-            Expected ratings, standard deviations, and bounds of intervals.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesmf import BayesianMF, Gibbs
-        >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-        >>> model = BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(ratings)
-        >>> mean, std, low, high = model.posterior_.table(np.array([0]), np.array([2]), 0.8)
-        >>> bool(low[0] < mean[0] < high[0])
-        True
-        """
+        """What `mean_std` and `interval` return together, in little more time than the latter."""
         check_level(level)
         return self._summary(user, item, level, threads, progress)
 
@@ -653,11 +502,6 @@ class Posterior:
         high : ndarray of float64
             Upper bounds.
 
-        Raises
-        ------
-        InputError
-            If `level` is no probability.
-
         Examples
         --------
         >>> import numpy as np
@@ -675,6 +519,15 @@ def check_level(level: object) -> None:
     """Refuse a level that is no probability, or so near to 1 that (1 + level) / 2 rounds to 1."""
     if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1 > (1 + level) / 2:
         raise InputError(f"level must be between 0 and 1, such as 0.9, not {level!r}")
+
+
+def known_ratings(posterior: Posterior, rows: Index, what: str) -> RowLists:
+    """Ratings of users by row number, -1 for new ones, which have none; `what` needs them."""
+    if (rows >= 0).any():
+        posterior.need_ratings(what)
+    if posterior.has_ratings:
+        return take_rows(posterior.ratings.by_user, rows)
+    return RowLists(np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
 
 
 class NewRatings(NamedTuple):

@@ -13,7 +13,7 @@ order, they are scored again by the kernels for one user: so no answer depends o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -39,12 +39,38 @@ from bayesmf.model.draws import spread_evenly
 from bayesmf.posterior import DRAWN, POLICIES
 from bayesmf.posterior.pairs import Block, Components, Tables
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
-from bayesmf.posterior.rows import NOTHING, Solved, lay_out, precisions_of, weights_of
+from bayesmf.posterior.rows import Solved, lay_out, stored_users, weights_of
 from bayesmf.process import Pool, parts
 
+Scores = NDArray[np.float32]
+# Buffers of a thread for the scores of a block of users: those that items are ranked by, one
+# product, and the first draw with sums of differences from it and of their squares.
+SCORES, FOUND, FIRST, TOTAL, SQUARES = range(5)
+Progress = Callable[[int], Any]
+
+# Most scores of one block of users: 2 MB.
+BLOCK = 500_000
+# Most multiplications of a product that OpenBLAS keeps on the calling thread.
+SMALL = 1 << 18
+# Most users that are scored one by one.
+FEW = 3
+# Scores nearer to each other than this, times the largest of a row (or one) and the root of the
+# number of draws, may be equal but for rounding: sums in float32 are off by a tenth of it.
+NEAR = 1e-6
+# Items beyond those asked for, to find ties with the last of these.
+SPARE = 4
+# Items that the bonus by a few draws finds for each that is asked for: all draws choose from them.
+CANDIDATES = 3
+# Users between two calls of `progress`.
+TOGETHER = 4096
+# Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
+# thread takes to start, and the most that others wait for it at the end.
+STRETCH = 1 << 22
 # Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row when
 # candidates are looked for: it costs width^2 for an item and draw.
 BONUS_DRAWS = 8
+# Standard deviations that a policy adds to the expected rating.
+BONUS = {"ucb": 1.0, "lcb": -1.0}
 # Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
 STACK = 16
 
@@ -107,16 +133,9 @@ class Catalogue:
 
     def users(self, rows: Index, bulk: bool = False) -> Solved:
         """Rows of users by number, -1 for one without ratings."""
-        posterior, draws = self.posterior, self.posterior.draws
-        if not posterior.users_kept:
-            return posterior.sides.source.solve(rows, bulk=bulk)
-        stored = [draws.kept, draws.kept_means]
-        means, locations = (part[:, np.maximum(rows, 0)].transpose(1, 0, 2) for part in stored)
-        unseen = (rows < 0)[:, None, None]
-        prior = draws.user_mu.astype(np.float32)
-        means, locations = np.where(unseen, prior, means), np.where(unseen, prior, locations)
-        noise = (1.0 / precisions_of(draws, 0).of(rows)).astype(np.float32)
-        return Solved(means, NOTHING, np.arange(len(rows)), locations, noise)
+        if self.posterior.users_kept:
+            return stored_users(self.posterior.draws, self.posterior.n_factors).solve(rows)
+        return self.posterior.sides.source.solve(rows, bulk=bulk)
 
     @cached_property
     def some_draws(self) -> Index:
@@ -147,11 +166,6 @@ def own_rows(solved: Solved, k: int) -> OwnRows:
     place = solved.place[k]
     factors = solved.factors[place] if len(solved.factors) else np.empty((0, 0), np.float32)
     return OwnRows(solved.means[place], factors, solved.locations[place])
-
-
-# Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
-# thread takes to start, and the most that others wait for it at the end.
-STRETCH = 1 << 22
 
 
 class Pick(NamedTuple):
@@ -189,14 +203,13 @@ class UserScores:
         """Scores of items by position for a user by row number, -1 for one without ratings."""
         if self.policy in DRAWN:
             assert pick is not None
-            return self._sums(
-                thompson_row(own, pick)[None], self.catalogue.rows[pick.draw][None], items
-            )
+            row, rows = thompson_row(own, pick), self.catalogue.rows[pick.draw]
+            return self._sums(row[None], rows[None], items)
         expected = self.expected(user, own, items)
         if self.policy == "mean":
             return expected
         variance = self._variance(own, items) + self.catalogue.own_variance(own, items)
-        return expected + np.sqrt(variance) * (1.0 if self.policy == "ucb" else -1.0)
+        return expected + np.sqrt(variance) * BONUS[self.policy]
 
     def expected(self, user: int, own: OwnRows, items: Index) -> Floats:
         """Mean over draws, from conditional means where that is right."""
@@ -275,26 +288,6 @@ def lay_out_user(own: Any, n_factors: int) -> NDArray[np.float32]:
     return out
 
 
-Scores = NDArray[np.float32]
-Progress = Callable[[int], Any]
-
-# Most scores of one block of users: 2 MB.
-BLOCK = 500_000
-# Most multiplications of a product that OpenBLAS keeps on the calling thread.
-SMALL = 1 << 18
-# Most users that are scored one by one.
-FEW = 3
-# Scores nearer to each other than this, times the largest of a row (or one) and the root of the
-# number of draws, may be equal but for rounding: sums in float32 are off by a tenth of it.
-NEAR = 1e-6
-# Items beyond those asked for, to find ties with the last of these.
-SPARE = 4
-# Items that the bonus by a few draws finds for each that is asked for: all draws choose from them.
-CANDIDATES = 3
-# Users between two calls of `progress`.
-TOGETHER = 4096
-
-
 @dataclass(frozen=True)
 class Question:
     """What is asked for each user: how many items, by which policy, whether rated ones too.
@@ -339,8 +332,7 @@ def rank_users(
     with Pool(threads) as pool:
         ranker = Ranker(posterior, question, pool)
         for part in parts(len(users), TOGETHER):
-            told = [number[part] for number in numbers]
-            ranker.fill(users[part], part.start, items[part], told)
+            ranker.fill(users[part], part.start, items[part], [n[part] for n in numbers])
             if progress is not None:
                 progress(part.stop - part.start)
     return items, numbers
@@ -366,15 +358,15 @@ class Ranker:
         ranked = posterior if question.policy == "mean" else posterior.with_items
         if question.policy == "thompson-items":
             ranked = posterior.with_users  # rows that are expected given a draw, not stored draws
-        self.told_by_ranked_rows = ranked is posterior and not posterior.users_kept
+        self.from_ranked_rows = ranked is posterior and not posterior.users_kept
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
-        self.bonus = {"ucb": 1.0, "lcb": -1.0}.get(question.policy, 0.0)
+        self.bonus = BONUS.get(question.policy, 0.0)
         self.weights = weights_of(posterior.draws, 1)
         self.sides, self.all_items = ranked.sides, np.arange(len(self.catalogue.items))
-        asked = self.catalogue, question.policy, not question.exclude_seen
+        scorer = UserScores(self.catalogue, question.policy, not question.exclude_seen, pool)
         # `alone` is used on threads of the pool, which must not wait for each other.
-        self.spread, self.alone = UserScores(*asked, pool), UserScores(*asked, Pool(1))
+        self.spread, self.alone = scorer, replace(scorer, pool=Pool(1))
 
     def fill(self, users: Index, first: int, items: Index, numbers: list[Floats]) -> None:
         """Find the best items of users, the first of which is number `first` of the question."""
@@ -386,16 +378,19 @@ class Ranker:
             _ = self.posterior.sides.everything, self.catalogue.stacked  # before there are threads
 
         def run(stretch: slice) -> None:
-            scratch = ScoreScratch(size, len(self.all_items))
+            # Pages that are not used are not taken from the system.
+            scratch = np.empty((5, size, len(self.all_items)), np.float32)
             for part in parts(stretch.stop - stretch.start, size):
                 at = slice(stretch.start + part.start, stretch.start + part.stop)
                 block = self._users(users[at], first + at.start, bulk)
                 if few:
                     found = self._top_of_one(self.spread, block, 0, wide)[None]
                 else:
-                    found = self._best(self._scores(block, scratch), block, wide)
+                    found = self._best(
+                        self._scores(block, scratch[:, : len(block.number)]), block, wide
+                    )
                 chosen = np.where(found >= 0, self.catalogue.items[found], -1)
-                self._tell(block, chosen, items[at], [number[at] for number in numbers])
+                self._answer(block, chosen, items[at], [number[at] for number in numbers])
 
         if few:
             for k in range(len(users)):
@@ -416,7 +411,7 @@ class Ranker:
             picks = [thompson_pick(seed, int(user), *sizes, person) for user in own]
         return Users(number, self.catalogue.users(number, bulk), picks)
 
-    def _tell(self, users: Users, chosen: Index, items: Index, numbers: list[Floats]) -> None:
+    def _answer(self, users: Users, chosen: Index, items: Index, numbers: list[Floats]) -> None:
         """The best of the chosen items: mean, standard deviation and interval of each."""
         filled = chosen >= 0
         found = self._components(users, filled, chosen[filled])
@@ -434,19 +429,21 @@ class Ranker:
         filled, at = at >= 0, at[at >= 0]
         center, scale = self.posterior.center, self.posterior.scale
         mean = self.posterior.clip(center + scale * found.expected[at])
-        told = [mean, scale * np.sqrt(variance[at])]
+        answers = [mean, scale * np.sqrt(variance[at])]
         if self.question.level is not None:
             tail = (1 - self.question.level) / 2
             found = Components(found.mu[:, at], found.var[:, at], found.expected[at])
             mu = found.moved()
-            told += [center + scale * mixture_quantile(p, mu, found.var) for p in (tail, 1 - tail)]
-        for number, values in zip(numbers, told, strict=True):
+            answers += [
+                center + scale * mixture_quantile(p, mu, found.var) for p in (tail, 1 - tail)
+            ]
+        for number, values in zip(numbers, answers, strict=True):
             number[filled] = values
 
     def _components(self, users: Users, filled: NDArray[np.bool_], item: Index) -> Components:
         """Mixtures of users and the items of each, where `filled` is a row for a user."""
         posterior, user = self.posterior, np.repeat(users.number, filled.sum(1))
-        if self.told_by_ranked_rows:
+        if self.from_ranked_rows:
             starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
             tables, at = posterior.sides.tables(item)
             block = Block(users.number, starts, at, posterior.seen.rated(user, item))
@@ -496,7 +493,7 @@ class Ranker:
                 out[k, : len(rows)] = rows
         return out
 
-    def _scores(self, users: Users, scratch: ScoreScratch) -> Scores:
+    def _scores(self, users: Users, scratch: Scores) -> Any:
         if self.question.policy in DRAWN:
             return self._picked(users, scratch)
         scores = self._expected(users, scratch)
@@ -504,12 +501,12 @@ class Ranker:
             self._add_bonus(scores, users, scratch)
         return scores
 
-    def _expected(self, users: Users, scratch: ScoreScratch) -> Scores:
+    def _expected(self, users: Users, scratch: Scores) -> Any:
         """Mean over draws, from conditional means where that is right."""
-        scores, means, solved = scratch.scores(users.number), self.catalogue.means, users.solved
+        scores, means, solved = scratch[SCORES], self.catalogue.means, users.solved
         some = parts(self.n_draws, STACK)
         for part, Y in zip(some, self.catalogue.stacked, strict=True):
-            found = scores if part.start == 0 else scratch.found(users.number)
+            found = scores if part.start == 0 else scratch[FOUND]
             X = solved.locations[solved.place, part] / np.float32(self.n_draws)
             X[:, :, self.n_factors :] = 1.0 / self.n_draws  # for the items' biases
             product(X.reshape(len(X), -1), Y, found)
@@ -546,59 +543,31 @@ class Ranker:
         rows[:, self.n_factors :] = 1.0
         return rows
 
-    def _picked(self, users: Users, scratch: ScoreScratch) -> Scores:
+    def _picked(self, users: Users, scratch: Scores) -> Any:
         """Scores of each user by a draw of its row and the items of the same draw."""
-        scores = scratch.scores(users.number)
+        scores = scratch[SCORES]
         for k, pick in enumerate(users.picks):
             row = thompson_row(own_rows(users.solved, k), pick)
             product(self._unfolded(row[None]), self.catalogue.rows[pick.draw], scores[k : k + 1])
         return scores
 
-    def _add_bonus(self, scores: Scores, users: Users, scratch: ScoreScratch) -> None:
+    def _add_bonus(self, scores: Scores, users: Users, scratch: Scores) -> None:
         """Add or take away the standard deviation of predictions."""
         solved, rows = users.solved, self.catalogue.rows
-        first, total, squares = scratch.moments(users.number)
+        first, total, squares = scratch[FIRST], scratch[TOTAL], scratch[SQUARES]
         total[:], squares[:] = 0.0, 0.0
         for t in range(self.n_draws):
             X = solved.means[solved.place, t]
             bias = X[:, self.n_factors :].sum(1)
-            found = product(
-                self._unfolded(X), rows[t], first if t == 0 else scratch.found(users.number)
-            )
+            found = product(self._unfolded(X), rows[t], first if t == 0 else scratch[FOUND])
             if t == 0:
                 first += bias[:, None]
             else:
                 add_block(found, bias, first, total, squares)
-        more = scratch.found(users.number)
+        more = scratch[FOUND]
         for k in range(len(more)):
             more[k] = self.catalogue.own_variance(own_rows(solved, k), self.all_items)
         add_bonus(scores, total, squares, more, np.float32(self.bonus), self.n_draws)
-
-
-class ScoreScratch:
-    """Buffers of a thread for the scores of a block of users, made when first asked for."""
-
-    def __init__(self, n_users: int, n_items: int) -> None:
-        self._shape = n_users, n_items
-        self._made: dict[str, Scores] = {}
-
-    def _array(self, name: str, users: Index) -> Scores:
-        if name not in self._made:
-            self._made[name] = np.empty(self._shape, np.float32)
-        return self._made[name][: len(users)]
-
-    def found(self, users: Index) -> Scores:
-        """Buffer of one product."""
-        return self._array("found", users)
-
-    def scores(self, users: Index) -> Scores:
-        """Buffer of the scores that items are ranked by."""
-        return self._array("scores", users)
-
-    def moments(self, users: Index) -> tuple[Scores, Scores, Scores]:
-        """Buffers of the first draw, and of sums of differences from it and of their squares."""
-        first, total, squares = (self._array(name, users) for name in ("first", "total", "squares"))
-        return first, total, squares
 
 
 def product(X: Rows, Y: Rows, out: Scores) -> Scores:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,25 +159,6 @@ class Solved(NamedTuple):
     noise: Rows  # (rows, draws): variance of a rating of weight one of row k
 
 
-class RowSource(Protocol):
-    """Where the rows of one side come from."""
-
-    def given(self) -> Given:
-        """All rows of the other side, as ratings meet them; laid out once."""
-
-    def prepare(self, n_rows: int) -> bool:
-        """Make ready for a question about so many rows, before there are threads.
-
-        Tells whether what is worked out for it may be remembered.
-        """
-
-    def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        """Rows by number under all draws; -1 is a row without ratings."""
-
-    def precisions(self, rows: Index) -> NDArray[np.float64]:
-        """Noise precisions of rows, (rows, draws), but for the weights of the other side's."""
-
-
 def lay_out(
     rows: Rows, n_factors: int, which: Index | None = None, weights: RowPrecisions | None = None
 ) -> Given:
@@ -306,12 +287,10 @@ class ExactRows:
             return self.own
         return lay_out(self.other, self.n_factors, weights=self.weights)
 
-    def given(self) -> Given:
-        return self.everything
-
     def prepare(self, n_rows: int) -> bool:
+        """Make ready for a question about many rows; returns whether rows may be remembered."""
         if n_rows > FEW:
-            self.given()
+            _ = self.everything
         return n_rows >= BULK and self.cache.room > 0
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
@@ -353,7 +332,7 @@ class ExactRows:
     def _met_by(self, rows: Index) -> tuple[RowLists, Index, Given]:
         """Ratings, row numbers in them, and the other side: for few rows what these have rated."""
         if len(rows) > FEW or self.own is not None or "everything" in self.__dict__:
-            return self.lists, rows, self.given()
+            return self.lists, rows, self.everything
         lists = take_rows(self.lists, rows)
         which = np.unique(lists.other)
         other = np.searchsorted(which, lists.other).astype(np.int32)
@@ -382,9 +361,6 @@ class StoredRows:
         """All rows of the other side."""
         return lay_out(self.other, self.n_factors, weights=self.weights)
 
-    def given(self) -> Given:
-        return self.everything
-
     def prepare(self, n_rows: int) -> bool:
         return False
 
@@ -403,6 +379,20 @@ class StoredRows:
         found = np.zeros((*means.shape[:2], triangle(means.shape[2])), np.float32)
         found[unseen] = factors_of(Lambda)
         return Solved(means, found, place, locations, noise)
+
+
+RowSource = ExactRows | StoredRows
+
+
+def stored_users(draws: Draws, n_factors: int) -> StoredRows:
+    """Users' rows as they were stored."""
+    assert draws.users is not None
+    means = draws.users if draws.user_means is None else draws.user_means
+    noise = precisions_of(draws, 0), weights_of(draws, 1)
+    other = draws.users if draws.items is None else draws.items
+    return StoredRows(
+        draws.users, means, other, (draws.user_mu, draws.user_Lambda), *noise, n_factors
+    )
 
 
 def _by_row(part: Rows, rows: Index) -> Rows:
@@ -441,7 +431,7 @@ def all_rows(source: ExactRows, draw: bool = False) -> tuple[Rows, Rows]:
     n_draws, _, width = source.other.shape
     n_rows, key = len(source.lists.starts) - 1, make_key(0)
     means, drawn = (allocate(n, (n_rows, width)) for n in (n_draws, n_draws if draw else 0))
-    source.given()  # once, before there are threads
+    _ = source.everything  # once, before there are threads
 
     def run(part: slice) -> None:
         solved = source.solve(np.arange(part.start, part.stop), factors=draw)

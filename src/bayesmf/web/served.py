@@ -99,7 +99,7 @@ def try_out(served: Served) -> None:
     an answer.
     """
     model = served.model
-    model.posterior_.with_items.sides.source.given()
+    _ = model.posterior_.with_items.sides.source.everything
     some = [(item, model.posterior_.high) for item in model.item_ids_.ids[:_N_TRIED].tolist()]
     with captured_warnings():
         for policy in ("mean", "ucb", "thompson"):
