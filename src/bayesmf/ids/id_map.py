@@ -35,7 +35,7 @@ class IdMap:
     ids : numpy.ndarray
         ``int64`` for integer ids, an object array of ``str`` for string ids.
     kind : {"int", "str"}
-        What the ids are.
+        Type of the ids.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class IdMap:
 
     @property
     def ids(self) -> NDArray[Any]:
-        """All ids; Python's own strings are made when they are first asked for."""
+        """All ids; strings become Python's own on first use."""
         found = self._ids
         if found is None:
             assert self._strings is not None
@@ -107,7 +107,7 @@ class IdMap:
         return int(found) if isinstance(found, np.integer) else found
 
     def __contains__(self, id: object) -> bool:
-        """Tell whether an id is known, as :meth:`lookup` does; what is no id is not."""
+        """Whether an id is known, as :meth:`lookup` finds it; False for what is not an id."""
         try:
             return self.index(id) >= 0
         except InputError:
@@ -133,14 +133,14 @@ class IdMap:
 
     @classmethod
     def encode(cls, values: Any, *, what: str = "id") -> tuple[IdMap, NDArray[np.int32]]:
-        """Build the map of a column's ids, and the row number of every value.
+        """The map of the ids in a column, and the row number of every value.
 
         Parameters
         ----------
         values : array-like
-            A column of ids: NumPy array, list, polars, pandas or Arrow column.
+            NumPy array, list, polars, pandas or Arrow column of ids.
         what : str
-            What to call a value in error messages.
+            Name of a value in error messages.
 
         Returns
         -------
@@ -152,7 +152,7 @@ class IdMap:
         Raises
         ------
         InputError
-            If a value is missing or no id.
+            If a value is missing or not an id.
 
         Examples
         --------
@@ -175,13 +175,13 @@ class IdMap:
         return made, codes
 
     def lookup(self, values: Any) -> NDArray[np.int64]:
-        """Find the row numbers of ids.
+        """Row numbers of ids.
 
         Parameters
         ----------
         values : array-like or IdMap
-            Ids: NumPy array, list, polars, pandas or Arrow column, or another map.  Strings are
-            matched to integer ids when they are their decimal text, and the other way round.
+            NumPy array, list, polars, pandas or Arrow column of ids, or another map. The integer
+            12 and the text "12" are the same id.
 
         Returns
         -------
@@ -191,7 +191,7 @@ class IdMap:
         Raises
         ------
         InputError
-            If a value is missing or no id.
+            If a value is missing or not an id.
 
         Examples
         --------
@@ -210,7 +210,7 @@ class IdMap:
         return np.where(known, self._lookup_ints(numbers), np.int64(-1))
 
     def index(self, id: Any) -> int:
-        """Find the row number of one id, -1 when it is unknown.
+        """Row number of one id, -1 if unknown.
 
         Parameters
         ----------
@@ -220,12 +220,12 @@ class IdMap:
         Returns
         -------
         int
-            Its row number.
+            The row number.
 
         Raises
         ------
         InputError
-            If it is no id.
+            If it is not an id.
 
         Examples
         --------
@@ -243,7 +243,7 @@ class IdMap:
         return at if at < len(self) and self.ids[at] == number else -1
 
     def column(self, rows: NDArray[Any]) -> pl.Series:
-        """Give the ids of rows as a polars series (Int64 or String).
+        """The ids of rows as a polars series (Int64 or String).
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class IdMap:
         Returns
         -------
         polars.Series
-            An id for each of them.
+            The id of each row.
 
         Examples
         --------
@@ -271,7 +271,7 @@ class IdMap:
         return pl.Series(self.ids[rows])
 
     def take(self, rows: NDArray[Any]) -> IdMap:
-        """Give the map of some rows, which must ascend.
+        """The map of some rows.
 
         Parameters
         ----------
@@ -281,12 +281,12 @@ class IdMap:
         Returns
         -------
         IdMap
-            Their ids, numbered anew.
+            Their ids, numbered from 0.
 
         Raises
         ------
         InputError
-            If they do not ascend.
+            If the rows do not ascend.
 
         Examples
         --------
@@ -301,7 +301,7 @@ class IdMap:
         return made
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the map as plain arrays, for saving without pickle.
+        """The map as plain arrays, for saving.
 
         Returns
         -------
@@ -323,14 +323,14 @@ class IdMap:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> IdMap:
-        """Rebuild a map from what :meth:`to_arrays` gave.
+        """A map from the arrays of :meth:`to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to numpy.ndarray
-            The arrays by name; others may be among them.
+            The arrays by name, perhaps among others.
         prefix : str
-            What stands before the names of these.
+            Prefix of their names.
 
         Returns
         -------
@@ -340,7 +340,7 @@ class IdMap:
         Raises
         ------
         InputError
-            If they are not arrays of a map.
+            If they are not the arrays of a map.
 
         Examples
         --------
@@ -394,7 +394,7 @@ def _number_integers(
 
 
 def column_of(values: Any) -> NDArray[np.int64] | Strings:
-    """The ids of a column, or of a map, as integers or strings."""
+    """The ids of a column or of a map, as integers or strings."""
     if isinstance(values, IdMap):
         return values._column
     return values if isinstance(values, Strings) else id_column(values)
@@ -414,10 +414,7 @@ def _scalar(id: Any) -> int | str:
 
 
 class MergedIds(NamedTuple):
-    """A map of two maps' ids; `old[k]` and `new[k]` are where their k-th ids are now.
-
-    Ids ascend, so that rows move; they stay in the order they were in.
-    """
+    """The union of two maps; `old` and `new` are the row numbers of their ids in it."""
 
     ids: IdMap
     old: NDArray[np.int64]
@@ -425,20 +422,12 @@ class MergedIds(NamedTuple):
 
     @property
     def grown(self) -> bool:
-        """Whether there are ids that were not known."""
+        """Whether any id is new."""
         return len(self.ids) > len(self.old)
 
 
 def merge_ids(known: IdMap, more: IdMap, side: str) -> MergedIds:
-    """Add ids to those that are known; they become of the known kind, integers or strings.
-
-    Parameters
-    ----------
-    known, more
-        The ids.
-    side
-        "user" or "item", for the sentence where that cannot be.
-    """
+    """Add ids to known ones, converted to their type; `side` is "user" or "item"."""
     rows = known.lookup(more)
     missing = more.ids[rows < 0]
     if not len(missing):
@@ -451,7 +440,7 @@ def merge_ids(known: IdMap, more: IdMap, side: str) -> MergedIds:
 
 
 def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
-    """New ids as integers, which those of the model are."""
+    """New ids as integers, the type of the known ones."""
     if missing.dtype.kind == "i":
         return missing.astype(np.int64)
     found = IdMap(missing.tolist())
@@ -460,8 +449,8 @@ def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
         number = int(text) if text.lstrip("-").isdecimal() and text.isascii() else None
         if number is None or str(number) != text or not -(2**63) <= number < 2**63:
             raise InputError(
-                f"the {side} id {shown(text)} is text, and all {side} ids that the model knows are"
-                " whole numbers: give ids as they were given to fit, those of new rows as well"
+                f"the {side} id {shown(text)} is text, but the {side} ids of the model are integers:"
+                " pass ids of the type that was passed to fit"
             )
         numbers.append(number)
     return np.array(numbers, np.int64)

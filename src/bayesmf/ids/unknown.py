@@ -17,7 +17,7 @@ _COMPARED = 10_000
 
 
 def unknown_examples(ids: IdMap, values: Any, most: int = 3) -> tuple[int, list[str], str]:
-    """Tell which ids are not known, and what may have happened to them.
+    """Unknown ids in a column, and a similar known one.
 
     Parameters
     ----------
@@ -26,19 +26,13 @@ def unknown_examples(ids: IdMap, values: Any, most: int = 3) -> tuple[int, list[
     values
         A column of ids.
     most
-        How many examples to give.
+        Number of examples.
 
     Returns
     -------
     tuple of int, list of str, str
-        The number of distinct unknown ids; the first of them, as text; and a hint where one of
-        them becomes a known id with other leading zeros, without white space, in other case or
-        without ".0", else an empty string.
-
-    Raises
-    ------
-    InputError
-        If the values are not ids.
+        The number of distinct unknown ids, the first of them as text, and a hint if one becomes
+        known with other leading zeros, white space, case or without ".0".
 
     Examples
     --------
@@ -61,7 +55,7 @@ def _texts(column: NDArray[np.int64] | Strings, rows: NDArray[np.int64]) -> list
 
 
 def _hint(ids: IdMap, unknown: list[str]) -> str:
-    """What would make the first unknown id that can be mended a known one."""
+    """Hint for the first unknown id that is similar to a known one."""
     if not unknown or not len(ids):
         return ""
     known = _texts(column_of(ids), np.arange(len(ids)))
@@ -103,7 +97,7 @@ def _without_decimals(texts: Iterable[str]) -> list[str]:
 
 _CHANGES: tuple[tuple[Callable[[list[str]], list[str]], Callable[[str, str], str]], ...] = (
     (lambda ids: [id.strip() for id in ids], lambda *_: "is there white space around ids?"),
-    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case are told apart"),
+    (lambda ids: [id.lower() for id in ids], lambda *_: "upper and lower case differ"),
     (_without_zeros, _zeros),
     (_without_decimals, _decimals),
 )
