@@ -24,7 +24,6 @@ from bayesmf.kernels.pairs import pair_components
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.posterior.rows import ExactRows, RowPrecisions, lay_out, natural_priors
-from contract import draws_digest
 from driving import do, sweep
 from posteriors import random_posterior
 from problems import planted, random_data
@@ -281,49 +280,6 @@ def test_seen_of_users_without_ratings():
 
 
 # -- fitted models --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model():
-    user, item, value = planted(30, 25, 300)
-    return BayesianMF(2, sampler=Gibbs(epochs=20), random_state=0).fit((user, item, value))
-
-
-def _ask(model):
-    user, item = _all_pairs(30, 25)
-    return model.posterior_.mean_std(user, item)
-
-
-def test_a_saved_model_gives_the_same_bits(model, tmp_path):
-    model.save(tmp_path / "model")
-    again = BayesianMF.load(tmp_path / "model")
-    assert draws_digest(again) == draws_digest(model)
-    assert again.posterior_.draws.item_means is not None
-    for one, other in zip(_ask(again), _ask(model), strict=True):
-        assert np.array_equal(one, other)
-
-
-def _without_means(model):
-    draws = dataclasses.replace(model.posterior_.draws, user_means=None, item_means=None)
-    old = BayesianMF(2)
-    old.__dict__.update(vars(model))
-    posterior = dataclasses.replace(model.posterior_, draws=draws)
-    old._found = model._found._replace(posterior=posterior)
-    return old
-
-
-def test_a_folder_without_means_predicts_from_its_draws(model, tmp_path):
-    _without_means(model).save(tmp_path / "old")
-    old = BayesianMF.load(tmp_path / "old")
-    posterior = old.posterior_
-    assert posterior.draws.user_means is None and posterior.draws.item_means is None
-    mean, std = _ask(old)
-    exact = naive.Exact(posterior)
-    for k in range(0, 750, 50):
-        expected = posterior.clip(exact.mean_std(*divmod(k, 25))[0])
-        assert mean[k] == pytest.approx(expected, abs=1e-4)
-    assert np.allclose(std, _ask(model)[1], rtol=1e-5)
-    assert not np.allclose(mean, _ask(model)[0], atol=1e-3)
 
 
 def test_rules_without_means_keep_none():

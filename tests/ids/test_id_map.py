@@ -51,20 +51,13 @@ def test_encode_strings_sorts():
     assert ids.index("zz") == ids.index("") == -1
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        list,
-        tuple,
-        np.array,
-        pl.Series,
-        lambda v: np.array(v, dtype=object),
-        lambda v: pytest.importorskip("pandas").Series(v),
-        lambda v: pytest.importorskip("pandas").Series(v).astype("category"),
-        lambda v: pytest.importorskip("pyarrow").array(v),
-        lambda v: pytest.importorskip("pyarrow").chunked_array([v]),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    list, tuple, np.array, pl.Series, lambda v: np.array(v, dtype=object),
+    lambda v: pytest.importorskip("pandas").Series(v),
+    lambda v: pytest.importorskip("pandas").Series(v).astype("category"),
+    lambda v: pytest.importorskip("pyarrow").array(v),
+    lambda v: pytest.importorskip("pyarrow").chunked_array([v]),
+])  # fmt: skip
 @pytest.mark.parametrize("values", [[3, 1, 9], ["c", "a", "x"]])
 def test_lookup_takes_any_column(make, values):
     ids, _ = IdMap.encode(values[:2])
@@ -112,21 +105,14 @@ def test_missing_ids_of_pandas_are_refused():
     assert IdMap([1, 2]).lookup(pd.Series([2, 1], dtype="Int64")).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1.5],
-        [1, "a"],
-        [True],
-        [[1], [2]],
-        np.zeros((2, 2)),
-        5,
-        np.array([2**63], dtype=np.uint64),
-        [1e300],
-        [object()],
-        np.array(["2020-01-01"], dtype="datetime64[s]"),
-    ],
-)
+@pytest.mark.parametrize("values", [
+    [1.5],
+    [1, "a"],
+    [True],
+    [[1], [2]], np.zeros((2, 2)), 5, np.array([2**63], dtype=np.uint64),
+    [1e300],
+    [object()], np.array(["2020-01-01"], dtype="datetime64[s]"),
+])  # fmt: skip
 def test_what_is_no_id_is_refused(values):
     with pytest.raises(InputError):
         IdMap.encode(values)
@@ -155,16 +141,13 @@ def test_arrays_round_trip(values):
     assert np.array_equal(again.lookup(ids.ids), np.arange(len(ids)))
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {},
-        {"bytes": np.zeros(2, np.uint8)},
-        {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 1])},
-        {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 3, 2])},
-        {"bytes": np.array([255], np.uint8), "offsets": np.array([0, 1])},
-    ],
-)
+@pytest.mark.parametrize("arrays", [
+    {},
+    {"bytes": np.zeros(2, np.uint8)},
+    {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 1])},
+    {"bytes": np.zeros(2, np.uint8), "offsets": np.array([0, 3, 2])},
+    {"bytes": np.array([255], np.uint8), "offsets": np.array([0, 1])},
+])  # fmt: skip
 def test_damaged_arrays_are_refused(arrays):
     with pytest.raises(InputError):
         IdMap.from_arrays(arrays)
@@ -199,21 +182,18 @@ def test_contains_agrees_with_lookup():
     assert all(type(value) is int for value in IdMap([1, 2]))
 
 
-@pytest.mark.parametrize(
-    ("known", "values", "found"),
-    [
-        (["0114709", "0133093"], [114709, 5, 5], (2, ["114709", "5"], "leading zeros dropped")),
-        ([114709], ["0114709"], (1, ["0114709"], "'114709' is known: were leading zeros added")),
-        (["bob"], [" bob", "al"], (2, [" bob", "al"], "'bob' is known: is there white space")),
-        (["Bob"], ["bob"], (1, ["bob"], "'Bob' is known: upper and lower case")),
-        ([17, 18], ["17.0", "18"], (1, ["17.0"], "'17' is known: .*'17.0'")),
-        (["17.0"], [17], (1, ["17"], "'17.0' is known")),
-        ([1, 2], [1, 2], (0, [], "^$")),
-        ([1, 2], [9, 8, 7, 6, 9], (4, ["9", "8", "7"], "^$")),
-        ([], [1], (1, ["1"], "^$")),
-        ([1], [], (0, [], "^$")),
-    ],
-)
+@pytest.mark.parametrize(("known", "values", "found"), [
+    (["0114709", "0133093"], [114709, 5, 5], (2, ["114709", "5"], "leading zeros dropped")),
+    ([114709], ["0114709"], (1, ["0114709"], "'114709' is known: were leading zeros added")),
+    (["bob"], [" bob", "al"], (2, [" bob", "al"], "'bob' is known: is there white space")),
+    (["Bob"], ["bob"], (1, ["bob"], "'Bob' is known: upper and lower case")),
+    ([17, 18], ["17.0", "18"], (1, ["17.0"], "'17' is known: .*'17.0'")),
+    (["17.0"], [17], (1, ["17"], "'17.0' is known")),
+    ([1, 2], [1, 2], (0, [], "^$")),
+    ([1, 2], [9, 8, 7, 6, 9], (4, ["9", "8", "7"], "^$")),
+    ([], [1], (1, ["1"], "^$")),
+    ([1], [], (0, [], "^$")),
+])  # fmt: skip
 def test_unknown_ids_are_told(known, values, found):
     count, examples, hint = unknown_examples(IdMap(known), values)
     assert (count, examples) == found[:2]

@@ -26,15 +26,12 @@ def test_docstrings_are_whole():
     assert not all_mistakes()
 
 
-@pytest.mark.parametrize(
-    ("docstring", "found"),
-    [
-        (None, "GL08"),
-        ("Fit a model.", "PR01"),
-        ("Fit a model.\n\nParameters\n----------\nX : Ratings\n    Ratings.\n", "RT01"),
-        ("Fit a model.\n\nReturns\n-------\nBayesianMF\n    Itself.\n", "EX01"),
-    ],
-)
+@pytest.mark.parametrize(("docstring", "found"), [
+    (None, "GL08"),
+    ("Fit a model.", "PR01"),
+    ("Fit a model.\n\nParameters\n----------\nX : Ratings\n    Ratings.\n", "RT01"),
+    ("Fit a model.\n\nReturns\n-------\nBayesianMF\n    Itself.\n", "EX01"),
+])  # fmt: skip
 def test_what_is_missing_is_found(docstring, found, monkeypatch):
     monkeypatch.setattr(bayesmf.BayesianMF.fit, "__doc__", docstring)
     assert found in " ".join(mistakes("BayesianMF.fit", {"GL08", "PR01", "RT01", "EX01"}))

@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
     DOCS / "serving.md",
-    *(DOCS / name for name in ("index.md", "getting-started.md", "coming-from.md")),
+    *(DOCS / name for name in ("index.md", "getting-started.md", "coming-from.md", "answers.md")),
     *sorted(DOCS.glob("guide/*.md")),
     *sorted(DOCS.glob("recipes/*.md")),
 ]
@@ -82,7 +82,7 @@ def test_a_page_is_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [piece.kind for piece in pieces(PAGE)] == ["python", "command", "command", "python"]
     assert run_page(PAGE, "a page") == []
-    assert (tmp_path / "model").is_dir()
+    assert (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize(

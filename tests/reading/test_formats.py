@@ -47,21 +47,18 @@ def test_netflix_training_set(tmp_path, folder):
     assert triples(read_ratings(tmp_path / folder / "mv_0000001.txt")) == EXPECTED[:2]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1:\n\n5,x,2005-01-01\n", "line 3: rating 'x' is not a number"),
-        ("1:\n5,1,2005-01-01\n2:\n5,1,soon\n", "line 4: timestamp 'soon'"),
-        ("1:\n5,1,2005-01-01\n2:\n,1,2005-01-01\n", "line 4: the user id is missing"),
-        ("1:\n5,1,2005-01-01\n5,1,2005-01-01,9\n", "line 3 is neither"),
-        ("1:\n5,1\n", "line 2 is neither"),
-        ("1:\n30878\n2:\n", "line 2 is neither"),
-        ("1:\n5,1,2005-01-01\n77\n", "line 3: the rating is missing"),
-        ("1:\n5,1,2005-01-01\nx:\n6,1,2005-01-01\n", "line 3"),
-        ("1:\n2:\n", "no ratings"),
-        ("5,1,2005-01-01\n", "no line like '17:'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("1:\n\n5,x,2005-01-01\n", "line 3: rating 'x' is not a number"),
+    ("1:\n5,1,2005-01-01\n2:\n5,1,soon\n", "line 4: timestamp 'soon'"),
+    ("1:\n5,1,2005-01-01\n2:\n,1,2005-01-01\n", "line 4: the user id is missing"),
+    ("1:\n5,1,2005-01-01\n5,1,2005-01-01,9\n", "line 3 is neither"),
+    ("1:\n5,1\n", "line 2 is neither"),
+    ("1:\n30878\n2:\n", "line 2 is neither"),
+    ("1:\n5,1,2005-01-01\n77\n", "line 3: the rating is missing"),
+    ("1:\n5,1,2005-01-01\nx:\n6,1,2005-01-01\n", "line 3"),
+    ("1:\n2:\n", "no ratings"),
+    ("5,1,2005-01-01\n", "no line like '17:'"),
+])  # fmt: skip
 def test_bad_netflix_files(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as info:
         read_ratings(write(tmp_path / "combined_data_1.txt", text), "netflix")
@@ -86,14 +83,11 @@ def test_yahoo_reads_train_only(tmp_path):
     assert triples(read_ratings(tmp_path / "test_0.txt")) == [(9, 9, 9.0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("u.data", "1\t2\t3\t4\n"),
-        ("ratings.dat", "1::2::3::4\n"),
-        ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3.0,4\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("u.data", "1\t2\t3\t4\n"),
+    ("ratings.dat", "1::2::3::4\n"),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3.0,4\n"),
+])  # fmt: skip
 @pytest.mark.parametrize("format", ["auto", "movielens", "ml-100k", "ml-1m", "ml-25m"])
 def test_movielens(tmp_path, name, text, format):
     file = write(tmp_path / name, text)
@@ -131,16 +125,13 @@ def test_refusals(tmp_path):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("name", "ratings", "users", "items"),
-    [
-        ("ml-100k", 100_000, 943, 1_682),
-        ("ml-100k/u1.base", 80_000, 943, 1_650),
-        ("ml-1m", 1_000_209, 6_040, 3_706),
-        ("movietweetings", 141_695, 21_081, 12_611),
-        ("ml-latest-small", 100_004, 671, 9_066),
-    ],
-)
+@pytest.mark.parametrize(("name", "ratings", "users", "items"), [
+    ("ml-100k", 100_000, 943, 1_682),
+    ("ml-100k/u1.base", 80_000, 943, 1_650),
+    ("ml-1m", 1_000_209, 6_040, 3_706),
+    ("movietweetings", 141_695, 21_081, 12_611),
+    ("ml-latest-small", 100_004, 671, 9_066),
+])  # fmt: skip
 def test_real_data(name, ratings, users, items):
     if not (DATA / name).exists():
         pytest.skip(f"no {name}")

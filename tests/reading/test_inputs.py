@@ -192,15 +192,12 @@ def test_positions_of_a_wide_file(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["user", "item", "rating"], "columns is a dict such as"),
-        ({"customer": "user"}, "write {'user': 'customer'}"),
-        ({"user": 1.5}, "neither the name nor the position of the user"),
-        ({"user": True}, "neither the name nor the position"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "message"), [
+    (["user", "item", "rating"], "columns is a dict such as"),
+    ({"customer": "user"}, "write {'user': 'customer'}"),
+    ({"user": 1.5}, "neither the name nor the position of the user"),
+    ({"user": True}, "neither the name nor the position"),
+])  # fmt: skip
 def test_wrong_columns(tmp_path, columns, message):
     path = tmp_path / "given.csv"
     path.write_text(ROWS)
@@ -231,6 +228,8 @@ def test_a_missing_file_with_a_near_name(tmp_path):
             read(tmp_path / "zzz")
         with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
             read(tmp_path / "nowhere" / "ratings.csv")
+    with pytest.raises(InputError, match="is a folder"):
+        read_pairs(tmp_path)
     with pytest.raises(InputError, match="addresses are not read; download"):
         read_ratings("https://example.org/ratings.csv")
     with pytest.raises(InputError, match="'~' is not read"):

@@ -24,15 +24,12 @@ def test_without_a_header_the_id_comes_first_and_then_the_title(tmp_path, delimi
     assert found["title"][0] == "Toys (1995)"
 
 
-@pytest.mark.parametrize(
-    ("header", "others"),
-    [
-        ("movieId,title,genres", ["genres"]),
-        ("item_id,name,genres", ["genres"]),
-        ("id,Title,genres", ["genres"]),
-        ("ItemID,genres,Movie_Title", ["genres"]),
-    ],
-)
+@pytest.mark.parametrize(("header", "others"), [
+    ("movieId,title,genres", ["genres"]),
+    ("item_id,name,genres", ["genres"]),
+    ("id,Title,genres", ["genres"]),
+    ("ItemID,genres,Movie_Title", ["genres"]),
+])  # fmt: skip
 def test_columns_are_known_by_their_names(tmp_path, header, others):
     title = [name.lower() for name in header.split(",")].index("genres") == 1
     row = "7,Drama,Sea" if title else "7,Sea,Drama"
@@ -56,17 +53,14 @@ def test_typed_files_keep_their_types(tmp_path):
     assert found["item"].to_list() == [3, 4] and found["price"].to_list() == [1.5, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "empty|no items"),
-        ("\n\n", "no items"),
-        ("item,title\n", "no items"),
-        ("item,title\n1,a\n1,b\n", "item 1 twice"),
-        ("item,title\n,a\n2,b\n", "without an item id"),
-        ("item,title\n1,a,b\n2,b\n3,c\n", "fields"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "empty|no items"),
+    ("\n\n", "no items"),
+    ("item,title\n", "no items"),
+    ("item,title\n1,a\n1,b\n", "item 1 twice"),
+    ("item,title\n,a\n2,b\n", "without an item id"),
+    ("item,title\n1,a,b\n2,b\n3,c\n", "fields"),
+])  # fmt: skip
 def test_what_is_refused(tmp_path, text, said):
     with pytest.raises(InputError, match=said):
         read_item_info(written(tmp_path, text))
