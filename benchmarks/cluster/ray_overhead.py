@@ -55,7 +55,7 @@ def formula(case: str, data: TrainingData, D: int) -> float:
 def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str, Any]:
     """Threads and Ray in turns."""
     made = settings(case, data, args.factors, args.epochs)
-    warm = compile_kernels(made, data)
+    _, rehearsal = compile_kernels(made, data)
     best: dict[str, float] = {}
     told: dict[str, Any] = {}
     per_epoch = made.sampler.rounds_per_epoch(data_shape(data))
@@ -65,7 +65,7 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
             engine = make_engine(name, args.workers)
             report = run(
                 data, made, engine, callbacks=(lambda _, e=ends: e.append(time.perf_counter()),),
-                rehearsal=warm.rehearsal,
+                rehearsal=rehearsal,
             )  # fmt: skip
             first = ends[made.sampler.n_chains - 1]
             seconds = (ends[-1] - first) / ((args.epochs - 1) * per_epoch)

@@ -227,7 +227,7 @@ class Sketch(Simulated):
         found = self._known[kind]
         laws = getattr(given, "laws", None)
         if given is not None and laws is not None:
-            asked = EvidenceTask(0, 0, (found.told,), given.side, laws, given.mean_one)
+            asked = EvidenceTask(0, 0, (found.row_stats,), given.side, laws, given.mean_one)
             found = replace(found, evidence=run_task(held, asked).evidence)  # type: ignore[attr-defined]
         return found
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, Ratings
-from bayesmf.chains.chain import STARTS, start_chain
+from bayesmf.chains.chain import STARTS
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
 from bayesmf.model.priors import WishartPrior
+from driving import start_chain
 from problems import random_data
 
 

@@ -5,13 +5,13 @@ import pytest
 
 import bayesmf.chains.chain
 from bayesmf import Gibbs
-from bayesmf.chains.chain import draw_precisions, start_chain
+from bayesmf.chains.chain import draw_precisions
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.state import RunSettings
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from driving import do, sweep
+from driving import do, start_chain, sweep
 from problems import random_data
 
 D = 3

@@ -8,7 +8,6 @@ import pytest
 import bayesmf.chains.pairs
 from bayesmf import SGD, SGHMC, SGLD, Gibbs
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.chain import start_chain
 from bayesmf.chains.pairs import IntegratedPairs, Validation, WatchedPairs, followed
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
@@ -16,6 +15,7 @@ from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, RowPrior, WishartPrior
 from bayesmf.process import Pool
 from bayesmf.server.run import run
+from driving import start_chain
 from problems import random_data
 
 DATA = random_data(40, 30, 500)

@@ -9,7 +9,7 @@ from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
 from bayesmf.blocks.blocks import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.server.prepare import prepare
+from bayesmf.server.prepare import as_packed, prepare
 from bayesmf.server.run import make_rounds
 from problems import random_data
 
@@ -54,7 +54,7 @@ def test_a_block_made_alone_is_the_block_made_with_all(grid, batches):
      SGHMC(grid=(2, 2), exact_below=12)],
 )  # fmt: skip
 def test_recipes_give_what_is_held(packed, rule):
-    data = prepare(packed[0], standardize=True).data
+    data = prepare(as_packed(packed[0]), standardize=True).data
     rule = rule.choose(data_shape(data), 4, 1)
     rounds = make_rounds(data, rule.resolve(data_shape(data)), 3)
     assert len(rounds.recipes) == len(rounds.held)
@@ -71,7 +71,7 @@ def test_ratings_in_memory_have_no_recipes(packed):
 
 
 def test_another_folder_is_noticed(packed):
-    data = prepare(packed[0], standardize=True).data
+    data = prepare(as_packed(packed[0]), standardize=True).data
     rounds = make_rounds(data, Gibbs().resolve(data_shape(data)), 0)
     recipe = rounds.recipes[0]
     changed = type(recipe)(

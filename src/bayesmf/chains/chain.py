@@ -36,8 +36,8 @@ from bayesmf.samplers.schedules import Trace
 from bayesmf.worker.row_tasks import StartTask
 from bayesmf.worker.tasks import Result, Task
 
-# What the precisions of each chain's start are multiplied by, and the variance of its rows divided:
-# chains that set out alike would agree before they have arrived.
+# Factors of the initial precisions of chains, and divisors of the variance of their rows: equal
+# starts would look converged too early.
 STARTS = (1.0, 8.0, 2.0, 4.0)
 
 
@@ -56,23 +56,13 @@ class Errors:
         return self.sse / self.count
 
 
-def start_chain(number: int, settings: RunSettings, shape: DataShape) -> ChainState:
-    """The first state of a chain: random parameters, precisions as the sampler says."""
-    key = make_key(settings.seed, number)
-    prior, d = settings.prior, settings.n_factors
-    params = Params.initial(shape.n_users, shape.n_items, d, bias=prior.bias, key=key)
-    shrink = np.float32(math.sqrt(_apart(number, settings)))
-    params = Params(params.users / shrink, params.items / shrink, d)
-    return ChainState(number, key, params, first_precisions(number, settings, shape))
-
-
 def _apart(number: int, settings: RunSettings) -> float:
-    """What the precisions of a chain's start are multiplied by."""
+    """The factor of the initial precisions of a chain."""
     return STARTS[number % len(STARTS)] if settings.sampler.starts_apart else 1.0
 
 
 def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Precisions:
-    """Those of a chain's start."""
+    """Initial precisions of a chain."""
     apart = _apart(number, settings)
     start = settings.prior.initial(settings.n_factors, settings.sampler.initial_precision * apart)
     tau = 1.0 if settings.tau is None else settings.tau
@@ -83,7 +73,7 @@ def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Pr
 
 
 def start_rows(state: ChainState, settings: RunSettings, rounds: Rounds) -> Phases:
-    """The rows of a chain's first state, drawn where they will lie."""
+    """The rows of a chain's first state, drawn where they will be stored."""
     shrink = math.sqrt(_apart(state.chain, settings))
     d, bias = settings.n_factors, settings.prior.bias
     tasks = [
@@ -169,7 +159,7 @@ def _rescaled(params: Params, users: Floats, items: Floats) -> Params:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all chains of a run share."""
+    """Settings, data and services shared by all chains of a run."""
 
     settings: RunSettings
     shape: DataShape

@@ -211,31 +211,19 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         if wanted is False:
             callbacks = tuple(c for c in callbacks if not isinstance(c, Progress))
         shown = next((c for c in callbacks if isinstance(c, Progress)), Progress(show=wanted))
-        settings = FitSettings(
-            n_factors=self.n_factors,
-            sampler=self.sampler,
-            target=self.target,
-            max_seconds=self.max_seconds,
-            prior=self.prior,
-            tau=self.tau,
-            noise_by=self.noise_by,
-            alpha_0=self.alpha_0,
-            beta_0=self.beta_0,
-            keep=self.keep,
-            max_draws=self.max_draws,
-            random_state=self.random_state,
-            engine=self.engine,
-            n_workers=self.n_workers,
-        )
+        settings = FitSettings.of(self)
         checkpoint = None if checkpoint is None else as_checkpoint(checkpoint)
         try:
             shown.stage("reading ratings")
             train, known = training_ratings(X, y, columns), validation_ratings(validation, columns)
-            learnt = learn(settings, self.standardize, train, known, checkpoint, callbacks, shown)
+            found, warnings = learn(
+                settings, self.standardize, train, known, checkpoint, callbacks, shown
+            )
         finally:
             shown.close()
-        self._found = learnt.found  # now that nothing can fail
-        learnt.warn()
+        self._found = found  # now that nothing can fail
+        for sentence, category in warnings:
+            warn(sentence, category)
         return self
 
     def partial_fit(

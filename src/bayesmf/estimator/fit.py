@@ -1,9 +1,9 @@
-"""From ratings to a posterior: what `fit` does, step by step, and what it says afterwards."""
+"""From ratings to a posterior: the steps of `fit`, and its warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -13,7 +13,7 @@ from bayesmf.chains.callbacks import Callback, History, Progress
 from bayesmf.checkpoints.folder import Checkpoint, noted_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
-from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError, warn
+from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
 from bayesmf.estimator.fitted import FitResult
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
@@ -22,24 +22,11 @@ from bayesmf.server.prepare import Prepared, as_packed, prepare, prepare_validat
 from bayesmf.server.run import make_report, start_run
 from bayesmf.server.settings import FitSettings
 
-Told = list[tuple[str, type[Warning]]]
-
-
-@dataclass(frozen=True)
-class Learnt:
-    """What a fit found, and its warnings with their categories."""
-
-    found: FitResult
-    warnings: Told
-
-    def warn(self) -> None:
-        """Issue the warnings, each once, at the caller of `fit`."""
-        for sentence, category in self.warnings:
-            warn(sentence, category)
+Warnings = list[tuple[str, type[Warning]]]
 
 
 def training_ratings(X: Any, y: Any, columns: Columns | None) -> Ratings | PackedRatings:
-    """Ratings to learn from, as `fit` is given them: X alone, or pairs in X and ratings in y."""
+    """The training ratings of `fit`: X alone, or pairs in X and ratings in y."""
     if y is None:
         packed = as_packed(X)
         if packed is None:
@@ -98,23 +85,23 @@ def learn(
     checkpoint: Checkpoint | None,
     callbacks: Sequence[Callback],
     progress: Progress,
-) -> Learnt:
-    """Draw from the posterior.
+) -> tuple[FitResult, Warnings]:
+    """Draw from the posterior; returns the result, and warnings with their categories.
 
     Parameters
     ----------
     wanted : FitSettings
-        What is asked for.
+        Settings of the model.
     standardize : bool
         Whether centred ratings are divided by their standard deviation.
     train, known : Ratings
         Ratings to learn from, and to validate with.
     checkpoint : Checkpoint, optional
-        Where the run is written down.
+        Where the run is saved.
     callbacks : sequence of callables
         Called after every epoch of every chain.
     progress : Progress
-        Is told what goes on before and after the chains; it may be one of the callbacks.
+        Shows the stages before and after the chains; it may be one of the callbacks.
     """
     if checkpoint is not None:
         begun = noted_run(checkpoint)
@@ -142,10 +129,10 @@ def learn(
     if known is not None:
         progress.stage("scoring the validation set")
         report["validation_rmse"] = _validation_rmse(posterior, known, made)
-    told: Told = [(sentence, CallbackWarning) for sentence in done.failures]
-    told += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
+    warnings: Warnings = [(sentence, CallbackWarning) for sentence in done.failures]
+    warnings += _warnings(report, 0 if pairs is None else int(pairs.pairs.rated.sum()))
     ids = made.user_ids, made.item_ids
-    return Learnt(FitResult(posterior, *ids, history.events, report), told)
+    return FitResult(posterior, *ids, history.events, report), warnings
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
@@ -159,17 +146,17 @@ def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> fl
     return float(np.sqrt(squares / len(known)))
 
 
-def _warnings(report: Mapping[str, Any], rated: int) -> Told:
+def _warnings(report: Mapping[str, Any], rated: int) -> Warnings:
     found = report["convergence"]
-    told: Told = []
+    warnings: Warnings = []
     if found["advice"]:
-        told.append((f"{found['verdict']} {found['advice']}", ConvergenceWarning))
+        warnings.append((f"{found['verdict']} {found['advice']}", ConvergenceWarning))
     if rated:
-        told.append(
+        warnings.append(
             (
-                f"{rated:,} of the validation ratings were learnt from, so their RMSE is too good "
-                "to be true: validate with ratings that are not among those to learn from",
+                f"{rated:,} of the validation ratings are training ratings too, so their RMSE is "
+                "too low: validate with other ratings",
                 DataWarning,
             )
         )
-    return told
+    return warnings

@@ -26,7 +26,7 @@ DUAL_SHARE = 0.7
 
 
 @njit(**PART)
-def lean(A, inverse, z, old, solution, b, relax):
+def overrelax(A, inverse, z, old, solution, b, relax):
     """Make z such that row b of A + z leads beyond the mean: over-relaxation (Adler 1981).
 
     In units of the factor L the row deviates from its mean by L^T old - b; the new deviation is
@@ -44,7 +44,7 @@ def lean(A, inverse, z, old, solution, b, relax):
 
 
 @njit(**PART)
-def lean_dual(new, mean, old, relax):
+def overrelax_dual(new, mean, old, relax):
     """Over-relax a plain draw: new = mean - relax (old - mean) + sqrt(1 - relax^2) (new - mean)."""
     fresh = np.sqrt(1.0 - relax * relax)
     for d in range(new.shape[0]):
@@ -52,12 +52,12 @@ def lean_dual(new, mean, old, relax):
 
 
 @njit(**ENTRY)
-def draw_primal(out, means, told, chosen, ratings, prior, sweep, scratch):
+def draw_primal(out, means, row_stats, chosen, ratings, prior, sweep, scratch):
     """Draw the chosen rows from their precision matrices.
 
     `prior` is (Lambda mu, Lambda), with Lambda a matrix: one of each for all rows, or one for each
     row. `out` holds the old rows and gets the new ones, `means` gets the conditional means, unless
-    it has no rows; `told` gets the sums of each row's ratings (gather.SSE and so on).
+    it has no rows; `row_stats` gets the sums of each row's ratings (gather.SSE and so on).
     """
     A, inverse, solution, target = scratch.A, scratch.inverse, scratch.solution, scratch.target
     z, number, starts = scratch.z, ratings.number, ratings.starts
@@ -72,20 +72,28 @@ def draw_primal(out, means, told, chosen, ratings, prior, sweep, scratch):
         fill_normals(z, size // 4, number[row], round_, word, key[0], key[1])
         squares = row_posterior(scratch, ratings, lo, hi, shifts[own], Lambda, tau, n_factors)
         if relax > 0.0:
-            lean(A, inverse, z, out[row], solution, size, relax)
+            overrelax(A, inverse, z, out[row], solution, size, relax)
         for draw in range(0 if means.shape[0] > 0 else 1, 2):
             rows = out if draw else means
             length = solve_back(A, inverse, solution, z, size, width, float(draw))
             for d in range(width):
                 rows[row, d] = solution[d]
         if hi > lo:
-            tell_sums(
-                told[row], squares, length, solution, target, scratch.bias, Lambda, tau, n_factors
+            set_stats(
+                row_stats[row],
+                squares,
+                length,
+                solution,
+                target,
+                scratch.bias,
+                Lambda,
+                tau,
+                n_factors,
             )
 
 
 @njit(**PART)
-def tell_sums(told, squares, length, x, target, bias, Lambda, tau, n_factors):
+def set_stats(row_stats, squares, length, x, target, bias, Lambda, tau, n_factors):
     """Sums of a row's ratings at x, where x^T (Lambda + tau P) x = length."""
     width, pull, ft, bt, fb, bb = Lambda.shape[0], 0.0, 0.0, 0.0, 0.0, 0.0
     for d in range(width):
@@ -99,10 +107,10 @@ def tell_sums(told, squares, length, x, target, bias, Lambda, tau, n_factors):
         for e in range(n_factors):
             fb += x[d] * x[e] * bias[e]
     form = max((length - pull) / tau, 0.0)
-    told[SSE] = max(squares - 2.0 * (ft + bt) + form, 0.0)
-    if told.shape[0] > 1:
-        told[FT], told[BT], told[FB], told[BB] = ft, bt, fb, bb
-        told[FF] = max(form - 2.0 * fb - bb, 0.0)
+    row_stats[SSE] = max(squares - 2.0 * (ft + bt) + form, 0.0)
+    if row_stats.shape[0] > 1:
+        row_stats[FT], row_stats[BT], row_stats[FB], row_stats[BB] = ft, bt, fb, bb
+        row_stats[FF] = max(form - 2.0 * fb - bb, 0.0)
 
 
 @njit(**PART)
@@ -151,13 +159,13 @@ def correct(out, row, scratch, n, prior, tau, noise):
 
 
 @njit(**ENTRY)
-def draw_dual(out, means, told, chosen, ratings, prior, sweep, scratch):
+def draw_dual(out, means, row_stats, chosen, ratings, prior, sweep, scratch):
     """Draw the chosen rows by correcting draws from their prior.
 
     x0 from the prior and e from the noise are a draw of row and errors before the ratings are
     seen; x = x0 + Lambda^-1 X^T S^-1 (t - X x0 - e), S = X Lambda^-1 X^T + 1 / tau, is one after,
     X and t times the roots of weights. `prior` is (mu, Lambda^-1/2), Lambda a diagonal; `out`,
-    `means` and `told` as for `draw_primal`.
+    `means` and `row_stats` as for `draw_primal`.
     """
     A, inverse, solution = scratch.A, scratch.inverse, scratch.solution
     y, z, number, starts = scratch.y, scratch.z, ratings.number, ratings.starts
@@ -181,16 +189,16 @@ def draw_dual(out, means, told, chosen, ratings, prior, sweep, scratch):
             solve_back(A, inverse, solution, z, size + 1 - draw, n, 0.0)
             correct(rows, row, scratch, n, prior, tau, float(draw))
         if relax > 0.0:
-            lean_dual(out[row], means[row], old, relax)
-        tell_dual(told[row], out[row], y, scratch.left, n, prior, n_factors)
+            overrelax_dual(out[row], means[row], old, relax)
+        set_stats_dual(row_stats[row], out[row], y, scratch.left, n, prior, n_factors)
 
 
 @njit(**PART)
-def tell_dual(told, x, y, left, n, prior, n_factors):
+def set_stats_dual(row_stats, x, y, left, n, prior, n_factors):
     """Sums of a row's ratings at x, one by one; `left` is what the prior's mean leaves of them."""
     mu, roots = prior
-    for k in range(told.shape[0]):
-        told[k] = 0.0
+    for k in range(row_stats.shape[0]):
+        row_stats[k] = 0.0
     for k in range(n):
         f, b, home = 0.0, 0.0, 0.0
         for d in range(x.shape[0]):
@@ -201,10 +209,10 @@ def tell_dual(told, x, y, left, n, prior, n_factors):
             else:
                 b = regressor * x[d]
         t = left[k] + home
-        told[SSE] += (t - f - b) * (t - f - b)
-        if told.shape[0] > 1:
-            told[FT] += f * t
-            told[BT] += b * t
-            told[FF] += f * f
-            told[FB] += f * b
-            told[BB] += b * b
+        row_stats[SSE] += (t - f - b) * (t - f - b)
+        if row_stats.shape[0] > 1:
+            row_stats[FT] += f * t
+            row_stats[BT] += b * t
+            row_stats[FF] += f * f
+            row_stats[FB] += f * b
+            row_stats[BB] += b * b

@@ -37,12 +37,11 @@ class Prepared:
     high: float
 
 
-def prepare(ratings: Any, standardize: bool) -> Prepared:
+def prepare(ratings: Ratings | PackedRatings, standardize: bool) -> Prepared:
     """Centre and scale the ratings, and number their rows."""
-    packed = as_packed(ratings)
-    if packed is not None:
-        return _prepare_packed(packed, standardize)
-    train = Ratings.from_data(ratings).compact()
+    if isinstance(ratings, PackedRatings):
+        return _prepare_packed(ratings, standardize)
+    train = ratings.compact()
     low, high = train.range()
     _refuse_equal(len(train), low, high)
     std = float(np.std(train.rating, dtype=np.float64))
@@ -63,7 +62,7 @@ def as_packed(ratings: Any) -> PackedRatings | None:
     if isinstance(ratings, PackedRatings):
         return ratings.verified()
     if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
-        return PackedRatings.open(ratings, verify=True)  # seconds, beside minutes of learning
+        return PackedRatings.open(ratings, verify=True)  # seconds, beside minutes of sampling
     return None
 
 
@@ -86,12 +85,12 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
 
 
 def _refuse_equal(count: int, low: float, high: float) -> None:
-    """Refuse ratings that are all the same: whatever is recommended from them is arbitrary."""
+    """Refuse ratings that are all the same: any recommendation from them is arbitrary."""
     if low < high:
         return
     equal = f"all {count:,} ratings are {low:g}" if count > 1 else f"the only rating is {low:g}"
     raise InputError(
-        f"{equal}: nothing can be learnt from ratings that do not differ; where they stand for"
+        f"{equal}: a model needs ratings that differ; where they stand for"
         " clicks or purchases, rate them (by counts, by time spent), or use a library for implicit"
         " feedback, such as implicit"
     )

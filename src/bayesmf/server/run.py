@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from bayesmf.worker.tasks import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
 
-# What a round is made of: kinds are few, and a sampler names its own.
+# Kinds of rounds: they are few, and a sampler names its own.
 ROUNDS: dict[str, Any] = {
     "gibbs": GibbsRounds,
     "gradient": GradientRounds,
@@ -75,10 +75,16 @@ def run(
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     with saving(checkpoint, data, settings, validation) as saved:
         run = make_context(data, settings, engine, validation, callbacks, saved.round_done)
-        chains = make_chains(run)
+        chains = [Chain(number, run) for number in range(sampler.n_chains)]
         saved.begin(chains, run)
-        run.monitor.begin(make_plan(run))
-        engine.start(make_load(run, rehearsal))
+        longest, validated = max(1, round(run.length.epochs)), validation is not None
+        run.monitor.begin(RunPlan(len(chains), longest, settings.max_seconds, validated))
+        rounds = run.rounds
+        engine.start(
+            Workload(
+                rounds.held, rounds.together, rounds.recipes, rehearsal, rounds.units, len(chains)
+            )
+        )
         try:
             sample = sample_enough if sampler.adaptive else sample_for
             found, ended = sample(chains, run, engine, saved.between)
@@ -104,15 +110,6 @@ def run(
     )
 
 
-def make_load(run: RunContext, rehearsal: Sequence[tuple[Held, Task]] = ()) -> Workload:
-    """What an engine is started with."""
-    rounds = run.rounds
-    return Workload(
-        rounds.held, rounds.together, rounds.recipes, rehearsal, rounds.units,
-        run.settings.sampler.n_chains,
-    )  # fmt: skip
-
-
 def make_context(
     data: TrainingData,
     settings: RunSettings,
@@ -121,7 +118,7 @@ def make_context(
     callbacks: Sequence[Callback] = (),
     round_done: Callable[[Chain], bool] = lambda chain: False,
 ) -> RunContext:
-    """What all chains of a run share, before their first round."""
+    """The context that all chains of a run share, before their first round."""
     sampler, shape = settings.sampler, data_shape(data)
     length = run_length(settings, shape)
     monitor = Monitor(
@@ -159,18 +156,6 @@ def run_length(settings: RunSettings, shape: DataShape) -> RunLength:
     return RunLength(n_rounds, per_epoch, (sampler.thin or 1.0) * per_epoch)
 
 
-def make_chains(run: RunContext) -> list[Chain]:
-    """All chains before their first round."""
-    return [Chain(number, run) for number in range(run.settings.sampler.n_chains)]
-
-
-def make_plan(run: RunContext) -> RunPlan:
-    """What callbacks may know before the first round."""
-    epochs = max(1, round(run.length.epochs))
-    sampler, validated = run.settings.sampler, run.monitor.validation is not None
-    return RunPlan(sampler.n_chains, epochs, run.settings.max_seconds, validated)
-
-
 def sample_for(
     chains: Sequence[Chain],
     run: RunContext,
@@ -179,7 +164,7 @@ def sample_for(
 ) -> tuple[Convergence, str]:
     """Run all chains for as long as the sampler says; `between` is called when they have ended.
 
-    Returns what the probe pairs say, and what ended the run.
+    Returns the judgement of the probe pairs, and the reason why the run ended.
     """
     drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
     between()
@@ -223,8 +208,8 @@ def _ended_early(chains: Sequence[Chain]) -> str:
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:
     """Resume each chain as soon as its own tasks are done: none waits for another.
 
-    What is waited for is kept up to date, not made anew: with thousands of tasks under way, of
-    which one after another ends, that would be most of the work of the server.
+    `waiting` is updated, not rebuilt: with thousands of tasks under way rebuilding it would be most
+    of the work of the server.
     """
     phase: dict[int, list[Handle]] = {}
     left: dict[int, int] = {}
@@ -266,36 +251,22 @@ def start_run(
     checkpoint: Checkpoint | None = None,
     stage: Callable[[str], None] = lambda what: None,
 ) -> RunReport:
-    """Draw from the posterior given ratings in the units of a chain.
+    """Resolve the settings, compile, and run.
 
-    Parameters
-    ----------
-    data : TrainingData
-        The ratings, from `prepare`.
-    wanted : FitSettings
-        What is asked for.
-    scale : float
-        User's units in one unit of `data`.
-    validation : Validation, optional
-        Pairs whose RMSE is followed, in the same units.
-    callbacks : sequence of callables
-        Called after every epoch of every chain.
-    checkpoint : Checkpoint, optional
-        Where the run is written down, and whether to go on from there.
-    stage : callable
-        Told what goes on before the chains begin.
+    `data` are ratings as `prepare` makes them, `scale` the user's units in one unit of these, and
+    `validation` pairs in the same units; `stage` is called with what is under way.
     """
     settings = wanted.resolve(data, scale)
     engine = make_engine(wanted.engine, wanted.n_workers)
     settings = _shared_out(settings, wanted, engine)
     stage("compiling")
-    compiled = compile_kernels(settings, data)
-    done = run(data, settings, engine, validation, callbacks, compiled.rehearsal, checkpoint)
-    return replace(done, compile_seconds=compiled.seconds)
+    seconds, rehearsal = compile_kernels(settings, data)
+    done = run(data, settings, engine, validation, callbacks, rehearsal, checkpoint)
+    return replace(done, compile_seconds=seconds)
 
 
 def _shared_out(settings: RunSettings, wanted: FitSettings, engine: Engine) -> RunSettings:
-    """Settings with stripes for the engine's workers, where nobody has said how many."""
+    """Settings with stripes for the engine's workers, where the user has not set their number."""
     rule, n = settings.sampler, wanted.n_workers or getattr(engine, "n_workers", None)
     if not isinstance(rule, Gibbs) or getattr(wanted.sampler, "n_stripes", None) or not n:
         return settings
@@ -306,15 +277,13 @@ def _shared_out(settings: RunSettings, wanted: FitSettings, engine: Engine) -> R
 MOST_RATINGS = 200
 
 
-class Compiled(NamedTuple):
-    """Seconds that it took, and tasks by which workers elsewhere compile the same kernels."""
+def compile_kernels(
+    settings: RunSettings, data: TrainingData
+) -> tuple[float, Sequence[tuple[Held, Task]]]:
+    """Compile, or load from numba's cache, the kernels that a run on these data will need.
 
-    seconds: float
-    rehearsal: Sequence[tuple[Held, Task]]
-
-
-def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
-    """Compile, or load from numba's cache, the kernels that a run on these data will need."""
+    Returns the seconds that it took, and tasks by which remote workers compile the same kernels.
+    """
     begin, engine = time.monotonic(), Rehearsal()
     few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
     sampler = settings.sampler.for_compiling(len(few)).resolve(data_shape(few))
@@ -323,8 +292,9 @@ def compile_kernels(settings: RunSettings, data: TrainingData) -> Compiled:
     validation = Validation(WatchedPairs(pair, pair, np.array([True, False])), value)
     run = make_context(few, tiny, engine, validation)
     engine.start(Workload(run.rounds.held, run.rounds.together))
-    drive([chain.advance(run.length.n_rounds) for chain in make_chains(run)], engine)
-    return Compiled(time.monotonic() - begin, engine.tasks)
+    chains = [Chain(number, run) for number in range(sampler.n_chains)]
+    drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
+    return time.monotonic() - begin, engine.tasks
 
 
 def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:
@@ -346,9 +316,9 @@ def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run did.
+    """Draws and facts of a run.
 
-    `convergence` is what the probe pairs say; `engine` is who did what; `failures` are sentences
+    `convergence` is the verdict of the probe pairs, `engine` its own report, `failures` sentences
     about callbacks that failed. Seconds are those of the engine's clock, without compiling.
     """
 
@@ -365,7 +335,7 @@ class RunReport:
 
 
 def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> dict[str, Any]:
-    """What the probe pairs say of a run, and what follows from it, in plain values."""
+    """The judgement of a run with its verdict and advice, in plain values."""
     known: dict[str, Any] = {
         name: None if isinstance(x, float) and math.isnan(x) else x
         for name, x in found._asdict().items()
@@ -386,7 +356,7 @@ def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> 
 
 
 def make_report(data: TrainingData, done: RunReport) -> dict[str, Any]:
-    """What a fit did, in plain values."""
+    """Facts of a fit, in plain values."""
     settings = done.settings
     prior = type(settings.prior).__name__.removesuffix("Prior").lower()
     full_bias = prior == "wishart" and settings.prior.bias

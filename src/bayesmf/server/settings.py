@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 
@@ -49,6 +49,12 @@ class FitSettings:
     engine: str | Engine | Cluster = "threads"
     n_workers: int | None = None
     last_draw_only: bool = False  # for runs of which the errors alone are wanted
+
+    @classmethod
+    def of(cls, model: Any) -> FitSettings:
+        """The settings that a model has attributes for."""
+        names = (field.name for field in fields(cls) if hasattr(model, field.name))
+        return cls(**{name: getattr(model, name) for name in names})
 
     def resolve(self, data: TrainingData, scale: float = 1.0) -> RunSettings:
         """Check the settings and fill in defaults; `scale` is that of the ratings.

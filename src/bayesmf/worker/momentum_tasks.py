@@ -29,7 +29,7 @@ from bayesmf.worker.block_tasks import (
     RoundSettings,
     all_finite,
 )
-from bayesmf.worker.row_tasks import RowsTask
+from bayesmf.worker.row_tasks import RowsTask, draw_stripe
 from bayesmf.worker.tasks import Kept
 
 
@@ -187,10 +187,9 @@ class RareTask(RowsTask):
         rows, at = own_copy(self.rows), held.at
         own, tau = rows[at], value_of(self.tau)
         tau = tau if isinstance(tau, float) else tau[at]
-        task = RowsTask(self.chain, self.partition, own, tau, self.shared)
-        told = task.draw(own, np.empty_like(own), held.stripe)
+        stats = draw_stripe(self.shared, own, np.empty_like(own), tau, held.stripe)
         rows[at] = own
-        return RareResult(rows, self.fixed, bool(np.isfinite(told[:, SSE].sum())))
+        return RareResult(rows, self.fixed, bool(np.isfinite(stats[:, SSE].sum())))
 
 
 @dataclass(frozen=True)

@@ -70,14 +70,14 @@ class RowContext(Shared):
 class RowsResult(Kept):
     """New rows of a stripe, their conditional means, and sums of the ratings of each.
 
-    These, `told`, are weighted as the rows met their ratings, and of the kinds that
+    `row_stats` are weighted as the rows met their ratings, and of the kinds that
     kernels/gather.py names; `sums` are those of all rows, `moments` those of the new rows and
     `evidence` the likelihoods of the laws that were asked for, all as whole numbers.
     """
 
     rows: Any
     means: Any
-    told: Any
+    row_stats: Any
     sums: Whole
     moments: Whole
     evidence: Whole | None
@@ -86,7 +86,7 @@ class RowsResult(Kept):
 
     @property
     def stays(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("means", "told") if self.side == 0 else ("told",)
+        return ("means", "row_stats") if self.side == 0 else ("row_stats",)
 
     @property
     def goes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -115,26 +115,27 @@ class RowsTask:
         given = self.shared
         rows = own_copy(self.rows)  # the task must stay as it was: it may have to be done again
         means = np.empty_like(rows)
-        told = self.draw(rows, means, held)
+        row_stats = draw_stripe(given, rows, means, self.tau, held)
         counts = held.counts
         evidence = None
         if given.laws is not None:
-            errors = half_errors(counts, told[:, SSE], given.mean_one)
+            errors = half_errors(counts, row_stats[:, SSE], given.mean_one)
             evidence = evidence_of(given.laws, counts, errors)
         moments = packed_moments(rows, given.full)
         return RowsResult(
-            rows, means, told, exact_sums(told), moments, evidence, len(held), given.side
+            rows, means, row_stats, exact_sums(row_stats), moments, evidence, len(held), given.side
         )
 
-    def draw(self, rows: Rows, means: Rows, stripe: Stripe) -> NDArray[np.float64]:
-        """Draw rows in place; returns the sums of their ratings."""
-        given = self.shared
-        tau = np.asarray(value_of(self.tau), np.float64)
-        tau = np.full(len(rows), tau) if tau.ndim == 0 else tau
-        sweep = HalfSweep(given.n_factors, tau, given.relax, given.counter)
-        return draw_rows(
-            rows, means, stripe, given.ready, given.prior, sweep, given.joint, given.n_sums
-        )
+
+def draw_stripe(
+    context: RowContext, rows: Rows, means: Rows, tau: Part | float, stripe: Stripe
+) -> NDArray[np.float64]:
+    """Draw rows in place; returns the sums of their ratings."""
+    tau = np.asarray(value_of(tau), np.float64)
+    tau = np.full(len(rows), tau) if tau.ndim == 0 else tau
+    sweep = HalfSweep(context.n_factors, tau, context.relax, context.counter)
+    prior, joint, n_sums = context.prior, context.joint, context.n_sums
+    return draw_rows(rows, means, stripe, context.ready, prior, sweep, joint, n_sums)
 
 
 @dataclass(frozen=True)
@@ -185,23 +186,23 @@ def draw_rows(
     ratings = RowRatings(
         stripe.rows, stripe.starts, stripe.other, stripe.value, stripe.levels, *regressors
     )
-    whole, told = np.ones(len(out), np.bool_), np.zeros((len(out), n_sums))
+    whole, row_stats = np.ones(len(out), np.bool_), np.zeros((len(out), n_sums))
     if joint is not None:
         by_columns = np.diff(stripe.starts) <= longest_row(sweep.n_factors)
         whole = ~by_columns
         draw_columns(
-            out, means, told, np.flatnonzero(by_columns), ratings,
+            out, means, row_stats, np.flatnonzero(by_columns), ratings,
             column_prior(prior.mu, prior.Lambda), sweep, joint == 1, whole,
         )  # fmt: skip
     if whole.any():
-        draw_whole(out, means, told, whole, ratings, prior, sweep)
-    return told
+        draw_whole(out, means, row_stats, whole, ratings, prior, sweep)
+    return row_stats
 
 
 def draw_whole(
     out: Rows,
     means: Rows,
-    told: NDArray[np.float64],
+    row_stats: NDArray[np.float64],
     chosen: NDArray[np.bool_],
     ratings: RowRatings,
     prior: RowPrior,
@@ -214,7 +215,7 @@ def draw_whole(
     scratch = make_row_scratch(width, sweep.n_factors)
     if (rows := chosen & ~dual).any():
         own = prior.natural()
-        draw_primal(out, means, told, np.flatnonzero(rows), ratings, own, sweep, scratch)
+        draw_primal(out, means, row_stats, np.flatnonzero(rows), ratings, own, sweep, scratch)
     if (rows := chosen & dual).any():
         roots = prior.mu, 1.0 / np.sqrt(prior.Lambda)
-        draw_dual(out, means, told, np.flatnonzero(rows), ratings, roots, sweep, scratch)
+        draw_dual(out, means, row_stats, np.flatnonzero(rows), ratings, roots, sweep, scratch)

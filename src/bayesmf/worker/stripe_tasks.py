@@ -118,7 +118,7 @@ class Law(Shared):
 
 @dataclass(frozen=True)
 class NoiseResult(Kept):
-    """Precisions of rows; their sums, and those of what the rows were told times these."""
+    """Precisions of rows; their sums, and sums of the rows' statistics times these."""
 
     goes = ("value",)
     together = True
@@ -133,22 +133,22 @@ class NoiseResult(Kept):
 class NoiseTask:
     """Draw the precisions of some rows given sums of their ratings, of which one is their errors.
 
-    `told` is (rows, sums), or parts of such sums that are added up in their order.
+    `row_stats` is (rows, sums), or parts of such sums that are added up in their order.
     """
 
     short = True
     chain: int
     partition: int
-    told: tuple[Part, ...]
+    row_stats: tuple[Part, ...]
     shared: Law
 
     def execute(self, held: Any) -> NoiseResult:
         """As the law says; counts are those of all ratings of the rows."""
-        law, told = self.shared, added(self.told)
+        law, row_stats = self.shared, added(self.row_stats)
         counts, numbers = held.row_counts(law.side), held.numbers(law.side)
         own = RowNoise(1.0, law.shape, law.rate, law.mean_one)
-        value = own.draw_values(counts, told[:, SSE], numbers, law.counter)
-        weighted = exact_sums(value.astype(np.float64)[:, None] * told)
+        value = own.draw_values(counts, row_stats[:, SSE], numbers, law.counter)
+        weighted = exact_sums(value.astype(np.float64)[:, None] * row_stats)
         return NoiseResult(value, noise_sums(value, counts), weighted)
 
 
@@ -167,14 +167,14 @@ class EvidenceTask:
     short = True
     chain: int
     partition: int
-    told: tuple[Part, ...]
+    row_stats: tuple[Part, ...]
     side: int
     laws: NDArray[np.float64]
     mean_one: bool
 
     def execute(self, held: Any) -> EvidenceResult:
         counts = held.row_counts(self.side)
-        errors = half_errors(counts, added(self.told)[:, SSE], self.mean_one)
+        errors = half_errors(counts, added(self.row_stats)[:, SSE], self.mean_one)
         return EvidenceResult(evidence_of(self.laws, counts, errors))
 
 

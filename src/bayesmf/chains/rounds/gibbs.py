@@ -145,7 +145,7 @@ def draw_exactly(
     """One phase: all rows of users (side 0) or items (1) are drawn.
 
     Stripe k is partition partitions[k]; `n_sums` as `draw_rows` takes it. The state gets the new
-    rows and their means, and what their draws have left: `told`, `sums` and moments.
+    rows and their means, and their statistics, sums and moments.
     """
     rows, tau = state.side(side), row_precisions(state, side)
     shared = row_context(state, t, side, relax, joint, n_sums)
@@ -166,13 +166,12 @@ def draw_exactly(
     before = state.means or state.params
     users, items = (before.users, means) if side else (means, before.items)
     state.means = Params(users, items, state.params.n_factors)
-    state.row_sums = Pieces(tuple(result.told for result in results), layout)
+    state.row_sums = Pieces(tuple(result.row_stats for result in results), layout)
     state.all_sums, state.count = sums, sum(result.count for result in results)
     if state.slices.get(side) is not None:
         state.evidence[side] = total(result.evidence for result in results)
     width = len(state.precisions.users.mu)
-    told = (result.moments for result in results)
-    found = unpacked_moments(told, width, shared.full)
+    found = unpacked_moments((result.moments for result in results), width, shared.full)
     put_moments(state, side, Moments(layout.n_rows, *found))
     return results
 
@@ -201,12 +200,12 @@ def draw_row_noise(
     t: int,
     side: int,
     partitions: Sequence[int],
-    told: Sequence[tuple[Any, ...]],
+    row_stats: Sequence[tuple[Any, ...]],
     layout: Layout,
 ) -> Phases:
     """Draw the precisions of all users (0) or items (1), where these have their own.
 
-    `told` are, for each stripe, sums of its rows' ratings or parts of such sums. The law comes
+    `row_stats` are, for each stripe, sums of its rows' ratings or parts of such sums. The law comes
     first, with the precisions integrated out: given these it would move in steps as small as the
     rows are many. Mostly its likelihoods have come with the errors.
     """
@@ -221,14 +220,14 @@ def draw_row_noise(
     while evidence is None or not slice_.choose(evidence):
         results: Sequence[Any] = yield [
             EvidenceTask(state.chain, partition, parts, side, slice_.laws, own.mean_one)
-            for partition, parts in zip(partitions, told, strict=True)
+            for partition, parts in zip(partitions, row_stats, strict=True)
         ]
         evidence = total(result.evidence for result in results)
     shape, rate = slice_.found
     law = Law(side, shape, rate, own.mean_one, t, state.key)
     drawn: Sequence[Any] = yield [
         NoiseTask(state.chain, partition, parts, law)
-        for partition, parts in zip(partitions, told, strict=True)
+        for partition, parts in zip(partitions, row_stats, strict=True)
     ]
     sums = NoiseSums(layout.n_rows, *total(result.sums for result in drawn).tolist())
     value = Pieces(tuple(result.value for result in drawn), layout)
