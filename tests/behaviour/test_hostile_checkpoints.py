@@ -35,14 +35,14 @@ CHECKPOINTS = {
     "probes of other length": ("keeping_expected", lambda a: a[:-1].copy()),
 }
 PLAIN = {
-    "tau of zero": lambda c: c["chain"]["state"].update(tau="0x0p+0"),
-    "tau of text": lambda c: c["chain"]["state"].update(tau="much"),
+    "tau of zero": lambda c: c["chain"]["state"].update(tau=0.0),
+    "tau of text": lambda c: c["chain"]["state"].update(tau="1.0"),
     "rounds of text": lambda c: c["chain"].update(t="3"),
     "rounds of another": lambda c: c["chain"].update(t=10**6),
     "room for everything": lambda c: c.update(room=10**12),
     "batches elsewhere": lambda c: c.update(batches=[["../../run", "0" * 64, 1]]),
     "batches of another form": lambda c: c.update(batches=[["draws"]]),
-    "errors of text": lambda c: c["chain"].update(since_epoch=["0x1p+3", "0x1p+900"]),
+    "errors below zero": lambda c: c["chain"].update(epoch_sse=-1.0),
     "no keeping": lambda c: c["chain"].update(keeping={}),
     "a list of listeners": lambda c: c["chain"].update(listeners=[]),
 }

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from bayesmf import __version__
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import RunSettings
-from bayesmf.checkpoints.snapshots import Arrays, Expecting, Plain
+from bayesmf.checkpoints.snapshots import Arrays, Plain, SnapshotRules
 from bayesmf.checks import not_negative, whole, yes_or_no
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import InputError
@@ -217,15 +217,15 @@ def _digest(*arrays: NDArray[Any]) -> str:
     return found.hexdigest()
 
 
-class Batch(NamedTuple):
-    """Some draws of a chain, on disk."""
+class DrawsFile(NamedTuple):
+    """A file with some draws of a chain."""
 
     name: str
     digest: str
     n: int
 
 
-class Loaded(NamedTuple):
+class LoadedCheckpoint(NamedTuple):
     """A checkpoint of a chain."""
 
     arrays: Arrays
@@ -239,7 +239,7 @@ class ChainFolder:
 
     def __init__(self, path: Path, keep: int, of: str = "") -> None:
         self._path, self._keep, self._of = path, keep, of
-        self._batches: list[Batch] = []  # with all draws that are on the disk, in order
+        self._batches: list[DrawsFile] = []  # with all draws that are on the disk, in order
         self._selections = 0
         self._named: dict[int, set[str]] = {}  # batches by the rounds of checkpoints
 
@@ -272,18 +272,19 @@ class ChainFolder:
             name = f"draws-{first:06}-{n:06}-{secrets.token_hex(4)}"
             new = store.since(chain, first)
             digest = write_file(self._path / name, BATCH, new.arrays(), {})
-            self._batches.append(Batch(name, digest, n - first))
+            self._batches.append(DrawsFile(name, digest, n - first))
 
     def _remove_old(self) -> None:
         for t in sorted(self._named)[: -self._keep]:
             _remove(self._round(t))
             del self._named[t]
         used = {batch.name for batch in self._batches}.union(*self._named.values())
-        for name in self._names():
-            if _BATCH.fullmatch(name) and name not in used:
-                _remove(self._path / name)
+        with contextlib.suppress(InputError):
+            for name in self._names():
+                if _BATCH.fullmatch(name) and name not in used:
+                    _remove(self._path / name)
 
-    def load(self, expecting: Expecting) -> Loaded | None:
+    def load(self, expecting: SnapshotRules) -> LoadedCheckpoint | None:
         """The newest sound checkpoint, None if there is none at all.
 
         Those that are not sound are removed, unless none is.
@@ -293,11 +294,11 @@ class ChainFolder:
         for t in sorted(self._rounds(), reverse=True):
             try:
                 arrays, meta = read_file(self._round(t), CHAIN, expecting.chain)
-                batches = [Batch(*batch) for batch in meta["batches"]]
+                batches = [DrawsFile(*batch) for batch in meta["batches"]]
                 if found is None:
                     draws = [self._read_batch(batch, expecting) for batch in batches]
                     self._check_counts(t, meta, batches)
-                    found = Loaded(arrays, meta["chain"], meta["room"], draws)
+                    found = LoadedCheckpoint(arrays, meta["chain"], meta["room"], draws)
                     self._batches = batches
                 self._named[t] = {batch.name for batch in batches}
             except InputError as error:
@@ -312,13 +313,13 @@ class ChainFolder:
             _remove(self._round(t))
         return found
 
-    def _check_counts(self, t: int, meta: dict[str, Any], batches: list[Batch]) -> None:
+    def _check_counts(self, t: int, meta: dict[str, Any], batches: list[DrawsFile]) -> None:
         if meta["of"] != self._of:
             raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {_CURE}")
         if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
             raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {_CURE}")
 
-    def _read_batch(self, batch: Batch, expecting: Expecting) -> Draws:
+    def _read_batch(self, batch: DrawsFile, expecting: SnapshotRules) -> Draws:
         path = self._path / batch.name
         if not _BATCH.fullmatch(batch.name):
             raise InputError(f"a checkpoint in {self._path} names {batch.name[:40]!r}: {_CURE}")
@@ -334,9 +335,8 @@ class ChainFolder:
         return [int(match[1]) for match in found if match]
 
     def _names(self) -> list[str]:
-        with contextlib.suppress(OSError):
-            return os.listdir(self._path)
-        return []
+        with as_input_error(self._path, "read"):
+            return os.listdir(self._path) if self._path.exists() else []
 
     def _round(self, t: int) -> Path:
         return self._path / f"round-{t:09}"

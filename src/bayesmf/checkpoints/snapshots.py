@@ -28,6 +28,7 @@ from bayesmf.storage.contents import (
     ANY,
     ASCENDING,
     FLAG,
+    NUMBER,
     POSITIVE,
     TEXT,
     USABLE,
@@ -41,7 +42,7 @@ Plain = dict[str, Any]
 
 
 def take(chain: Chain) -> tuple[Arrays, Plain]:
-    """A snapshot: all that the rest of a chain depends on besides settings, data and draws."""
+    """A snapshot: all that the rest of a chain depends on, except settings, data and draws."""
     arrays, plain = _take_state(chain.state, chain.run.fetch)
     kept, how = chain.retention.export()
     arrays |= {f"keeping_{name}": a for name, a in (kept | chain.probe.export()).items()}
@@ -57,17 +58,18 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "t": chain.t,
         "epoch": chain.epoch,
         "kept": chain.kept,
-        "rmse": _exact(chain.rmse),
-        "since_epoch": [_exact(chain.since_epoch.sse), int(chain.since_epoch.count)],
+        "rmse": None if chain.rmse is None else float(chain.rmse),
+        "epoch_sse": float(chain.since_epoch.sse),
+        "epoch_count": int(chain.since_epoch.count),
         "ratings_read": int(chain.ratings_read),
         "told_to_stop": bool(chain.told_to_stop),
-        "seconds": _exact(chain.monitor.clock.seconds()),
+        "seconds": float(chain.monitor.clock.seconds()),
         "listeners": _remembered(chain),
     }
 
 
 def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
-    """Bring a chain that has not begun to a snapshot; its time is left to `seconds`."""
+    """Bring a chain that has not begun to a snapshot, except its time."""
     _put_back_state(chain.state, arrays, plain["state"])
     prefix = "keeping_"
     kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -80,9 +82,8 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
         totals = [np.array(total) for total in arrays["mean_totals"]]
         chain.monitor.means[chain.number] = RunningMean(n_segments, totals, counts, room)
     chain.t, chain.epoch, chain.kept = plain["t"], plain["epoch"], plain["kept"]
-    chain.rmse = None if plain["rmse"] is None else float.fromhex(plain["rmse"])
-    sse, count = plain["since_epoch"]
-    chain.since_epoch = Errors(float.fromhex(sse), count)
+    chain.rmse = plain["rmse"]
+    chain.since_epoch = Errors(plain["epoch_sse"], plain["epoch_count"])
     chain.ratings_read = plain["ratings_read"]
     chain.monitor.ratings_read += chain.ratings_read
     chain.stopped = chain.told_to_stop = plain["told_to_stop"]
@@ -94,33 +95,28 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
                 chain.monitor.note_forgotten(callback, error)
 
 
-def seconds(plain: Plain) -> float:
-    """Seconds that the run had taken at a snapshot."""
-    return float.fromhex(plain["seconds"])
-
-
 def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
     now, safe, moments = state.precisions, state.safe, state.column_squares
     arrays = {**_rows("", state.params.users, state.params.items, fetch), **_priors("", now, fetch)}
     plain = {
-        "tau": _exact(now.tau),
+        "tau": float(now.tau),
         "version": now.version,
-        "sse": _exact(state.sse),
+        "sse": float(state.sse),
         "count": int(state.count),
         "visits": sorted(state.visits.items()),
-        "pace": _exact(state.pace),
+        "pace": float(state.pace),
         "repairs": state.repairs,
     }
     if safe is not None:
         arrays |= _rows("safe_", safe.users, safe.items, fetch)
         if safe.precisions.version != now.version:
             arrays |= _priors("safe_", safe.precisions, fetch)
-            plain["safe_tau"] = _exact(safe.precisions.tau)
+            plain["safe_tau"] = float(safe.precisions.tau)
             plain["safe_version"] = safe.precisions.version
     if state.momenta is not None:
         users, items = map(_filled, state.momenta)
         arrays |= _rows("momenta_", users, items, fetch)
-    if moments is not None and moments.version == now.version:  # others would be computed anew
+    if moments is not None and moments.version == now.version:  # older ones are computed again
         arrays |= {"moments_users": moments.users, "moments_items": moments.items}
     if state.means is not None:
         arrays |= _rows("means_", state.means.users, state.means.items, fetch)
@@ -148,9 +144,9 @@ def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain
     state.params = Params(*rows(""), n_factors)
     now = _precisions("", arrays, plain["tau"], plain["version"])
     state.precisions = now
-    state.sse, state.count = float.fromhex(plain["sse"]), plain["count"]
+    state.sse, state.count = plain["sse"], plain["count"]
     state.visits = dict(plain["visits"])
-    state.pace, state.repairs = float.fromhex(plain["pace"]), plain["repairs"]
+    state.pace, state.repairs = plain["pace"], plain["repairs"]
     if "safe_users" in arrays:
         then = now
         if "safe_tau" in plain:
@@ -188,13 +184,13 @@ def _priors(prefix: str, precisions: Precisions, fetch: Fetch) -> Arrays:
 
 
 def _precisions(
-    prefix: str, arrays: Mapping[str, NDArray[Any]], tau: str, version: int
+    prefix: str, arrays: Mapping[str, NDArray[Any]], tau: float, version: int
 ) -> Precisions:
     users, items = (
         RowPrior(np.array(arrays[f"{prefix}{side}_mu"]), np.array(arrays[f"{prefix}{side}_lambda"]))
         for side in ("user", "item")
     )
-    return Precisions(users, items, float.fromhex(tau), version, _noise(prefix, arrays))
+    return Precisions(users, items, tau, version, _noise(prefix, arrays))
 
 
 def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
@@ -203,12 +199,10 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
             return None
         shape, rate = (float(x) for x in arrays[f"{name}_prior"])
         value: Any = np.array(arrays[name])
-        sums = None
-        if f"{name}_sums" in arrays:
-            n, *more = (float(x) for x in arrays[f"{name}_sums"])
-            sums = NoiseSums(int(n), *more)
-            if math.isnan(sums.by_rating):  # rows were alike: one number for all, as it was
-                value = float(value[0])
+        n, *more = (float(x) for x in arrays[f"{name}_sums"])
+        sums = NoiseSums(int(n), *more)
+        if math.isnan(sums.by_rating):  # rows were alike: one number for all, as it was
+            value = float(value[0])
         return RowNoise(value, shape, rate, sums=sums)
 
     users, items = side(f"{prefix}user_tau"), side(f"{prefix}item_tau")
@@ -217,11 +211,6 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
     if users is not None and items is not None:
         items = replace(items, mean_one=True)
     return Noise(users, items)
-
-
-def _exact(value: float | None) -> str | None:
-    """Every bit of a number, and numbers that JSON does not have."""
-    return None if value is None else float(value).hex()
 
 
 def _remembered(chain: Chain) -> dict[str, str]:
@@ -253,15 +242,15 @@ def _remembering(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
 _META = {
     "chain": {
         "state": {
-            "tau": TEXT, "sse": TEXT, "count": WHOLE, "visits": [[WHOLE]], "pace": TEXT,
-            "repairs": WHOLE, "version": WHOLE, "safe_tau?": TEXT, "safe_version?": WHOLE,
+            "tau": NUMBER, "sse": NUMBER, "count": WHOLE, "visits": [[WHOLE]], "pace": NUMBER,
+            "repairs": WHOLE, "version": WHOLE, "safe_tau?": NUMBER, "safe_version?": WHOLE,
         },
         "keeping": {
             "burning": FLAG, "first?": WHOLE, "n_rounds?": WHOLE, "n_draws?": WHOLE, "every?": WHOLE
         },
         "mean": (None, [(WHOLE, [WHOLE])]), "t": WHOLE, "epoch": WHOLE, "kept": WHOLE,
-        "rmse": (TEXT, None), "since_epoch": [(TEXT, WHOLE)], "ratings_read": WHOLE,
-        "told_to_stop": FLAG, "seconds": TEXT, "listeners": {},
+        "rmse": (NUMBER, None), "epoch_sse": NUMBER, "epoch_count": WHOLE, "ratings_read": WHOLE,
+        "told_to_stop": FLAG, "seconds": NUMBER, "listeners": {},
     },
     "room": WHOLE,
     "batches": [[(TEXT, WHOLE)]],
@@ -272,33 +261,20 @@ _META = {
 def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
     """Raise ValueError where plain values of a checkpoint are not what they must be."""
     check_plain(meta, _META, "meta")
-    chain, keeping = meta["chain"], meta["chain"]["keeping"]
-    numbers = [meta["room"], chain["t"], chain["epoch"], chain["kept"], chain["ratings_read"]]
-    if min(numbers) < 0 or meta["room"] > most_room:
-        raise ValueError("meta counts what cannot be counted so")
-    if min(keeping.get(name, 1) for name in ("n_rounds", "n_draws", "every")) < 1:
-        raise ValueError("meta.chain.keeping keeps nothing")
-    for name, text in (*chain.items(), *chain["state"].items()):
-        if name in ("tau", "safe_tau", "sse", "pace", "seconds") and not 0 <= _number(text) < 1e300:
-            raise ValueError(f"meta.chain {name} is not a number that can be used")
-    if min(_number(chain["state"].get(name, "1")) for name in ("tau", "safe_tau", "pace")) <= 0:
-        raise ValueError("meta.chain.state has a precision that is not positive")
-    sse, count = chain["since_epoch"] if len(chain["since_epoch"]) == 2 else (None, None)
-    if not isinstance(sse, str) or not isinstance(count, int) or not 0 <= _number(sse) < 1e300:
-        raise ValueError("meta.chain.since_epoch is not a sum and a count")
+    chain, state, keeping = meta["chain"], meta["chain"]["state"], meta["chain"]["keeping"]
+    counts = [chain[name] for name in ("t", "epoch", "kept", "ratings_read", "epoch_count")]
+    sums = state["sse"], chain["epoch_sse"], chain["seconds"]
+    if min(*counts, *sums, meta["room"]) < 0 or meta["room"] > most_room:
+        raise ValueError("meta has a negative count or sum, or too much room")
+    every = [keeping.get(name, 1) for name in ("n_rounds", "n_draws", "every")]
+    if min(state["tau"], state["pace"], state.get("safe_tau", 1.0), *every) <= 0:
+        raise ValueError("meta.chain has a precision, a step or a count that is not positive")
     if any(len(batch) != 3 or batch[2] < 1 for batch in meta["batches"]):
         raise ValueError("meta.batches are not those of draws")
 
 
-def _number(text: str) -> float:
-    try:
-        return float.fromhex(text)
-    except OverflowError:
-        raise ValueError(f"{text[:20]} is not a number") from None
-
-
-class Expecting:
-    """What the arrays of a chain's checkpoints and of its batches of draws must be."""
+class SnapshotRules:
+    """Rules for the arrays of a chain's checkpoints and of its batches of draws."""
 
     def __init__(self, chain: Chain) -> None:
         prior, shape = chain.state.precisions.users, chain.run.shape
@@ -337,8 +313,7 @@ class Expecting:
                         n = (self._users if side == "user" else self._items).shape[0]
                         expected[own] = Expected("f4", (n,), POSITIVE)
                         expected[f"{own}_prior"] = Expected("f8", (2,), POSITIVE)
-                        if f"{own}_sums" in arrays:
-                            expected[f"{own}_sums"] = Expected("f8", (4,), ANY)
+                        expected[f"{own}_sums"] = Expected("f8", (4,), ANY)
         if "moments_users" in arrays:
             widths = (self._factors,), (self._width,)
             shape = arrays["moments_users"].shape
@@ -359,7 +334,7 @@ class Expecting:
             probed = expected["keeping_probed_at"].shape
             pairs = Expected("f4", (*probed, *arrays["keeping_expected"].shape[1:2]))
             expected |= {"keeping_expected": pairs, "keeping_drawn": pairs}
-            if "keeping_noise" in arrays:  # of which NaN is what there is none of
+            if "keeping_noise" in arrays:  # NaN where there is none
                 expected["keeping_noise"] = Expected("f8", (*probed, N_PARAMETERS + 1), ANY)
         if "mean_totals" in arrays:
             expected["mean_totals"] = Expected("f4", arrays["mean_totals"].shape[:2])
@@ -371,7 +346,7 @@ class Expecting:
         """Rules for the arrays of a batch of draws."""
         for side in ("user", "item"):
             if (f"{side}_tau_prior" in arrays) != (self._noisy in (side, "both")):
-                raise ValueError("draws have not the noise that the run has")
+                raise ValueError("the draws and the run differ in noise_by")
         return draws_expected(
             arrays, self._users.shape[0], self._items.shape[0], self._width, self._lambda.shape,
             self._keep,

@@ -27,7 +27,7 @@ log = logging.getLogger("bayesmf")
 REST = 10
 
 
-class Unsaved:
+class NoCheckpoints:
     """A run without checkpoints."""
 
     def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
@@ -44,8 +44,8 @@ class Unsaved:
         """Called when the chains have ended."""
 
 
-class Saving(Unsaved):
-    """The checkpoints of a run under way."""
+class RunCheckpoints(NoCheckpoints):
+    """Writes the checkpoints of a run."""
 
     def __init__(
         self, checkpoint: Checkpoint, folders: Sequence[ChainFolder], asked: StopRequest
@@ -55,10 +55,10 @@ class Saving(Unsaved):
         self._due = [time.monotonic() + checkpoint.every] * len(folders)
 
     def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
-        """Bring chains, and the clock of the run, to where their checkpoints are."""
+        """Bring chains, and the clock of the run, to their newest checkpoints."""
         self._chains, self._run, clock = chains, run, run.monitor.clock
         for chain, folder in zip(chains, self._folders, strict=True):
-            found = folder.load(snapshots.Expecting(chain))
+            found = folder.load(snapshots.SnapshotRules(chain))
             if found is None:
                 continue
             try:
@@ -69,8 +69,8 @@ class Saving(Unsaved):
                     "one of this run: start from the beginning in another folder"
                 ) from None
             run.store.restore(chain.number, found.room, found.draws)
-            clock.before = max(clock.before, snapshots.seconds(found.plain))
-        limit = run.settings.max_seconds  # which may be another now
+            clock.before = max(clock.before, found.plain["seconds"])
+        limit = run.settings.max_seconds  # which may have changed
         for chain in chains:
             chain.stopped |= limit is not None and clock.before >= limit
 
@@ -94,7 +94,7 @@ class Saving(Unsaved):
                 chain.number, chain.t / per_epoch, folder.newest / per_epoch, error,
             )  # fmt: skip
         now, every = time.monotonic(), self._checkpoint.every
-        # All chains are written by one process.
+        # One process writes all chains.
         rest = REST * len(self._folders) * (now - begin) if every else 0.0
         self._due[chain.number] = now + max(every, rest)
 
@@ -104,7 +104,7 @@ class Saving(Unsaved):
             self.end_if_asked()
 
     def end_if_asked(self) -> None:
-        """Raise Interrupted, if a signal came: it says from where the run can go on."""
+        """Raise Interrupted after a signal; the message says how to resume."""
         if self._asked.signum is None:
             return
         newest, length = min(folder.newest for folder in self._folders), self._run.length
@@ -117,7 +117,7 @@ class Saving(Unsaved):
         )
 
     def finish(self) -> None:
-        """Write chains that have gone on since their last checkpoint."""
+        """Write chains that have changed since their last checkpoint."""
         for chain, folder in zip(self._chains, self._folders, strict=True):
             if chain.t > folder.newest:
                 self._write(chain)
@@ -129,18 +129,18 @@ def saving(
     data: TrainingData,
     settings: RunSettings,
     validation: Validation | None,
-) -> Iterator[Unsaved]:
+) -> Iterator[NoCheckpoints]:
     """Context in which checkpoints of a run are written, if it has a `Checkpoint`.
 
     In it SIGINT and SIGTERM let chains end at their next round; `between` then ends the run.
     """
     if checkpoint is None:
-        yield Unsaved()
+        yield NoCheckpoints()
         return
     checkpoint = as_checkpoint(checkpoint)
     folders = begin(checkpoint, identity(data, settings, validation))
     with stop_requests() as asked:
-        made = Saving(checkpoint, folders, asked)
+        made = RunCheckpoints(checkpoint, folders, asked)
         try:
             yield made
         except EngineError:
