@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bayesmf.engines.ledger import payload
+from bayesmf.engines.base import payload
 from bayesmf.engines.placement import Homes
 from bayesmf.model.refs import Array, Ref, leaves
 from bayesmf.worker.tasks import Shared

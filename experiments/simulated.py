@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.checks import positive, whole
-from bayesmf.engines.base import Handle, Workload
-from bayesmf.engines.ledger import Ledger, payload
+from bayesmf.engines.base import Handle, Ledger, Workload, payload
 from bayesmf.engines.placement import Homes
 from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, Ref, value_of

@@ -22,7 +22,7 @@ from benchmarks.faults.runs import Disk, Run
 
 Seen = Callable[[], bool]
 # The engine's words where none of the workers it began with was there in time.
-NOBODY_CAME = "no worker came"
+NOBODY_CAME = "no worker started"
 SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
 
 

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+pytest.importorskip("ray")
+
 import bayesmf
 from bayesmf import SGLD, BayesianMF, InputError
-from bayesmf.engines.ledger import Ledger, payload
+from bayesmf.engines.base import Ledger, payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.contents import Export, Input, Left, Order
-from bayesmf.engines.ray.transport import contiguous, own, packed, unpacked, writable
+from bayesmf.engines.ray.lineage import Export, Input, Order, ResultRef
 from bayesmf.engines.ray.worker import (
     About,
     Holder,
@@ -27,7 +28,12 @@ from bayesmf.engines.ray.worker import (
     NotHeld,
     Store,
     check_versions,
+    contiguous,
+    packed,
+    private_copy,
+    unpacked,
     versions,
+    writable,
 )
 from bayesmf.model.refs import Ref, tree_map, value_of
 from bayesmf.worker.block_tasks import GradientTask
@@ -77,9 +83,9 @@ def _box():
     return Box(Pair(_frozen(wide)[:, :7], None), (np.arange(3), "text", 2.5), "word")
 
 
-def test_own_arrays_are_writable_aligned_and_the_same():
+def test_private_copies_are_writable_aligned_and_equal():
     box = _box()
-    made = own(box)
+    made = private_copy(box)
     assert type(made) is Box and type(made.pair) is Pair and type(made.many) is tuple
     assert made.word == "word" and made.many[1:] == ("text", 2.5) and made.pair.right is None
     for mine, theirs in ((made.pair.left, box.pair.left), (made.many[0], box.many[0])):
@@ -99,8 +105,8 @@ def test_contiguous_copies_only_what_is_not():
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), ()])
-def test_own_of_nothing(shape):
-    made = own(np.zeros(shape, np.float32))
+def test_private_copies_of_nothing(shape):
+    made = private_copy(np.zeros(shape, np.float32))
     assert made.shape == shape and made.flags.writeable
 
 
@@ -146,11 +152,11 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     expected = run_task(watched.work.held[task.partition], _with_arrays(task))
     assert seconds > 0 and found.sse == expected.sse
     users, items = found.users, found.items
-    assert isinstance(users, Left) and {users.key, items.key} == {(7, 0), (7, 1)}
+    assert isinstance(users, ResultRef) and {users.key, items.key} == {(7, 0), (7, 1)}
     (stays, goes) = (users, items) if found.fixed == 0 else (items, users)
     assert stays.export is None and goes.export is not None
-    for left, array in ((users, expected.users), (items, expected.items)):
-        (mine,) = here.give([left.key])
+    for ref, array in ((users, expected.users), (items, expected.items)):
+        (mine,) = here.fetch([ref.key])
         assert mine.tobytes() == np.ascontiguousarray(array).tobytes()
 
     second = run_task(
@@ -164,8 +170,8 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     ((elsewhere, _),) = there.run(order([(9, named)], phase=3, refs=refs), shared)
     assert elsewhere.sse == second.sse
 
-    assert there.keep({(20, 0): here.lend([users.key])[0][0]}, 1.0) >= 0
-    assert there.give([(20, 0)])[0].tobytes() == here.give([users.key])[0].tobytes()
+    assert there.keep({(20, 0): here.put_temporarily([users.key])[0][0]}, 1.0) >= 0
+    assert there.fetch([(20, 0)])[0].tobytes() == here.fetch([users.key])[0].tobytes()
     with pytest.raises(NotFetched):
         there.run(order([(10, named)], phase=3, refs={users.key: Export(None, 0)}), None)
     with pytest.raises(NotFetched):  # what tasks share was never sent
@@ -244,7 +250,7 @@ def test_only_the_engine_and_the_deployment_import_ray():
                 names = [node.module]
             if any(name.split(".")[0] == "ray" for name in names):
                 found.add(path.relative_to(root).as_posix())
-    names = ("actor", "crew", "dispatch", "engine", "joining", "scheduling")
+    names = ("dispatch", "engine", "pool", "worker")
     assert found == {*(f"engines/ray/{name}.py" for name in names), "web/ray_serve.py"}
 
 

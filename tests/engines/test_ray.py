@@ -120,7 +120,7 @@ def test_workers_read_packed_ratings_themselves(address, packed, sampler, broken
     assert draws_digest(there) == draws_digest(here)
     told = there.report_["engine"]
     assert (told["ratings_bytes_sent"] > 0) == broken
-    assert all("could not load ratings itself" in fault for fault in told["faults"])
+    assert all("could not read ratings itself" in fault for fault in told["faults"])
     assert bool(told["faults"]) == broken
 
 
@@ -237,7 +237,7 @@ def test_the_only_worker_is_lost(address, nodes, monkeypatch):
     def kill(event):
         if not begun and engine._snapshots.taken:
             begun.append(True)
-            (slot,) = engine._crew.slots
+            (slot,) = engine._pool.slots
             os.kill(slot.process.about.pid, 9)
         time.sleep(0 if begun else 0.1)
 
@@ -251,20 +251,22 @@ def test_the_only_worker_is_lost(address, nodes, monkeypatch):
 
 
 def test_what_is_lost_twice_is_a_sentence(address):
-    from bayesmf.engines.ray.contents import Node
-    from bayesmf.engines.ray.crew import Crew
     from bayesmf.engines.ray.dispatch import Dispatch
+    from bayesmf.engines.ray.lineage import LineageEntry
+    from bayesmf.engines.ray.pool import WorkerPool
 
-    node = Node(None, 8)
-    with pytest.raises(EngineError, match=r"and so was the copy of them: go on .*--resume"):
-        Dispatch(Crew(Cluster(address), held_blocks(), 1)).at_hand([node], None, lambda: None)
+    entry = LineageEntry(None, 8)
+    with pytest.raises(EngineError, match=r"and so was their copy: resume .*--resume"):
+        Dispatch(WorkerPool(Cluster(address), held_blocks(), 1)).available(
+            [entry], None, lambda: None
+        )
 
 
 def test_a_placement_group_fractions_of_cpus_and_names(address):
     import ray
     from ray.util import placement_group, remove_placement_group
 
-    from bayesmf.engines.ray.scheduling import room
+    from bayesmf.engines.ray.pool import room
 
     group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
     try:
@@ -290,7 +292,7 @@ def test_a_placement_group_fractions_of_cpus_and_names(address):
 
 
 def test_room_beside_the_fit_itself():
-    from bayesmf.engines.ray.scheduling import _fitting
+    from bayesmf.engines.ray.pool import _fitting
 
     bundles = [{"CPU": 2.0}, {"CPU": 1.0, "ratings": 1.0}]
     assert _fitting({"CPU": 0.5}, bundles, {}) == 6
@@ -301,7 +303,7 @@ def test_room_beside_the_fit_itself():
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
     """Tries are counted: the run ends, soon, with a sentence."""
-    from bayesmf.engines.ray import crew as module
+    from bayesmf.engines.ray import pool as module
 
     class Doomed(module.Worker):
         def run(self, order, shared):
@@ -316,7 +318,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(address, monkeypatch):
 
 def test_nobody_comes(address):
     cluster = Cluster(address, n_workers=2, resources={"nowhere": 1}, start_timeout=1)
-    with pytest.raises(EngineError, match="no worker came within 1 s"):
+    with pytest.raises(EngineError, match="no worker started within 1 s"):
         fit("DSGLD-C 4x1", cluster)
     with pytest.raises(InputError, match="no room for a worker, which needs 1 CPU, 1 nowhere"):
         fit("DSGLD-C 4x1", Cluster(address, resources={"nowhere": 1}))
@@ -446,8 +448,8 @@ def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
         trial = trial_of(nodes, tmp_path / f"{seconds:g}", "added", epochs=5)
         trial.engine["start_timeout"] = seconds
         found = attempt(trial)
-        if "no worker came" not in found.get("error", ""):
+        if "no worker started" not in found.get("error", ""):
             break
     assert found["status"] == "done", found
     assert found["sha256"] == known["sha256"]
-    assert "found no room" in found["told"][0] and "has come" in found["told"][-1]
+    assert "found no room" in found["told"][0] and "has started" in found["told"][-1]

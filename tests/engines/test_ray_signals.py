@@ -17,11 +17,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for benchmarks
 
+from bayesmf.engines.ray.addresses import wants_token
+from bayesmf.engines.ray.handlers import unchanged, unchanged_during
+
 from bayesmf import SGLD, BayesianMF, Interrupted
 from bayesmf.engines.local import Serial
-from bayesmf.engines.ray.addresses import wants_token
 from bayesmf.engines.ray.cluster import Cluster
-from bayesmf.engines.ray.handlers import unchanged, unchanged_during
 from bayesmf.errors import EngineError
 from benchmarks.faults.nodes import alive, descendants, title, wait_for
 from checkpointed import run_kept

@@ -10,8 +10,7 @@ from bayesmf import SGLD, BayesianMF, Gibbs, InputError
 from bayesmf.chains.callbacks import History
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
-from bayesmf.engines.base import Workload
-from bayesmf.engines.ledger import payload
+from bayesmf.engines.base import Workload, payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread
 from bayesmf.model.priors import GammaPrior

@@ -12,8 +12,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from bayesmf.engines.base import Handle, Workload
-from bayesmf.engines.ledger import Ledger, WallClock
+from bayesmf.engines.base import Handle, Ledger, WallClock, Workload
 from bayesmf.model.refs import Array, Ref, fetch_here
 from bayesmf.process import cores
 from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
