@@ -114,7 +114,7 @@ class Trial:
         }  # fmt: skip
         order: dict[str, Any] = {"case": self.case, "engine": settings}
         if self.kind == "added":  # a worker needs seconds to start
-            order |= {"linger": "has come", "pause": limits.pause(self.of - self.epochs)}
+            order |= {"linger": "has started", "pause": limits.pause(self.of - self.epochs)}
         if self.kind == "disk" and self.disk is None:
             self.disk = Disk(self.folder / "disk")
         if self.kind in ("disk", "driver"):
@@ -198,7 +198,7 @@ def lose_and_add(trial: Trial) -> Seen:
 
 def add_node(trial: Trial) -> Seen:
     """The run began with a node too few, and its workers come now."""
-    told = tells_more(trial.now(), "has come")
+    told = tells_more(trial.now(), "has started")
     trial.nodes.add()
     return told
 

@@ -251,7 +251,7 @@ def test_only_the_engine_and_the_deployment_import_ray():
             if any(name.split(".")[0] == "ray" for name in names):
                 found.add(path.relative_to(root).as_posix())
     names = ("dispatch", "engine", "pool", "worker")
-    assert found == {*(f"engines/ray/{name}.py" for name in names), "web/ray_serve.py"}
+    assert found == {*(f"engines/ray/{name}.py" for name in names), "web/run.py"}
 
 
 def test_no_private_parts_of_ray_are_touched():

@@ -417,8 +417,8 @@ class WorkerPool:
         if all(slot.absent for slot in self.slots):
             raise EngineError(
                 f"no worker started within {self.cluster.start_timeout:g} s: look at the cluster "
-                "(ray status), ask for fewer workers or resources, or for more time (start_timeout); "
-                "resume a run with a checkpoint with --resume"
+                "(ray status), ask for fewer workers or resources, or for more time "
+                "(start_timeout); resume a run that has a checkpoint with --resume"
             )
 
 
