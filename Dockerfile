@@ -31,4 +31,4 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-c", \
     "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=4).read()"]
 ENTRYPOINT ["bayesmf"]
-CMD ["serve", "/model", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["serve", "/models/model.bayesmf", "--host", "0.0.0.0", "--port", "8000"]

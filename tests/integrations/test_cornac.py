@@ -26,7 +26,7 @@ def split():
     )
 
 
-def test_an_experiment_finds_the_scores_of_evaluate(split, tmp_path, monkeypatch):
+def test_an_experiment_has_the_scores_of_evaluate(split, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where it writes a log
     metrics = [cornac.metrics.RMSE(), cornac.metrics.NDCG(k=10)]
     experiment = cornac.Experiment(split, [recommender()], metrics, user_based=False)
@@ -42,15 +42,18 @@ def test_an_experiment_finds_the_scores_of_evaluate(split, tmp_path, monkeypatch
 def test_scores_are_the_same_one_by_one_and_together(split):
     made = recommender().fit(split.train_set)
     users, items, _ = split.test_set.uir_tuple
-    alone = [made.rate(u, i, clipping=False) for u, i in zip(users[:20], items[:20], strict=True)]
+    pairs = list(zip(users[:20], items[:20], strict=True))
+    alone = [made.rate(*pair, clipping=False) for pair in pairs]
     made.transform(split.test_set)
-    told = [made.rate(u, i, clipping=False) for u, i in zip(users[:20], items[:20], strict=True)]
-    np.testing.assert_allclose(alone, told, rtol=1e-12)
+    together = [
+        made.rate(u, i, clipping=False) for u, i in zip(users[:20], items[:20], strict=True)
+    ]
+    np.testing.assert_allclose(alone, together, rtol=1e-12)
     every = made.score(3)
     assert every.shape == (made.num_items,) and every[5] == pytest.approx(made.score(3, 5))
     best = made.recommend("u1", k=1)[0]
     assert made.iid_map[best] == every_best(made, "u1")
-    assert np.isfinite(made.score(10**6)).all()  # nobody knows this user
+    assert np.isfinite(made.score(10**6)).all()  # an unknown user
 
 
 def every_best(made, user):
@@ -69,8 +72,8 @@ def test_copies_keep_the_settings(split):
     np.testing.assert_array_equal(copy.deepcopy(again).score(0), before)
 
 
-def test_what_is_no_model(split):
+def test_wrong_arguments(split):
     with pytest.raises(InputError, match="must be a BayesianMF, not a str"):
         BayesianMFRecommender("model.bmf")
-    with pytest.raises(InputError, match="it has not been fitted"):
+    with pytest.raises(InputError, match="needs a fitted model"):
         BayesianMFRecommender(trainable=False).fit(split.train_set)

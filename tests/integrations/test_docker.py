@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be tried without an engine: its pieces are run one by one."""
+"""The Dockerfile, checked without an engine: its parts are run one by one."""
 
 import json
 import re
@@ -24,39 +24,39 @@ def of(kind):
     return [rest for name, rest in STEPS if name == kind]
 
 
-def test_what_is_copied_is_there_and_let_through():
+def test_copied_files_exist_and_are_not_ignored():
     ignored = (ROOT / ".dockerignore").read_text().split("\n")
-    let_through = [line[1:] for line in ignored if line.startswith("!")]
+    allowed = [line[1:] for line in ignored if line.startswith("!")]
     assert "*" in ignored
     for copied in of("COPY"):
         *sources, _ = copied.split()
         for source in sources:
             if not copied.startswith("--from"):
                 assert (ROOT / source).exists()
-                assert any(fnmatch(source, pattern) for pattern in let_through)
+                assert any(fnmatch(source, pattern) for pattern in allowed)
     # What the build of the wheel reads.
-    assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "src"} == set(let_through)
+    assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "src"} == set(allowed)
 
 
-def test_nobody_is_root_when_it_runs():
+def test_it_does_not_run_as_root():
     kinds = [name for name, _ in STEPS]
     assert of("USER") == ["10001"] and kinds.index("USER") < kinds.index("CMD")
     assert "--uid 10001" in TEXT and "chown" not in TEXT
 
 
-def test_the_command_is_one_of_ours(tmp_path, capsys):
+def test_the_command_is_valid(tmp_path, capsys):
     command = json.loads(of("ENTRYPOINT")[0]) + json.loads(of("CMD")[0])
-    assert command[:3] == ["bayesmf", "serve", "/model"] and "0.0.0.0" in command
+    assert command[:3] == ["bayesmf", "serve", "/models/model.bayesmf"] and "0.0.0.0" in command
     assert of("EXPOSE") == [command[command.index("--port") + 1]]
-    # All options are known: what is wrong is that there is no model.
-    command[command.index("/model")] = str(tmp_path / "model")
+    # The only error is the missing model.
+    command[command.index("/models/model.bayesmf")] = str(tmp_path / "model")
     with pytest.raises(SystemExit) as ended:
         sys.exit(main(command[1:]))
-    assert ended.value.code == 2 and "There is no model folder" in capsys.readouterr().err
+    assert ended.value.code == 2 and "There is no model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "expected"), [(200, 0), (503, 1)])
-def test_the_health_check_tells(status, expected):
+def test_the_health_check(status, expected):
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status if self.path == "/healthz" else 404)
@@ -77,7 +77,7 @@ def test_the_health_check_tells(status, expected):
     assert done.returncode == expected
 
 
-def test_what_compiles_the_kernels_runs():
+def test_kernels_are_compiled():
     pytest.importorskip("fastapi")
     (code,) = (run for run in of("RUN") if run.startswith("python -c"))
     exec(code.removeprefix('python -c "').removesuffix('"').replace("; ", "\n"), {})

@@ -56,9 +56,9 @@ def test_results_are_tables_of_queries(database, model):
 @pytest.mark.parametrize(("query", "told"), [
     ("select user, item, error('on purpose') as rating from ratings", "on purpose"),
     ("select user, item, null::double as rating from ratings", "rating is missing"),
-    ("select user, item from ratings", "none is known as rating"),
+    ("select user, item from ratings", "known name of rating"),
     ("select user::hugeint as user, item, rating from ratings", "ids are integers or strings"),
 ])  # fmt: skip
-def test_what_a_query_gives_that_cannot_be_used(query, told, database):
+def test_queries_that_cannot_be_used(query, told, database):
     with pytest.raises(InputError, match=told):
         Ratings.from_data(database.sql(query))

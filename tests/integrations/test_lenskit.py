@@ -1,4 +1,4 @@
-"""LensKit: a pipeline with our scorer, known users and people who bring their ratings."""
+"""LensKit: a pipeline with our scorer, for known users and for ratings in the query."""
 
 import pickle
 
@@ -51,7 +51,7 @@ def test_scores_are_those_of_predict(made):
     assert len(scorer(1, ItemList(item_ids=[]))) == 0
 
 
-def test_ratings_that_a_query_brings(made):
+def test_ratings_in_a_query(made):
     pipeline, scorer = made
     liked = ItemList(item_ids=[7, 8, 99_999], rating=[5.0, 1.0, 3.0])
     for query in (RecQuery(history_items=liked), RecQuery(10**6, history_items=liked)):
@@ -63,19 +63,19 @@ def test_ratings_that_a_query_brings(made):
     assert np.isfinite(prior).all()
 
 
-def test_history_counts_unless_what_was_learnt_is_preferred(made):
+def test_history_is_used_unless_stored_rows_are_preferred(made):
     by_history = trained(SETTINGS.model_copy(update={"prefer_stored": False}))[1]
     row = DATA.user_row(1)
     same = by_history(RecQuery(1, history_items=row), ITEMS).scores()
-    learnt = made[1](RecQuery(1, history_items=row), ITEMS).scores()
+    stored = made[1](RecQuery(1, history_items=row), ITEMS).scores()
     # The same ratings and the same draws of items; the user's own noise is drawn again.
-    np.testing.assert_allclose(same, learnt, atol=0.05)
+    np.testing.assert_allclose(same, stored, atol=0.05)
     turned = ItemList(item_ids=row.ids(), rating=6 - row.field("rating"))
     assert (
-        np.abs(by_history(RecQuery(1, history_items=turned), ITEMS).scores() - learnt).max() > 0.1
+        np.abs(by_history(RecQuery(1, history_items=turned), ITEMS).scores() - stored).max() > 0.1
     )
     np.testing.assert_array_equal(
-        made[1](RecQuery(1, history_items=turned), ITEMS).scores(), learnt
+        made[1](RecQuery(1, history_items=turned), ITEMS).scores(), stored
     )
 
 
@@ -98,5 +98,5 @@ def test_seeds_copies_and_batches(made):
 
 def test_ratings_are_needed():
     only_pairs = from_interactions_df(interactions(TRAIN)[["user_id", "item_id"]])
-    with pytest.raises(InputError, match="learns from ratings"):
+    with pytest.raises(InputError, match="needs ratings"):
         BayesianMFScorer().train(only_pairs)

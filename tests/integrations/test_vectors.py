@@ -1,4 +1,4 @@
-"""Vectors for stores of them: inner products are averages over draws, and files are whole."""
+"""Vectors: inner products are means over draws; files have ids and vectors."""
 
 import numpy as np
 import polars as pl
@@ -15,13 +15,7 @@ def model():
     return BayesianMF(4, sampler=Gibbs(epochs=20, n_chains=2), random_state=0).fit(RATINGS)
 
 
-def test_one_draw_is_the_last(model):
-    items, users = model.item_ids_.ids, model.user_ids_.ids
-    np.testing.assert_array_equal(item_vectors(model), model.rows(items=items))
-    np.testing.assert_array_equal(user_vectors(model), model.rows(users=users))
-
-
-def test_side_by_side_is_the_average_of_predictions(model):
+def test_products_are_means_of_predictions(model):
     draws = len(model.posterior_.draws)
     for chosen in (1, 2, 5, draws):
         which = np.arange(1, chosen + 1) * draws // chosen - 1
@@ -33,7 +27,7 @@ def test_side_by_side_is_the_average_of_predictions(model):
         assert item_vectors(model, [3], draws=chosen).shape == (1, 4 * chosen + 2)
 
 
-def test_all_draws_are_nearer_to_recommend_than_one(model):
+def test_more_draws_agree_better_with_recommend(model):
     def shared(draws):
         scores = user_vectors(model, draws=draws) @ item_vectors(model, draws=draws).T
         best = model.recommend_many(model.user_ids_.ids, n=5, exclude_seen=False)
@@ -54,7 +48,7 @@ def test_a_person_who_sends_ratings(model):
 
 
 @pytest.mark.parametrize("ids", [[7, 8, 9], ["tea", "milk", "caf\u00e9"]], ids=["int", "str"])
-def test_files_come_back(ids, tmp_path):
+def test_files_have_ids_and_vectors(ids, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
     for name in ("a.parquet", "a.npz"):
         write_vectors(tmp_path / name, np.asarray(ids), np.zeros((3, 2)))
@@ -68,44 +62,22 @@ def test_files_come_back(ids, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.parquet"]
 
 
-def test_a_store_finds_what_numpy_finds(model, tmp_path):
-    duckdb = pytest.importorskip("duckdb")
-    write_vectors(tmp_path / "items.parquet", model.item_ids_.ids, item_vectors(model, draws=4))
-    asked = user_vectors(model, [1], draws=4)[0]
-    found = duckdb.sql(
-        f"select id from '{tmp_path}/items.parquet'"
-        f" order by array_inner_product(vector::float[18], {asked.tolist()}::float[18]) desc"
-        " limit 5"
-    ).fetchall()
-    scores = item_vectors(model, draws=4) @ asked
-    assert [one for (one,) in found] == model.item_ids_.ids[np.argsort(-scores)[:5]].tolist()
-
-
-def test_faiss_finds_what_numpy_finds(model):
-    faiss = pytest.importorskip("faiss")
-    vectors, asked = item_vectors(model, draws=4), user_vectors(model, draws=4)
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    _, found = index.search(asked, 5)
-    np.testing.assert_array_equal(found, np.argsort(-(asked @ vectors.T), axis=1)[:, :5])
-
-
 def test_what_cannot_be_used(model, tmp_path):
-    with pytest.raises(InputError, match="the model keeps 30 draws"):
+    with pytest.raises(InputError, match="the model has 30 draws"):
         item_vectors(model, draws=31)
     with pytest.raises(InputError, match="draws"):
         user_vectors(model, draws=0)
     with pytest.raises(InputError, match="item 99 was not learnt from"):
         item_vectors(model, [99])
-    for name, ids, vectors, told in (
+    for name, ids, vectors, said in (
         ("a.csv", [1], [[1.0]], r"ends in \.parquet or \.npz"),
         ("a.npz", [1, 2], [[1.0]], "a row for each of 2 ids"),
         ("a.npz", [0.5], [[1.0]], "integers or of strings"),
         ("a.npz", [{}], [[1.0]], "integers or of strings"),
-        ("a.npz", [1, 2], [[1.0], [1.0, 2.0]], "equally many in a row"),
+        ("a.npz", [1, 2], [[1.0], [1.0, 2.0]], "rows of equal length"),
         ("a.npz", ["a"], [["x"]], "real numbers"),
         ("nowhere/a.npz", [1], [[1.0]], "nowhere"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=said):
             write_vectors(tmp_path / name, ids, vectors)
     assert not list(tmp_path.iterdir())

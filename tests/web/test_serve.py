@@ -142,7 +142,7 @@ def test_processes_end_with_their_parent(folder):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["no-such-model"], "There is no model folder"),
+        (["no-such-model"], "There is no model"),
         (["MODEL", "--port", "70000"], "is not a port"),
         (["MODEL", "--host", "256.1.1.1"], "cannot listen"),
         (["MODEL", "--item-info", "no-such.csv"], "no-such.csv"),

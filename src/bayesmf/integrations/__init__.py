@@ -1,1 +1,1 @@
-"""Models inside other tools: a module for each, which alone imports that tool."""
+"""Adapters to other tools, one module each."""

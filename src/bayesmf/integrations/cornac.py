@@ -17,16 +17,16 @@ __all__ = ["BayesianMFRecommender"]
 class BayesianMFRecommender(Recommender):
     """`BayesianMF` as a recommender of Cornac; scores are expected ratings.
 
-    Unknown users and items are answered by the prior, as `BayesianMF.predict` does.
+    Unknown users and items are predicted from the prior, as by `BayesianMF.predict`.
 
     Parameters
     ----------
     model : BayesianMF, optional
-        The settings; a copy of it is fitted. Give it a `random_state`.
+        Settings, of which a copy is fitted. Set its `random_state`.
     name : str
         Name in Cornac's tables.
     trainable : bool
-        False leaves what has been learnt as it is, as Cornac has it.
+        False keeps the fitted model, as in Cornac.
     verbose : bool
         Whether to show progress.
 
@@ -55,9 +55,9 @@ class BayesianMFRecommender(Recommender):
         Parameters
         ----------
         train_set : cornac.data.Dataset
-            Ratings to learn from.
+            Training ratings.
         val_set : cornac.data.Dataset, optional
-            Ratings whose RMSE is followed; nothing is learnt from them.
+            Ratings whose RMSE is monitored.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class BayesianMFRecommender(Recommender):
         self._answers = {}
         if not self.trainable:
             if not hasattr(self, "fitted_"):
-                raise InputError("trainable=False, and it has not been fitted: leave that out")
+                raise InputError("trainable=False needs a fitted model: leave it out")
             return self
         copy = BayesianMF(**self.model.get_params(deep=False))
         held_out = None if val_set is None or not val_set.num_ratings else val_set.uir_tuple
@@ -81,7 +81,7 @@ class BayesianMFRecommender(Recommender):
         return self
 
     def transform(self, test_set: Any) -> None:
-        """Predict all pairs of a test set at once, which Cornac then asks for one by one.
+        """Predict all pairs of a test set at once, before Cornac asks for them one by one.
 
         Parameters
         ----------

@@ -17,24 +17,24 @@ __all__ = ["BayesianMFConfig", "BayesianMFScorer"]
 
 
 class BayesianMFConfig(BaseModel, extra="forbid"):
-    """Settings of `BayesianMFScorer`: those of `BayesianMF` that a study would vary.
+    """Settings of `BayesianMFScorer`: those of `BayesianMF` that studies vary.
 
     Parameters
     ----------
     n_factors : int, optional
-        Number of latent factors; by default it follows the data.
+        Number of latent factors; by default from the data.
     target : {"fast", "balanced", "accurate"}
         How far to sample.
     prior : {"auto", "gamma", "wishart", "wishart-bias"}
         Prior of the rows.
     noise_by : {"auto", "user", "item", "both"} or None
-        Whose ratings have a noise of their own.
+        Sides whose rows have their own noise.
     max_seconds : float, optional
         Stop sampling after this many seconds.
     max_draws : int, optional
         Most draws to keep.
     prefer_stored : bool
-        Answer known users from what was learnt of them, even where a query brings their history.
+        Answer known users from the training data, even if a query has their history.
     """
 
     n_factors: int | None = None
@@ -47,18 +47,18 @@ class BayesianMFConfig(BaseModel, extra="forbid"):
 
 
 class BayesianMFScorer(Component[ItemList], Trainable):
-    """Score items by the expected rating; `std` beside it tells how sure that is.
+    """Score items by the expected rating, with the field `std` for its uncertainty.
 
-    A query with rated history items is answered by these ratings, exactly and without a refit, so
-    people who were not in the training data are answered as well as others. A query with an id
-    alone is answered from what was learnt. Unknown users and items get the prior's mean.
+    A query with rated history items is answered from these ratings, exactly and without a refit,
+    for users in the training data and others. A query with an id alone is answered from the
+    training data. Unknown users and items get the prior's mean.
 
     Attributes
     ----------
     config : BayesianMFConfig
         The settings.
     model_ : BayesianMF
-        The fitted model, once it has been trained.
+        The fitted model.
     """
 
     config: BayesianMFConfig
@@ -83,7 +83,7 @@ class BayesianMFScorer(Component[ItemList], Trainable):
         if hasattr(self, "model_") and not options.retrain:
             return
         if "rating" not in data.interactions().attribute_names:
-            raise InputError("BayesianMFScorer learns from ratings: the data set has none")
+            raise InputError("BayesianMFScorer needs ratings: the data set has none")
         cells = data.interaction_matrix(format="scipy", layout="coo", field="rating")
         ids = np.asarray(data.users.ids())[cells.row], np.asarray(data.items.ids())[cells.col]
         settings = self.config.model_dump(exclude={"prefer_stored"})
@@ -96,7 +96,7 @@ class BayesianMFScorer(Component[ItemList], Trainable):
 
         Parameters
         ----------
-        query : lenskit.data.RecQuery, or what makes one
+        query : lenskit.data.RecQuery or convertible
             The user's id, or rated items, or both.
         items : lenskit.data.ItemList
             Candidates.
@@ -113,7 +113,7 @@ class BayesianMFScorer(Component[ItemList], Trainable):
         history = None if known and self.config.prefer_stored else asked.history_items
         ratings = _ratings(self.model_, history)
         if ratings is None and not known:
-            ratings = {}  # nothing is known of this person: the prior answers
+            ratings = {}  # an unknown person: predict from the prior
         user = asked.user_id if ratings is None else None
         mean, std, _ = self.model_.predict(
             user, items.ids(), ratings=ratings, return_std=True, return_known=True
@@ -122,7 +122,7 @@ class BayesianMFScorer(Component[ItemList], Trainable):
 
 
 def _ratings(model: BayesianMF, history: ItemList | None) -> dict[Any, float] | None:
-    """Ratings of a query, of items that the model knows; None where it has no ratings at all."""
+    """Ratings of a query for known items; None if it has no ratings."""
     given = None if history is None else history.field("rating")
     if history is None or given is None:
         return None

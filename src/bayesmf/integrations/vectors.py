@@ -1,4 +1,4 @@
-"""Vectors for FAISS, pgvector and their like: inner products that are predictions."""
+"""Vectors for FAISS, pgvector and similar stores: inner products are predictions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ Vectors = NDArray[np.float32]
 
 
 def item_vectors(model: BayesianMF, items: Any = None, *, draws: int = 1) -> Vectors:
-    """Return vectors of items, whose inner product with a user's is a rating predicted by draws.
+    """Return vectors of items, whose inner product with a user's vector is a predicted rating.
 
-    Axes differ from draw to draw, so vectors of several draws cannot be averaged; they can stand
-    side by side, and then the inner product is the average of what these draws predict. One draw
-    makes the shortest vectors, and lists that are mostly others than those of `recommend`; more
-    draws come nearer (docs/recipes/vectors.md has figures).
+    Vectors of several draws are concatenated, since their axes differ; the inner product is then
+    the mean of the draws' predictions. With one draw vectors are shortest, and lists differ most
+    from those of `recommend` (docs/recipes/vectors.md has figures).
 
     Parameters
     ----------
@@ -34,8 +33,7 @@ def item_vectors(model: BayesianMF, items: Any = None, *, draws: int = 1) -> Vec
     items : array-like, optional
         Ids; all items of the model by default, in the order of `model.item_ids_.ids`.
     draws : int
-        How many draws stand side by side, spread evenly over those that the model keeps. 1 is the
-        last one alone.
+        Number of draws, spread evenly over those of the model; 1 is the last one.
 
     Returns
     -------
@@ -45,7 +43,7 @@ def item_vectors(model: BayesianMF, items: Any = None, *, draws: int = 1) -> Vec
     Raises
     ------
     InputError
-        If an id is not known, or the model keeps fewer draws.
+        If an id is unknown, or the model has fewer draws.
     NotFittedError
         If the model has not been fitted.
 
@@ -67,7 +65,7 @@ def item_vectors(model: BayesianMF, items: Any = None, *, draws: int = 1) -> Vec
 def user_vectors(
     model: BayesianMF, users: Any = None, *, ratings: Any = None, draws: int = 1
 ) -> Vectors:
-    """Return vectors of users, or of people who send ratings.
+    """Return vectors of users, or of a person who sends ratings.
 
     Parameters
     ----------
@@ -76,10 +74,10 @@ def user_vectors(
     users : array-like, optional
         Ids; all users of the model by default, in the order of `model.user_ids_.ids`.
     ratings : mapping or as X of `fit`, optional
-        Ratings of these users beside what was learnt from: `{item: rating}` for one person, who
-        may be nobody that the model knows.
+        Ratings of these users in addition to the training data; `{item: rating}` for one person,
+        who may be unknown to the model.
     draws : int
-        As in `item_vectors`; vectors go together where it is the same.
+        As for `item_vectors`, with the same number.
 
     Returns
     -------
@@ -89,7 +87,7 @@ def user_vectors(
     Raises
     ------
     InputError
-        If an id is not known, or the model keeps fewer draws.
+        If an id is unknown, or the model has fewer draws.
     NotFittedError
         If the model has not been fitted.
 
@@ -109,22 +107,22 @@ def user_vectors(
 
 
 def _chosen(model: BayesianMF, draws: int) -> list[int]:
-    """Numbers of draws, evenly spread, the last among them."""
+    """Indices of draws, evenly spread, the last one included."""
     kept, asked = len(model.posterior_.draws), whole("draws", draws)
     if asked > kept:
-        raise InputError(f"the model keeps {kept} draws: draws must be at most that, not {asked}")
+        raise InputError(f"the model has {kept} draws: draws must be at most that, not {asked}")
     return (np.arange(1, asked + 1) * kept // asked - 1).tolist()
 
 
 def _side_by_side(found: list[Vectors], share: float) -> Vectors:
-    """Factors of all draws beside each other; of the last two columns, biases, the average."""
+    """Concatenated factors of all draws, and the mean of the last two columns, biases."""
     factors = np.concatenate([rows[:, :-2] for rows in found], axis=1) * np.float32(share)
     biases = np.mean([rows[:, -2:] for rows in found], axis=0, dtype=np.float64)
     return np.concatenate([factors, biases.astype(np.float32)], axis=1)
 
 
 def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
-    """Write ids and vectors to one file, which is there at once or not at all.
+    """Write ids and vectors to one file, in one step.
 
     Parameters
     ----------
@@ -139,7 +137,7 @@ def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
     Raises
     ------
     InputError
-        If the file cannot be written, its ending is another, or ids and vectors do not match.
+        If the file cannot be written, has another ending, or ids and vectors do not match.
 
     Examples
     --------
@@ -152,7 +150,7 @@ def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
     try:
         numbers = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError):
-        raise InputError("vectors must be a table of real numbers, equally many in a row") from None
+        raise InputError("vectors must be real numbers in rows of equal length") from None
     names = np.asarray(ids)
     if names.dtype == object and all(isinstance(one, str) for one in names.ravel()):
         names = names.astype(np.str_)
