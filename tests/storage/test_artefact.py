@@ -181,8 +181,6 @@ def test_what_is_not_ours_is_left_alone(tmp_path):
     assert (tmp_path / "packed").read_bytes() == packed
     assert os.listdir(tmp_path / "folder") == ["file"]
     check_writable(tmp_path / "new" / "a.bayesmf")
-    with pytest.raises(InputError, match="MB free"):
-        check_writable(tmp_path / "a.bayesmf", room=1 << 60)
     assert len(os.listdir(tmp_path)) == 5
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import check_replaceable, replacing
 from bayesmf.storage.contents import Expected, misfit
-from bayesmf.storage.paths import PathLike, as_input_error, as_path, check_room, open_handle
+from bayesmf.storage.paths import PathLike, as_input_error, as_path, open_handle
 from bayesmf.storage.verification import Claim, Verification, read_into
 
 Array = NDArray[Any]
@@ -165,23 +165,14 @@ def write_file(
     return digest
 
 
-def check_writable(path: PathLike, kind: Kind = MODEL, room: int = 0) -> None:
-    """Refuse now what `write_file` would refuse later, after a long fit; nothing is left behind.
-
-    Parameters
-    ----------
-    path, kind
-        As for `write_file`.
-    room : int
-        Bytes that the file will have, about.
-    """
+def check_writable(path: PathLike, kind: Kind = MODEL) -> None:
+    """Refuse now what `write_file` would refuse later, after a long fit; nothing is left behind."""
     _refuse_foreign(path, kind)
     target = Path(os.path.realpath(path))
     while not os.path.lexists(target.parent):
         target = target.parent
     with as_input_error(path):
         check_replaceable(target)
-        check_room(target.parent, room, path)
 
 
 def _refuse_foreign(path: PathLike, kind: Kind) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from bayesmf.errors import InputError, as_os_error, polars_errors, reason_of
-from bayesmf.storage.paths import PathLike, as_input_error, as_path, sync_folder, temporary_name
+from bayesmf.storage.paths import PathLike, as_input_error, as_path
 
 
 @contextlib.contextmanager
@@ -62,7 +63,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise
-        sync_folder(target.parent)
+        _sync_folder(target.parent)
 
 
 def check_replaceable(path: PathLike) -> None:
@@ -114,3 +115,19 @@ def _keep_mode(file: BinaryIO, target: Path) -> None:
     """Give it the permissions of the file that it replaces: what was private stays so."""
     with contextlib.suppress(OSError):
         os.fchmod(file.fileno(), os.stat(target).st_mode & 0o777)
+
+
+def temporary_name(target: Path) -> Path:
+    """A name beside a path that no other process uses."""
+    return target.parent / f".bayesmf-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a folder's list of names to the disk."""
+    # Some file systems cannot open or sync a folder; the files themselves are synced already.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,8 +1,7 @@
-"""What the numbers of a file must be before compiled code indexes with them or divides by them.
+"""Rules for the numbers of a file, checked before compiled code uses them.
 
-A digest says that bytes are those that were written; anybody can make one. So values are looked at
-whatever the digests say: kernels check nothing, and an index out of range there is a crash or
-another array's memory.
+A digest says that bytes are those that were written; anyone can write one. Kernels check nothing,
+and an index out of range there is a crash, or another array's memory.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ Piece = NDArray[Any]
 
 
 class Rule(NamedTuple):
-    """What holds for all numbers of an array, looked at piece by piece, in order."""
+    """A rule for all numbers of an array, applied piece by piece, in order."""
 
     holds: Callable[[Piece, Any, int], bool]
-    """Takes a piece that is not empty, the number before it (None at the beginning), and the
+    """Takes a piece, which is not empty, the number before it (None at the beginning), and the
     position of its first number."""
-    said: str
-    """What is wrong where it does not hold."""
+    fault: str
+    """What is wrong if it does not hold."""
 
 
 FINITE = Rule(lambda piece, *_: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
-# Of a model: numbers that sums of products of them stay finite with, in their precision.
+# Numbers of a model: sums of their products stay finite in their precision.
 USABLE = Rule(
     lambda piece, *_: bool(np.abs(piece).max() < (1e18 if piece.itemsize == 4 else 1e25)),
     "holds numbers that are not finite, or too large to be computed with",
@@ -50,7 +49,7 @@ def below(n: int) -> Rule:
     """Whole numbers from 0 to n - 1."""
 
     def holds(piece: Piece, *_: Any) -> bool:
-        # A negative number is a large one without its sign.
+        # A negative number, read without its sign, is a large one.
         return int(piece.view(f"u{piece.itemsize}").max()) < n
 
     return Rule(holds, f"holds numbers that are not from 0 to {n - 1}")
@@ -74,8 +73,8 @@ def once_in_rows(n: int, starts: Piece) -> Rule:
         first, second, last = np.searchsorted(starts, [at, at + 1, at + len(piece)])
         if before is not None and piece[0] <= before and first == second:
             return False
-        # Where numbers do not ascend a row must begin, so all such places are among those where
-        # rows do. That starts ascend is a rule of their own, which they may break.
+        # Where numbers do not ascend a row must begin. That starts ascend is another rule, which
+        # they may break.
         begin = starts[second:last] - at
         begin = begin[np.diff(begin, prepend=0) > 0]  # not those of empty rows
         if len(begin) and not (begin.min() > 0 and begin.max() < len(piece)):
@@ -83,11 +82,11 @@ def once_in_rows(n: int, starts: Piece) -> Rule:
         falls = np.count_nonzero(piece[begin] <= piece[begin - 1])
         return bool(np.count_nonzero(piece[1:] <= piece[:-1]) == falls)
 
-    return Rule(holds, f"{within.said}, ascending in each row")
+    return Rule(holds, f"{within.fault}, ascending in each row")
 
 
 class Expected(NamedTuple):
-    """What an array must be."""
+    """The dtype, shape and rule of an array."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -95,7 +94,7 @@ class Expected(NamedTuple):
 
 
 def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str:
-    """Say which array is missing, too many, or of another type or shape; "" if none is."""
+    """The first array that is missing, too many, or of another type or shape; "" if none is."""
     for name, (dtype, shape, _) in expected.items():
         if name not in arrays:
             return f"the array {name} is missing"
@@ -110,12 +109,12 @@ def misfit(arrays: Mapping[str, Piece], expected: Mapping[str, Expected]) -> str
 
 
 def starts_misfit(starts: Piece, end: int) -> bool:
-    """Whether the starts of rows do not lead from 0 to the end; that they ascend is a rule."""
+    """Whether starts of rows do not lead from 0 to the end; whether they ascend is a rule."""
     return starts.ndim != 1 or len(starts) == 0 or starts[0] != 0 or starts[-1] != end
 
 
 def ids_expected(arrays: Mapping[str, Piece], side: str) -> tuple[dict[str, Expected], int]:
-    """Ids as integers, or as text and where each begins, and how many; IdMap sees their order."""
+    """Rules for ids (integers, or text and where each begins), and their number."""
     if (name := f"{side}_id_ids") in arrays:
         n = arrays[name].size
         return {name: Expected("i8", (n,), ASCENDING)}, n
@@ -132,23 +131,22 @@ WHOLE, NUMBER, TEXT, FLAG, NOTHING, ANYTHING = "whole", "number", "text", "flag"
 
 
 def check_plain(value: Any, shape: Any, where: str) -> None:
-    """Refuse plain values of a manifest that are not of the types they must be.
+    """Refuse values of JSON that are not of the types they must be.
 
     Parameters
     ----------
     value : plain JSON
-        What was read.
+        The value.
     shape : str, None, dict, list or tuple
-        One of the words above; a dict of the keys that must be there (those that end in "?" need
-        not be) and the shapes of their values; a list with the shape of all its members; a tuple of
-        shapes of which one is enough.
+        One of the words above; a dict of required keys (optional ones end in "?") and the shapes
+        of their values; a list with the shape of all members; a tuple of alternatives.
     where : str
-        What to call it in the sentence.
+        Its name in the message.
 
     Raises
     ------
     ValueError
-        It says which value is wrong.
+        If a value is wrong.
     """
     if isinstance(shape, dict):
         if not isinstance(value, dict):

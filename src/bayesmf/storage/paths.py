@@ -3,8 +3,6 @@
 import contextlib
 import errno
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,41 +71,12 @@ def _not_regular(path: PathLike) -> NotRegular:
     return NotRegular(f"{path} is not a regular file, and nothing else is read: give a file")
 
 
-def temporary_name(target: Path) -> Path:
-    """Give a name beside a path that nobody else has."""
-    return target.parent / f".bayesmf-{os.getpid()}-{secrets.token_hex(6)}"
-
-
 @contextlib.contextmanager
 def as_input_error(path: PathLike, verb: str = "written") -> Iterator[None]:
-    """Say in a sentence what the system refused."""
+    """Turn an error of the system into an InputError of one sentence."""
     try:
         yield
     except OSError as error:
         known = (said for numbers, said in _REASONS.items() if error.errno in numbers)
         unknown = f"the system says {error.strerror or error!s}, check the path and the disk"
         raise InputError(f"{path} cannot be {verb}: {next(known, unknown)}") from None
-
-
-def check_room(folder: Path, need: int, path: PathLike) -> None:
-    """Refuse to begin what needs more room than there is, about, where the system tells."""
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return
-    if need > free:
-        raise InputError(
-            f"{path} cannot be written: it takes at least {need / 1e6:,.1f} MB and there are "
-            f"{free / 1e6:,.1f} MB free, free some space or choose another path"
-        )
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names to the disk."""
-    # Some systems cannot open or sync a folder; the files themselves are synced already.
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -144,7 +144,7 @@ class _Shared:
             if digest is not None:
                 digest.update(piece.data)
             if not wrong:
-                wrong = "" if claim.rule.holds(piece, before, position) else claim.rule.said
+                wrong = "" if claim.rule.holds(piece, before, position) else claim.rule.fault
                 before, position = piece[-1], position + len(piece)
         # Most wrong files are damaged, and then it matters little which number it was.
         if digest is not None and digest.hexdigest() != claim.sha256:
