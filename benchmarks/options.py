@@ -18,9 +18,9 @@ def command(main: Callable[..., int | None]) -> Callable[..., int]:
     """Make a function the `main` of a benchmark: an error is one sentence and status 2."""
 
     @functools.wraps(main)
-    def run(argv: list[str] | None = None, **more: Any) -> int:
+    def run(argv: list[str] | None = None, *more: Any) -> int:
         try:
-            return main(argv, **more) or 0
+            return main(argv, *more) or 0
         except (BayesMFError, OSError) as error:
             print(f"{main.__module__.rpartition('.')[2]}: {error}", file=sys.stderr)
             return 2

@@ -92,9 +92,9 @@ def myfm_row(python: Path, split: Split, factors: int, seed: int) -> dict[str, f
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
         write(*split, path)
-        job = {"data": str(path), "factors": factors, "seed": seed, "sweeps": SWEEPS}
+        job = {"task": "fit", "data": str(path), "factors": factors, "seed": seed, "sweeps": SWEEPS}
         done = subprocess.run(
-            [str(python), "-m", "benchmarks.accuracy.myfm_worker"], input=json.dumps(job),
+            [str(python), "-m", "benchmarks.speed.peer_worker"], input=json.dumps(job),
             text=True, capture_output=True, cwd=ROOT,
             env={**os.environ, **{f"{name}_THREADS": "1" for name in THREADS}},
         )  # fmt: skip

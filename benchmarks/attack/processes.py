@@ -91,7 +91,7 @@ def writing(case: Case) -> None:
         out: Path = place / "out"
         if what == "over":
             try:
-                shutil.copytree(case.material.folder / "model", out)
+                shutil.copyfile(case.material.folder / "model", out)
             except (OSError, shutil.Error):
                 return
         fit = ("fit", source, *QUICK, "--epochs", "5")

@@ -135,7 +135,7 @@ def _predict(suffix: str) -> Writer:
 
 
 def _copied(material: Material, work: Path) -> Any:
-    shutil.copytree(material.folder / "model", work / "model")
+    shutil.copyfile(material.folder / "model", work / "model")
     shutil.copyfile(material.folder / "ratings.csv", work / "ratings.csv")
     return _model(material, "model_str")
 

@@ -8,7 +8,7 @@ last left to end. What it has made must then be, to the bit, what an undisturbed
     save   two models are saved to one path by turns: it holds one of them, whole, at any time
     ray    like fit, a driver of a Ray cluster of this machine
 
-Afterwards nothing else may lie about: not where the result is, nor among temporary files. Every
+Afterwards nothing else may lie about but temporary names of what was killed (.bayesmf-...). Every
 kind ends with a line of JSON. A line before it for every finding has the command that makes the
 same moments again; the status is then 1.
 """
@@ -126,17 +126,11 @@ def compare(job: Job, folder: Path) -> str:
 
 
 def left_over(job: Job, folder: Path) -> str:
-    """Nothing, or what else lies about."""
-    if not job.ends:  # the next save is to sweep what killed ones have left
-        from bayesmf import BayesianMF
-
-        BayesianMF.load(folder.parent / "a" / "model").save(folder / "model")
+    """Nothing, or what else lies about: temporary names of killed processes stay with the user."""
     own = {"said", "tmp", "run", *job.results}
     found = [path.name for path in folder.iterdir() if path.name not in own]
-    if job.name == "pack":  # scratch folders of killed packings are left to the user
-        found = [name for name in found if not name.startswith(".bayesmf-packing-")]
     found += [f"tmp/{path.name}" for path in (folder / "tmp").iterdir()]
-    found += [f"run/{path.name}" for path in (folder / "run").rglob(".bayesmf-*")]
+    found = [name for name in found if not name.startswith(".bayesmf-")]
     return f"left behind: {', '.join(sorted(found)[:5])}" if found else ""
 
 
@@ -184,7 +178,7 @@ def _saving(fit: list[str], folder: Path) -> Job:
 
     def command(at: Path) -> list[str]:
         if not (at / "model").exists():  # from then on there is one at any time
-            shutil.copytree(saved[0], at / "model")
+            shutil.copyfile(saved[0], at / "model")
         return [*save, str(at / "model")]
 
     right = {_draws(folder / name) for name in "ab"}

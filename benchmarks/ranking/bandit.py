@@ -6,7 +6,7 @@
     python -m benchmarks bandit --spread [--csv FILE]
     python -m benchmarks bandit --from FILE [FILE ...] [--figure FILE]
 
-Made-up shops (bandit_worlds.py): old goods and known people; known people and goods that come and
+Made-up shops (bandit_shop.py): old goods and known people; known people and goods that come and
 go; old goods and new people; and three with few goods. At each visit one item is shown, and bought
 or not. What a person did counts at once, for that person; after every 400 visits the model learns
 it for good. Earned is the probability that what was shown is bought, so that luck at the till does
@@ -16,9 +16,9 @@ same rules.
 The interval of a gain is a bootstrap over people, of one seed. It leaves out that another history
 would have led to another model: how seeds differ shows that.
 
-`--more` runs the seeds that came after the first three, and a control without any model
-(bandit_control.py). `--spread` asks instead whether the model knows what it does not know
-(bandit_spread.py). `--from` reads what `--csv` has stored, for its tables and the figure.
+`--more` runs the seeds that came after the first three, and a control without any model. `--spread`
+asks instead whether the spread of the first models is right. `--from` reads what `--csv` has
+stored, for its tables and the figure.
 """
 
 from __future__ import annotations
@@ -38,12 +38,28 @@ from numpy.typing import NDArray
 from bayesmf import BayesianMF
 from bayesmf.errors import DataWarning, InputError
 from benchmarks.options import Parser, command
-from benchmarks.ranking.bandit_control import CONTROLS, control
-from benchmarks.ranking.bandit_figure import draw
-from benchmarks.ranking.bandit_policies import POLICIES
-from benchmarks.ranking.bandit_report import Row, over_seeds, read, table, verdicts, write
-from benchmarks.ranking.bandit_spread import spread, spread_table, write_spread
-from benchmarks.ranking.bandit_worlds import LATE, ROUND, WORLDS, Index, Shop
+from benchmarks.ranking.bandit_report import (
+    Row,
+    draw,
+    over_seeds,
+    read,
+    spread,
+    spread_table,
+    table,
+    verdicts,
+    write,
+    write_spread,
+)
+from benchmarks.ranking.bandit_shop import (
+    CONTROLS,
+    LATE,
+    POLICIES,
+    ROUND,
+    WORLDS,
+    Index,
+    Shop,
+    control,
+)
 
 # Of the visits of "mean+random"; chosen once, as everybody chooses it.
 RANDOM_SHARE = 0.1

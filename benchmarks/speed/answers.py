@@ -9,7 +9,7 @@ one draw's size. It is run by the Python that `--peers` names, of an environment
 Runs of all take turns and the best of each counts: on a shared machine the minimum is what repeats.
 The processor's seconds, summed over threads, tell how much was waiting.
 
-`--latency` measures instead how long one user waits, and a load of a model (latency.py).
+`--latency` measures instead how long one user waits, and a load of a model (py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -28,14 +30,85 @@ from typing import Any
 
 import numpy as np
 
+from bayesmf import BayesianMF, Gibbs
 from bayesmf.data.training import TrainingData
+from bayesmf.errors import ConvergenceWarning, DataWarning
+from bayesmf.ids.id_map import IdMap
 from bayesmf.kernels.csr import RowLists
 from bayesmf.model.draws import Draws
 from bayesmf.posterior import POLICIES
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
 from benchmarks.options import Parser, command
-from benchmarks.speed import latency
+
+TIMES = 50
+LOADS = 5
+
+
+def make_model(posterior: Posterior) -> BayesianMF:
+    """A model around given draws; a fit of a few ratings gives the rest of it."""
+    few = (*np.divmod(np.arange(63), 7), np.random.default_rng(0).normal(size=63))
+    model = BayesianMF(posterior.n_factors, sampler=Gibbs(epochs=2, burn_in=1), random_state=0)
+    model.fit(few)
+    users, items = (IdMap(np.arange(n)) for n in (posterior.n_users, posterior.n_items))
+    sizes = {"users": len(users), "items": len(items), "ratings": len(posterior.ratings)}
+    report = {**model.report_, **sizes, "draws": len(posterior.draws)}
+    model._found = model._found._replace(
+        posterior=posterior, user_ids=users, item_ids=items, report=report
+    )
+    return model
+
+
+def milliseconds(work: Callable[[], Any], times: int) -> float:
+    """The median of some calls."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        found.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(found)
+
+
+def latency(posterior: Posterior) -> dict[str, Any]:
+    """Milliseconds to load a model, to its first answer, and to answers by each policy."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        for category in (ConvergenceWarning, DataWarning):  # it is there to answer
+            warnings.simplefilter("ignore", category)
+        path = Path(folder) / "model"
+        make_model(posterior).save(path)
+        size = path.stat().st_size
+        BayesianMF.load(path).recommend(0)  # compiled
+        found = {
+            "load": milliseconds(lambda: BayesianMF.load(path), LOADS),
+            "load, first recommendation": milliseconds(
+                lambda: BayesianMF.load(path).recommend(0), LOADS
+            ),
+            "load without verifying, first recommendation": milliseconds(
+                lambda: BayesianMF.load(path, verify=False).recommend(0), LOADS
+            ),
+        }
+        model = BayesianMF.load(path)
+        for policy in POLICIES:
+            model.recommend(0, policy=policy)
+            for name, user in (("a user", 1), ("an unseen user", -1)):
+                found[f"recommend to {name}, {policy}"] = milliseconds(
+                    lambda u=user, p=policy: model.recommend(u, policy=p), TIMES
+                )
+        found["recommend_many of one user, mean, no interval"] = milliseconds(
+            lambda: model.recommend_many([1]), TIMES
+        )
+        return {"megabytes": size / 1e6, "milliseconds": found}
+
+
+def report_latency(found: dict[str, Any]) -> None:
+    """One table."""
+    print(
+        f"D = {found['factors']}, {found['draws']} draws, a model of {found['megabytes']:.0f} MB; "
+        f"medians of {LOADS} loads and {TIMES} answers, {found['cores']} cores"
+    )
+    for name, ms in found["milliseconds"].items():
+        print(f"{name:<48}{ms:>9.1f} ms")
+
 
 SHAPES = {"ml-1m": (6040, 3706, 1_000_209), "ml-10m": (69_878, 10_677, 10_000_054)}
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,11 +241,11 @@ class Peer:
         )  # fmt: skip
         # As its documentation asks: its own threads, and none of BLAS inside them.
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.speed.implicit_worker"], cwd=ROOT, text=True,
+            [python, "-m", "benchmarks.speed.peer_worker"], cwd=ROOT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )  # fmt: skip
-        self.about = self._ask({"data": str(data), "out": str(self.out)})
+        self.about = self._ask({"task": "lists", "data": str(data), "out": str(self.out)})
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -265,7 +338,7 @@ def measure_latency(args: argparse.Namespace) -> dict[str, Any]:
     """How long one user waits, as one object."""
     about = {"draws": args.draws, "factors": args.factors, "cores": os.cpu_count()}
     posterior = make_posterior(SHAPES["ml-1m"], args.draws, args.factors, means=True)
-    return about | latency.latency(posterior)
+    return about | latency(posterior)
 
 
 def report(found: dict[str, Any]) -> None:
@@ -343,6 +416,6 @@ def main(argv: list[str] | None = None) -> None:
     if args.json:
         print(json.dumps(found))
     elif args.latency:
-        latency.report(found)
+        report_latency(found)
     else:
         report(found)

@@ -127,12 +127,14 @@ def myfm(job: Job) -> None:
 
 
 def one_hot(shape: tuple[int, int], user: np.ndarray, item: np.ndarray) -> Any:
-    """Two ones a row: its user, its item."""
+    """Two ones a row: its user, its item; none for what the training ratings lack (-1)."""
     from scipy import sparse
 
-    columns = np.stack([user, item + shape[0]], axis=1).ravel()
-    starts = np.arange(0, 2 * len(user) + 1, 2)
-    return sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(user), sum(shape)))
+    columns = np.stack([user, np.where(item < 0, -1, item + shape[0])], axis=1).ravel()
+    known = columns >= 0
+    starts = np.concatenate([[0], np.cumsum(known)[1::2]])
+    ones = np.ones(int(known.sum()))
+    return sparse.csr_matrix((ones, columns[known], starts), (len(user), sum(shape)))
 
 
 # Its SampledNoise draws nothing: the precision stays where it was set (as version 1.1 says itself

@@ -95,8 +95,9 @@ def run(plan: Plan, run: Run, data: Path, only: list[str] | None = None) -> None
         run.problem = "missing: no environment of the peers (--peers-python or --make-peers)"
         return
     job = {
-        "system": run.system, "data": str(data), "factors": plan.factors, "threads": plan.threads,
-        "seed": plan.seed, "max_seconds": plan.max_seconds, "quick": plan.quick, "only": only,
+        "task": "race", "system": run.system, "data": str(data), "factors": plan.factors,
+        "threads": plan.threads, "seed": plan.seed, "max_seconds": plan.max_seconds,
+        "quick": plan.quick, "only": only,
     }  # fmt: skip
     module = "benchmarks.speed.own_worker" if run.ours else "benchmarks.speed.peer_worker"
     command = [str(python), "-m", module]
@@ -122,7 +123,7 @@ def _follow(
         timer = threading.Timer(limit, process.kill)
         timer.start()
         try:
-            process.stdin.write(json.dumps(job))
+            print(json.dumps(job), file=process.stdin)
             process.stdin.close()
             for line in process.stdout:
                 _take(run, json.loads(line))

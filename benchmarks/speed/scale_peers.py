@@ -41,7 +41,7 @@ class Peer:
 
     def __init__(self, python: Path, system: str, data: Path, factors: int) -> None:
         self.system, self._python = system, python
-        self._opening = {"system": system, "data": str(data), "factors": factors}
+        self._opening = {"task": "epochs", "system": system, "data": str(data), "factors": factors}
         self._longest: float | None = None
         self._begin()
 
@@ -49,7 +49,7 @@ class Peer:
         # A file, because nobody reads a pipe while the peer works.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [str(self._python), "-m", "benchmarks.speed.speed_worker"], cwd=race.ROOT, text=True,
+            [str(self._python), "-m", "benchmarks.speed.peer_worker"], cwd=race.ROOT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             env={**os.environ, **{f"{name}_THREADS": "1" for name in race.THREADS}},
         )  # fmt: skip

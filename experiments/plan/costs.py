@@ -24,7 +24,6 @@ from bayesmf.server.run import compile_kernels, run
 from bayesmf.worker.row_tasks import RowContext, RowsTask
 from bayesmf.worker.tasks import Result, Task, run_task
 from experiments.links import SHARED_MEMORY
-from experiments.places import Phase
 from experiments.plan.sketch import (
     Counts,
     hollow,
@@ -34,7 +33,7 @@ from experiments.plan.sketch import (
     side_of,
     stripe_sizes,
 )
-from experiments.simulated import Simulated
+from experiments.simulated import Phase, Simulated
 
 SAMPLE = 400_000, 1_000_000  # ratings of a sample: of rows that are drawn, and of blocks
 EPOCHS = 3  # passes over it

@@ -28,8 +28,7 @@ from bayesmf.model.refs import Array, Ref
 from bayesmf.worker.stripe_tasks import EvidenceTask, PairsTask
 from bayesmf.worker.tasks import Held, Result, Task, run_task
 from experiments.links import Job, Network
-from experiments.places import Phase, Placed, own_refs
-from experiments.simulated import Simulated
+from experiments.simulated import Phase, Placed, Simulated, own_refs
 
 Counts = NDArray[np.int64]
 CELLS = 4  # rows of a block's stripe in a sketch, of either side
@@ -252,7 +251,7 @@ def reads_all(task: Task) -> float:
 def side_of(task: Any) -> int | None:
     """The side whose rows a task is about, where it is one."""
     side = getattr(task, "side", getattr(getattr(task, "shared", None), "side", None))
-    return None if side is None else int(side)
+    return int(side) if isinstance(side, int | np.integer) else None
 
 
 def _whose(task: Any, result: Any, array: Array) -> int:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.nuts import fitted, of_chains, z_scores
-from benchmarks.accuracy.nuts_reference import NAMES, Case, Found, planted
+from benchmarks.accuracy.nuts import NAMES, Case, Found, fitted, of_chains, planted, z_scores
 
 FILE = Path(__file__).with_name("nuts_reference.npz")
 

@@ -17,22 +17,22 @@ def at_root(monkeypatch):
 @pytest.fixture
 def worlds(monkeypatch):
     """Small worlds in place of those of the study."""
-    from benchmarks.ranking import bandit, bandit_figure, bandit_report
-    from benchmarks.ranking.bandit_worlds import World
+    from benchmarks.ranking import bandit, bandit_report
+    from benchmarks.ranking.bandit_shop import World
 
     small = {
         "goods": World("goods that come and go", known=100, answers=10, on_sale=50, arrivals=4),
         "people": World("new people", known=100, answers=10, on_sale=50, stays=2),
         "cold": World("", known=90, answers=1, on_sale=40, stays=1, visits=1, opening=True),
     }
-    for module in (bandit, bandit_figure, bandit_report):
+    for module in (bandit, bandit_report):
         monkeypatch.setattr(module, "WORLDS", small)
     monkeypatch.setattr(bandit, "DRAWS", 8)
     return small
 
 
 def test_worlds_are_as_they_are_told(worlds):
-    from benchmarks.ranking.bandit_worlds import ROUND, Shop, World
+    from benchmarks.ranking.bandit_shop import ROUND, Shop, World
 
     goods, people, cold = (Shop(world, 4, 0) for world in worlds.values())
     again = Shop(worlds["goods"], 4, 0)
@@ -56,7 +56,7 @@ def test_worlds_are_as_they_are_told(worlds):
 @pytest.mark.parametrize("world", ["goods", "people", "cold"])
 def test_every_policy_shows_what_may_be_shown(worlds, world):
     from benchmarks.ranking.bandit import POLICIES, first_model, run
-    from benchmarks.ranking.bandit_worlds import Shop
+    from benchmarks.ranking.bandit_shop import Shop
 
     shop = Shop(worlds[world], 2, 0)
     names = [name for name in POLICIES if name != "best item" or world == "cold"]
@@ -95,8 +95,7 @@ def drawn_for_one(model, person):
 
 def test_two_parts_make_up_thompson_sampling(worlds):
     from benchmarks.ranking.bandit import first_model
-    from benchmarks.ranking.bandit_policies import beside_guess
-    from benchmarks.ranking.bandit_worlds import Shop
+    from benchmarks.ranking.bandit_shop import Shop, beside_guess
 
     model = first_model(Shop(worlds["goods"], 1, 0), 0)
     catalogue, own, pick, scores = drawn_for_one(model, 1)
@@ -107,8 +106,7 @@ def test_two_parts_make_up_thompson_sampling(worlds):
 
 def test_half_of_the_way_is_half_as_wide(worlds):
     from benchmarks.ranking.bandit import first_model
-    from benchmarks.ranking.bandit_policies import part_of_the_way
-    from benchmarks.ranking.bandit_worlds import Shop
+    from benchmarks.ranking.bandit_shop import Shop, part_of_the_way
 
     model = first_model(Shop(worlds["goods"], 1, 0), 0)
     catalogue, own, pick, scores = drawn_for_one(model, 1)
@@ -156,8 +154,7 @@ def test_further_seeds_and_the_control(worlds, tmp_path, capsys, monkeypatch):
 
 
 def test_the_control_learns():
-    from benchmarks.ranking.bandit_control import control, fitted
-    from benchmarks.ranking.bandit_worlds import Shop, World
+    from benchmarks.ranking.bandit_shop import Shop, World, control, fitted
 
     rng = np.random.default_rng(0)
     a, b = fitted(rng.binomial(200, rng.beta(3, 20, size=2000)), np.full(2000, 200.0))
@@ -170,7 +167,7 @@ def test_the_control_learns():
 
 def test_spread_is_stated_and_true(worlds, tmp_path, capsys):
     from benchmarks.ranking.bandit import main
-    from benchmarks.ranking.bandit_spread import read_spread, spread_table
+    from benchmarks.ranking.bandit_report import read_spread, spread_table
 
     asked = ["--spread", "--seeds", "1", "--worlds", "goods", "--csv", str(tmp_path / "a.csv")]
     assert main(asked) == 0
@@ -184,7 +181,7 @@ def test_spread_is_stated_and_true(worlds, tmp_path, capsys):
 
 def test_gains_of_nothing_are_nothing(worlds):
     from benchmarks.ranking.bandit import gains, run
-    from benchmarks.ranking.bandit_worlds import Shop
+    from benchmarks.ranking.bandit_shop import Shop
 
     shop = Shop(worlds["goods"], 2, 0)
     one, best = (run(shop, name, None, 0) for name in ("random", "oracle"))
@@ -232,8 +229,7 @@ FIGURES = ROOT / "docs" / "figures"
 @pytest.fixture
 def stored():
     """Rows of the first three seeds, further rows, and the spread, as they are stored."""
-    from benchmarks.ranking.bandit_report import read
-    from benchmarks.ranking.bandit_spread import read_spread
+    from benchmarks.ranking.bandit_report import read, read_spread
 
     first = read(FIGURES / "bandit.csv")
     more = read(FIGURES / "bandit_more.csv")
@@ -257,8 +253,7 @@ def test_what_is_stored_is_what_the_commands_run(stored):
 
 
 def test_every_table_of_the_page_is_stored(stored):
-    from benchmarks.ranking.bandit_report import over_seeds, short_table, table
-    from benchmarks.ranking.bandit_spread import spread_table
+    from benchmarks.ranking.bandit_report import over_seeds, short_table, spread_table, table
 
     first, more, spread = stored
     page = (ROOT / "docs" / "bandits.md").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed import timers as bench
-from benchmarks.speed.bench import RULES, main
+from benchmarks.speed.bench import main
 from cli_tools import command, contents
 
 TINY = ("--shape", "ml-100k", "--scale", "0.01", "--factors", "3", "--repeats", "1")
@@ -25,7 +25,7 @@ def test_bench_tells_programs(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     told = command(main, *TINY, "--json", "--out", out).json
     assert told == json.loads(out.read_text())
-    assert [row["rule"] for row in told["rules"]] == list(bench.RULES) == list(RULES)
+    assert [row["rule"] for row in told["rules"]] == list(bench.RULES)
     assert [row["rule"] for row in told["rules"] if row["default"]] == ["gibbs"]
     for row in told["rules"]:
         rate = row["ratings_per_second"] * row["seconds_per_epoch"]
@@ -40,7 +40,7 @@ def test_bench_tells_people_what_was_asked_for(tmp_path: Path) -> None:
     ran = command(main, *TINY, "--only", "sgd", "gibbs", "threads", "--out", out)
     assert (ran.status, ran.err) == (0, "")
     assert "Gibbs, whole rows (default)" in ran.out and "SGLD, one chain, 2x2 grid" in ran.out
-    assert "SGHMC" not in ran.out and "Answers" not in ran.out
+    assert "| SGHMC |" not in ran.out and "Answers" not in ran.out
     written = out.read_text()
     assert "| rule | D | ms per epoch | M ratings/s |\n|---|--:|--:|--:|\n| SGD | 3 |" in written
     assert contents(tmp_path) == {"bench.md"}
@@ -59,7 +59,7 @@ def test_one_thread_is_compared_with_nothing() -> None:
         (("--factors", "0"), "--factors"),
         (("--scale", "0"), "--scale"),
         (("--out", "bench.txt"), "bench.txt must end in .md or .json"),
-        (("--out", "none/bench.md"), "cannot be written"),
+        (("--out", "none/bench.md"), "there is no folder"),
     ],
 )
 def test_bench_says_no_in_a_sentence(args: tuple[str, ...], says: str) -> None:

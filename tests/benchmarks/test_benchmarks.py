@@ -337,7 +337,7 @@ FILES = ("train.parquet", "test.parquet", "truth.safetensors")
 
 
 def test_files_of_a_large_set_are_made_once(at_root, tmp_path):
-    from benchmarks.speed import scale_large
+    from benchmarks.speed import scale as scale_large
     from benchmarks.speed.scale import main
 
     out = tmp_path / "scale.json"

@@ -12,9 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.faults import faults
+from benchmarks.faults.faults import busy, good, read_lines, summary, table
 from benchmarks.faults.kinds import Limits
 from benchmarks.faults.nodes import alive, descendants
-from benchmarks.faults.table import busy, good, read_lines, summary, table
 
 NO_RAY = importlib.util.find_spec("ray") is None
 pytestmark = pytest.mark.skipif(NO_RAY, reason="the extra 'ray' is not installed")

@@ -6,8 +6,20 @@ import numpy as np
 import pytest
 
 from bayesmf import InputError
-from benchmarks.accuracy.nuts import HEAD, N_CHAINS, by_ours, compare, main, of_chains, z_scores
-from benchmarks.accuracy.nuts_reference import NAMES, Case, Found, Nuts, reference
+from benchmarks.accuracy.nuts import (
+    HEAD,
+    N_CHAINS,
+    NAMES,
+    Case,
+    Found,
+    Nuts,
+    by_ours,
+    compare,
+    main,
+    of_chains,
+    reference,
+    z_scores,
+)
 
 
 def _found(shift=0.0, wide=1.0, seed=0):

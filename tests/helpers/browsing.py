@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from benchmarks.serving.browser import browser, chromium, served  # noqa: E402  (found by the line above)
+from benchmarks.serving.screenshots import browser, chromium, served  # noqa: E402  (found by the line above)
 
 __all__ = ["Watched", "axe_source", "browser", "chromium", "numbers", "served"]
 
