@@ -34,6 +34,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
+from densities import covariance, draw_prior
 from driving import do, sweep
 from mutants import told_of, with_density, with_noise
 
@@ -164,10 +165,10 @@ def _squares(side, x):
 
 
 def _from_prior(prior, rng, D=D, by=None, seed=1):
-    users, items = prior.draw_prior(D, rng), prior.draw_prior(D, rng)
+    users, items = draw_prior(prior, D, rng), draw_prior(prior, D, rng)
     rows = [
         (
-            side.mu + rng.normal(size=(n, len(side.mu))) @ np.linalg.cholesky(side.covariance()).T
+            side.mu + rng.normal(size=(n, len(side.mu))) @ np.linalg.cholesky(covariance(side)).T
         ).astype(np.float32)
         for side, n in ((users, N_USERS), (items, N_ITEMS))
     ]

@@ -23,6 +23,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.samplers.gibbs import Gibbs
+from densities import covariance, draw_prior
 from driving import do, sweep
 from mutants import with_noise
 
@@ -65,7 +66,7 @@ def _true_noise(rng):
 
 
 def _truth(prior, rng, seed, noisy=False):
-    users, items = prior.draw_prior(D, rng), prior.draw_prior(D, rng)
+    users, items = draw_prior(prior, D, rng), draw_prior(prior, D, rng)
     rows = [_rows(users, N_USERS, rng), _rows(items, N_ITEMS, rng)]
     tau = rng.gamma(TAU_PRIOR[0], 1 / TAU_PRIOR[1])
     noise = _true_noise(rng) if noisy else None
@@ -75,7 +76,7 @@ def _truth(prior, rng, seed, noisy=False):
 
 
 def _rows(side, n, rng):
-    root = np.linalg.cholesky(side.covariance())
+    root = np.linalg.cholesky(covariance(side))
     return (side.mu + rng.normal(size=(n, len(root))) @ root.T).astype(np.float32)
 
 
@@ -95,7 +96,7 @@ def _ratings(state, cells, rng):
 def _functions(state, cells):
     """tau, predictions of some cells, the size of all, and how tight both priors are."""
     above, prediction = state.precisions, _predictions(state.whole())
-    spread = [np.linalg.slogdet(side.covariance())[1] for side in (above.users, above.items)]
+    spread = [np.linalg.slogdet(covariance(side))[1] for side in (above.users, above.items)]
     found = [above.tau, *prediction.ravel()[cells], np.vdot(prediction, prediction), *spread]
     if above.noise is None:
         return found

@@ -17,6 +17,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
 from bayesmf.model.scale import draw_scales
 from bayesmf.samplers.gibbs import Gibbs
+from densities import covariance, draw_prior
 from mutants import with_density
 
 N_USERS, N_ITEMS, LEVEL = 9, 4, 1e-4
@@ -203,8 +204,8 @@ def test_scales_have_their_density(name):
 
 
 def _from_prior(prior, n_factors, rng):
-    sides = [prior.draw_prior(n_factors, rng) for _ in range(2)]
-    roots = [np.linalg.cholesky(side.covariance()) for side in sides]
+    sides = [draw_prior(prior, n_factors, rng) for _ in range(2)]
+    roots = [np.linalg.cholesky(covariance(side)) for side in sides]
     rows = [
         (side.mu + rng.normal(size=(n, len(root))) @ root.T).astype(np.float32)
         for side, root, n in zip(sides, roots, (N_USERS, N_ITEMS), strict=True)
@@ -214,7 +215,7 @@ def _from_prior(prior, n_factors, rng):
 
 def _functions(params, sides):
     norms = [np.log((rows.astype(float) ** 2).sum(0)) for rows in (params.users, params.items)]
-    spread = [np.linalg.slogdet(side.covariance())[1] for side in sides]
+    spread = [np.linalg.slogdet(covariance(side))[1] for side in sides]
     return [norms[0][0], norms[1][0], norms[0][1] - norms[1][1], norms[0].sum(), *spread]
 
 

@@ -167,8 +167,8 @@ AT_ONCE = 1 << 23
 class FitResult(NamedTuple):
     """Result of a fit, or of loading; replaced as a whole, so that no answer mixes two fits.
 
-    `verification` is under way if it was loaded; `base` is the model that ratings of a question were
-    folded into.
+    `verification` is under way if it was loaded; `base` is the result that ratings of a question
+    were folded into.
     """
 
     posterior: Posterior

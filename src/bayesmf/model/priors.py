@@ -135,12 +135,6 @@ class RowPrior:
     mu: NDArray[np.float64]
     Lambda: NDArray[np.float64]
 
-    def covariance(self) -> NDArray[np.float64]:
-        """Lambda^-1 as a full matrix: the spread of a row nobody has seen."""
-        if self.Lambda.ndim == 1:
-            return np.diag(1.0 / self.Lambda)
-        return np.asarray(np.linalg.inv(self.Lambda), dtype=np.float64)
-
     def natural(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lambda mu and Lambda as a matrix, one for all rows or one for each: what kernels read."""
         own = self.mu.ndim == 2
@@ -235,20 +229,10 @@ class GammaPrior:
         shape = self.alpha_0 + 0.5 * known.n
         return RowPrior(np.zeros(len(rate)), rng.gamma(shape, 1.0 / rate))
 
-    def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
-        """Precisions from the hyper-prior, before any data."""
-        width = n_factors + 1
-        return RowPrior(np.zeros(width), rng.gamma(self.alpha_0, 1.0 / self.beta_0, width))
-
     def columns(self, rows: Rows | Moments) -> GammaColumns:
         """The rows' columns, for rescaling them."""
         known = moments_of(rows)
         return GammaColumns(self.alpha_0 + 0.5 * known.n, 0.5 * known.squares() / self.beta_0)
-
-    def log_density(self, prior: RowPrior) -> float:
-        """log p(Lambda), up to a constant."""
-        lam = prior.Lambda
-        return float(np.sum((self.alpha_0 - 1.0) * np.log(lam) - self.beta_0 * lam))
 
 
 @dataclass(frozen=True)
@@ -302,22 +286,6 @@ class WishartPrior:
         scatter = cross - n * np.outer(mean, mean)
         C = scatter + (self.kappa_0 * n / (self.kappa_0 + n)) * np.outer(mean, mean)
         return total, np.eye(width) + C
-
-    def draw_prior(self, n_factors: int, rng: np.random.Generator) -> RowPrior:
-        """(mu, Lambda) from the hyper-prior, before any data."""
-        width = n_factors + self.bias
-        Lambda = draw_wishart(self._nu(width), np.eye(width), rng)
-        return RowPrior(_draw_mean(np.zeros(width), self.kappa_0 * Lambda, rng), Lambda)
-
-    def log_density(self, prior: RowPrior) -> float:
-        """log p(mu, Lambda), up to a constant."""
-        width = len(prior.mu)
-        log_det = float(np.linalg.slogdet(prior.Lambda)[1])
-        wishart = 0.5 * (self._nu(width) - width - 1) * log_det - 0.5 * float(
-            np.trace(prior.Lambda)
-        )
-        mean = 0.5 * log_det - 0.5 * self.kappa_0 * float(prior.mu @ prior.Lambda @ prior.mu)
-        return wishart + mean
 
     def _nu(self, width: int) -> float:
         return float(width) if self.nu_0 is None else self.nu_0
@@ -376,22 +344,11 @@ class WishartColumns:
         return -2.0 * self.power * float(np.log(np.diag(cholesky(scaled))).sum())
 
 
-def draw_wishart(nu: float, scale: Array, rng: np.random.Generator) -> Array:
-    """Wishart(scale, nu) by Bartlett's decomposition; the mean is nu * scale."""
-    factor = np.linalg.cholesky(scale) @ bartlett(nu, len(scale), rng)
-    return np.asarray(factor @ factor.T)
-
-
 def bartlett(nu: float, width: int, rng: np.random.Generator) -> Array:
     """Lower B for which B B^T is Wishart(I, nu)."""
     out = np.tril(rng.standard_normal((width, width)), -1)
     np.fill_diagonal(out, np.sqrt(rng.chisquare(nu - np.arange(width))))
     return out
-
-
-def _draw_mean(mean: Array, precision: Array, rng: np.random.Generator) -> Array:
-    chol = np.linalg.cholesky(precision)
-    return mean + np.linalg.solve(chol.T, rng.standard_normal(len(mean)))
 
 
 # Shape and rate of tau's own Gamma prior, for ratings of variance one. It weighs as two ratings do.
@@ -401,20 +358,3 @@ TAU_SHAPE, TAU_RATE = 1.0, 1.0
 def draw_tau(sse: float, n: int, rng: np.random.Generator) -> float:
     """tau | errors ~ Gamma(TAU_SHAPE + n/2, TAU_RATE + sse/2)."""
     return float(rng.gamma(TAU_SHAPE + 0.5 * n, 1.0 / (TAU_RATE + 0.5 * sse)))
-
-
-def log_rows(rows: Rows, prior: RowPrior) -> float:
-    """log p(rows | mu, Lambda), up to a constant."""
-    centred = rows.astype(np.float64) - prior.mu
-    if prior.Lambda.ndim == 1:
-        log_det = float(np.sum(np.log(prior.Lambda)))
-        quadratic = float(np.sum(centred**2 @ prior.Lambda))
-    else:
-        log_det = float(np.linalg.slogdet(prior.Lambda)[1])
-        quadratic = float(np.einsum("nd,de,ne->", centred, prior.Lambda, centred))
-    return 0.5 * (len(rows) * log_det - quadratic)
-
-
-def log_likelihood(errors: Array, tau: float) -> float:
-    """log p(R | U, V, a, b, tau) of given errors."""
-    return 0.5 * len(errors) * math.log(tau / (2.0 * math.pi)) - 0.5 * tau * float(errors @ errors)
