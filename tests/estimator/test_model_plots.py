@@ -175,10 +175,6 @@ def test_the_title_of_convergence_is_the_verdict(model):
     assert title(model.plot_convergence()) == headline(found)
     larger = max(found["rhat"], found["rhat_noise"])
     assert f"R-hat {larger:.3f}" in headline(found) and found["verdict"]
-    # Models of earlier versions have none.
-    told = "Errors over the passes of a fit"
-    for old in (None, {"rhat": 1.2, "ended_by": "longest run", "target": "balanced"}):
-        assert looking.convergence_title({"convergence": old}) == told
 
 
 # -- calibration ----------------------------------------------------------------------------------

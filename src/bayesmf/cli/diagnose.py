@@ -16,7 +16,7 @@ from bayesmf.cli.output import (
     print_table,
     print_text,
 )
-from bayesmf.diagnostics.convergence import DECIDED_BY, NOT_JUDGED, advice, fit_facts
+from bayesmf.diagnostics.convergence import DECIDED_BY, advice, fit_facts, headline
 from bayesmf.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def run(args: argparse.Namespace) -> None:
         found, (chains, draws) = model.diagnose(N_PAIRS), _chains(model)
     about = {"model": args.model, "fit": model.report_, "chains": chains}
     about |= {"draws_per_chain": draws, "diagnostics": found}
-    convergence = model.report_["convergence"] or {}
-    about["converged"] = convergence.get("converged")
-    about["verdict"] = convergence.get("verdict", NOT_JUDGED)
-    about["advice"] = advice(convergence, shell=True) if "state" in convergence else ""
+    convergence = model.report_["convergence"]
+    about["converged"] = convergence["converged"]
+    about["verdict"] = convergence["verdict"]
+    about["advice"] = advice(convergence, shell=True)
     about |= {"test": scores, "calibration": calibration and calibration.as_dict()}
     about["plots"] = [] if args.plots is None else _draw(model, args.plots, calibration)
     if args.json:
@@ -139,16 +139,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def _draw(model: BayesianMF, folder: Path, calibration: Calibration | None) -> list[Path]:
-    from bayesmf.estimator.evaluating import convergence_title
     from bayesmf.plots.panels import draw
 
-    headline = convergence_title(model.report_)
     drawn, missing = draw(
         folder,
         model._traces(N_PAIRS, 0),
         model.history_,
         calibration,
-        headline,
+        headline(model.report_["convergence"]),
         model.report_.get("validation_rmse"),
     )
     for sentence in missing:

@@ -33,6 +33,26 @@ TOLERANCE, GROUP_TOLERANCE = 1.5, 3.0
 STANDARD_ERRORS = 4.0
 # Sides whose groups are by numbers of training ratings.
 COUNTED = ("user", "item")
+# Intervals hold more training ratings than others: beyond this share of them nothing is judged.
+LEARNT_SHARE = 0.01
+# The level, in percent, that most people ask for: where intervals from here on are sound, they are
+# advised to ask for no less.
+USUAL = 90
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+PIT_BINS = 20
+# Ratings with at most so many different values are stars, or some other scale of steps.
+FEW_VALUES = 30
+
+_TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
+# What groups are called, by how many there are.
+_COUNTS = (("all",), ("fewest", "most"), ("fewest", "middle", "most"))
+_MEASURES = (
+    ("all",), ("lowest", "highest"), ("lowest", "middle", "highest"),
+    ("lowest", "second", "third", "highest"),
+    ("lowest", "second", "middle", "fourth", "highest"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,13 +208,6 @@ def worst_of(gaps: Iterable[Gap]) -> Gap:
     return max(gaps, key=lambda gap: (gap.counts, abs(gap.points)))
 
 
-# Intervals hold more training ratings than others: beyond this share of them nothing is judged.
-LEARNT_SHARE = 0.01
-# The level, in percent, that most people ask for: where intervals from here on are sound, they are
-# advised to ask for no less.
-USUAL = 90
-
-
 @dataclass(frozen=True)
 class Calibration:
     """How well the predictive distribution of new ratings held on a test set.
@@ -317,7 +330,7 @@ class Calibration:
         return f"{self._found()}: {told} (up to {worst.allowed:.1f} points off is allowed)."
 
     def _few(self) -> bool:
-        """Whether the test set is too small to show even what would be let pass in a group."""
+        """Whether the test set is too small to show gaps that are tolerated in a group."""
         return self.visible > GROUP_TOLERANCE
 
     def _found(self) -> str:
@@ -392,13 +405,12 @@ class Calibration:
         return next((level for level, share in pairs if 100 * share >= gap.level), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as plain numbers and text, for JSON.
+        """Return attributes and properties as plain numbers and text, for JSON.
 
         Returns
         -------
         dict
-            The attributes and properties by name; `worst_gap` is in points, below zero where
-            intervals are too narrow.
+            By name; `worst_gap` is in points, below zero where intervals are too narrow.
 
         Examples
         --------
@@ -467,35 +479,11 @@ def _way(gap: Gap) -> str:
     return "narrow" if gap.points < 0 else "wide"
 
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-PIT_BINS = 20
-# Ratings with at most so many different values are stars, or some other scale of steps.
-FEW_VALUES = 30
-
-_TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
-# What groups are called, by how many there are.
-_COUNTS = (("all",), ("fewest", "most"), ("fewest", "middle", "most"))
-_MEASURES = (
-    ("all",), ("lowest", "highest"), ("lowest", "middle", "highest"),
-    ("lowest", "second", "third", "highest"),
-    ("lowest", "second", "middle", "fourth", "highest"),
-)  # fmt: skip
-
-
 class Calibrator:
     """Accumulate a calibration over chunks of pairs, so that no chunk has to stay in memory.
 
-    Parameters
-    ----------
-    user_counts, item_counts : array-like of int
-        For each test rating, in the order of the chunks: how many training ratings its user has,
-        and its item; zero where they are not known.
-    user_errors : array-like of float, optional
-        Root mean squared training error of each test rating's user; NaN where it has none.
-    levels : RatingLevels, optional
-        Levels of the training ratings, where they have any.
+    `user_counts` and `item_counts` are the numbers of training ratings of each test rating's user
+    and item, `user_errors` the user's root mean squared training error, NaN where it has none.
     """
 
     def __init__(

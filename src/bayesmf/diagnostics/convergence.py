@@ -3,7 +3,7 @@
 They are split R-hats, near 1 where chains that began apart, and the halves of each chain, agree.
 `rhat` is that of predictions: 400 pairs of user and item are followed, and 95% of them stay below
 it. `rhat_noise` is the largest of the noise's parameters, on which intervals depend. `fit`,
-`report_["convergence"]`, `diagnose` and the pictures all tell these numbers.
+`report_["convergence"]`, `diagnose` and the plots show these numbers.
 """
 
 from __future__ import annotations
@@ -30,6 +30,27 @@ LEAST_PASSES = 4
 
 Floats = NDArray[np.float64]
 
+# Limit of R-hat where the target has none of its own.
+AGREE = 1.1
+# Split R-hat halves each chain, and the variance of a half takes two draws.
+LEAST_DRAWS = 4
+# With fewer passes after burn-in, of a single chain and of each of several, R-hat is above AGREE
+# even where draws are independent: then it shows how few they are, not whether chains agree. R-hat
+# minus 1 falls with the number of passes, so a closer limit takes more of them.
+ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
+LARGEST_RHAT = 1e6
+# Said beside R-hats of other quantities, which may be larger.
+DECIDED_BY = (
+    "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise, whose "
+    "differences count as far as they matter for intervals"
+)
+OPTIMISERS = ("SGD",)
+# Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
+MORE, MUCH_MORE = 2, 4
+
+Convergence = Mapping[str, Any]
+State = Literal["optimiser", "still", "too few", "converged", "not converged"]
+
 
 class ChainTrace(NamedTuple):
     """Quantities of a chain, (passes, quantities); the round of each pass, from 1; draws kept."""
@@ -42,22 +63,10 @@ class ChainTrace(NamedTuple):
 def error_of_averages(chains: Sequence[ChainTrace]) -> float:
     """Mean squared error of the averages over the kept draws of all chains.
 
-    It is the sum of two parts. What the start has left is found by its trend, which all chains
-    have in common: passes as a law around the level that they come to. Chance is how far the
-    chains' averages lie apart, or those of the halves of a single chain, without that trend.
-
-    The law is fitted to all passes, which tell more, and to those from the first that is kept,
-    where it need not hold for as long; the mean of both errors is off less than either.
-
-    Parameters
-    ----------
-    chains : sequence of ChainTrace
-        All chains; they have the same quantities, and rounds in common.
-
-    Returns
-    -------
-    float
-        NaN where there are fewer than 2 draws of a single chain, or fewer than 4 passes.
+    It is the sum of the bias that the start leaves, a trend that all chains share, and the variance
+    between chains' averages (or those of the halves of a single chain) without that trend. Laws of
+    the trend are fitted to all passes, and to those from the first that is kept: the mean of both
+    errors is more accurate than either. NaN with fewer than 2 draws of one chain, or 4 passes.
     """
     n = min(len(chain.rounds) for chain in chains)
     fewest = min(len(chain.kept) for chain in chains)
@@ -143,43 +152,12 @@ def _square(x: Floats) -> float:
     return float((x**2).mean())
 
 
-# Limit of R-hat where the target has none of its own.
-AGREE = 1.1
-# Split R-hat halves each chain, and the variance of a half takes two draws.
-LEAST_DRAWS = 4
-# With fewer passes after burn-in, of a single chain and of each of several, R-hat is above AGREE
-# even where draws are independent: then it shows how few they are, not whether chains agree. R-hat
-# minus 1 falls with the number of passes, so a closer limit takes more of them.
-ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
-LARGEST_RHAT = 1e6
-# Said beside R-hats of other quantities, which may be larger.
-DECIDED_BY = (
-    "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise, whose "
-    "differences count as far as they matter for intervals"
-)
-OPTIMISERS = ("SGD",)
-# Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
-MORE, MUCH_MORE = 2, 4
-
-Convergence = Mapping[str, Any]
-State = Literal["optimiser", "still", "too few", "converged", "not converged"]
-
-
 def told(found: Convergence) -> dict[str, Any]:
-    """Add what follows from R-hat: whether it converged, in a word and a sentence, and advice.
+    """Add what follows from R-hat: `state`, `converged`, `verdict` and `advice`.
 
-    Parameters
-    ----------
-    found : mapping
-        `rule` and `chains`; `rhat`, `rhat_noise` and the name of the `slowest` of the noise's
-        parameters, `limit`, `loss` and `passes` after burn-in; `draws` that were kept; `epochs`,
-        `ended_by` and `target`, for the advice.
-
-    Returns
-    -------
-    dict
-        The same with `state`, `converged` (None where that cannot be known), `verdict`, and
-        `advice` in Python's words, empty where all is well.
+    `found` has `rule` and `chains`; `rhat`, `rhat_noise` and the `slowest` parameter of the noise,
+    `limit`, `loss` and `passes` after burn-in; `draws`; `epochs`, `ended_by` and `target`.
+    `converged` is None where that cannot be known, and `advice` empty where none is needed.
     """
     state = state_of(found)
     known = {"converged": True, "not converged": False}.get(state)
@@ -200,8 +178,8 @@ def state_of(found: Convergence) -> State:
 
 
 def worst(found: Convergence) -> float:
-    """The larger R-hat; models of earlier versions have none of the noise."""
-    return float(max(found["rhat"], found.get("rhat_noise") or 0.0))
+    """The larger R-hat, of predictions or of the noise."""
+    return float(max(found["rhat"], found["rhat_noise"] or 0.0))
 
 
 def enough_passes(chains: int, limit: float) -> int:
@@ -248,7 +226,7 @@ def verdict(found: Convergence) -> str:
             f"Converged as far as one chain can tell: its halves predict alike {number}; more "
             "chains, each begun elsewhere, would tell more."
         )
-    noise = found.get("rhat_noise")
+    noise = found["rhat_noise"]
     both = "" if noise is None else f" and agree on the noise (R-hat {noise:.3f})"
     return f"Converged: the {found['chains']} chains predict alike {number}{both}{_gain(found)}."
 
@@ -270,7 +248,7 @@ def _gain(found: Convergence) -> str:
     """What more sampling would gain, of the average over the draws that were kept."""
     if found["loss"] is None:
         return ""
-    return f"; endless sampling would take about {100 * found['loss']:.2g}% off the RMSE"
+    return f"; more sampling would lower the RMSE by about {100 * found['loss']:.2g}%"
 
 
 def advice(found: Convergence, shell: bool) -> str:
@@ -310,33 +288,30 @@ NOISE_BY = {
     "item": "each item has its own",
     "both": "users and items have their own",
 }
-NOT_JUDGED = "not told by the version that fitted it"
 
 
 def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
     """Names and texts of what a report says; advice is in the shell's words or in Python's."""
     settings = dict(report["sampler"])
     rule = settings.pop("rule")
-    told = [f"{name} {_text(value)}" for name, value in settings.items() if value is not None]
+    options = [f"{name} {_text(value)}" for name, value in settings.items() if value is not None]
     sizes = count(report["users"], "user"), count(report["items"], "item")
     speed = f"{report['ratings_per_second'] / 1e6:.2f}M ratings/s"
     chains = count(settings.get("n_chains", 1), "chain")
-    by, size = report.get("noise_by"), short(report.get("noise_std", report["tau"] ** -0.5))
+    by, size = report["noise_by"], short(report["noise_std"])
     noise = f"tau {report['tau']:.4g}, a standard deviation of {size}"
     if by is not None:
         noise = f"{NOISE_BY[by]}, a standard deviation of {size} on average"
     facts = {
         "ratings": f"{report['ratings']:,} by {sizes[0]} of {sizes[1]}",
         "model": f"{count(report['factors'], 'factor')}, {report['prior']} prior",
-        "sampler": f"{rule}: {', '.join(told)}",
+        "sampler": f"{rule}: {', '.join(options)}",
         "seed": str(report["seed"]),
         "time": f"{report['seconds']:.1f} s, {speed}",
         "draws": f"{report['draws']} from {chains} of {round(report['epochs'], 1):g} epochs",
     }
-    if found := report.get("convergence"):
-        judged = "state" in found  # not so in models of earlier versions
-        verdict = f"{found['verdict']} {advice(found, shell)}".rstrip() if judged else NOT_JUDGED
-        facts["converged"] = verdict
+    found = report["convergence"]
+    facts["converged"] = f"{found['verdict']} {advice(found, shell)}".rstrip()
     return list((facts | {"noise": noise}).items())
 
 

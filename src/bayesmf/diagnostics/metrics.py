@@ -1,6 +1,6 @@
 """Scores of predictions on held-out ratings: RMSE, MAE, NLL, CRPS, coverage, and of stars."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ LEVELS = (50, 80, 90, 95)
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Scores(Tabular):
     """Scores of predictions for `n` held-out ratings.
 
@@ -71,19 +71,19 @@ class Scores(Tabular):
 
     n: int
     rmse: float
+    rmse_se: float | None = None
     mae: float
     nll: float
     crps: float
+    log_loss: float | None = None
+    rps: float | None = None
     coverage: dict[str, float]
-    rmse_se: float | None = None
+    level_coverage: dict[str, float] | None = None
+    level_promised: dict[str, float] | None = None
     unseen_users: int = 0
     unseen_items: int = 0
     unseen: int = 0
     learnt: int = 0
-    log_loss: float | None = None
-    rps: float | None = None
-    level_coverage: dict[str, float] | None = None
-    level_promised: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scores as plain numbers, for JSON.
@@ -101,23 +101,7 @@ class Scores(Tabular):
         >>> model.evaluate(test).as_dict()["n"]
         240
         """
-        return {
-            "n": self.n,
-            "rmse": self.rmse,
-            "rmse_se": self.rmse_se,
-            "mae": self.mae,
-            "nll": self.nll,
-            "crps": self.crps,
-            "log_loss": self.log_loss,
-            "rps": self.rps,
-            "coverage": dict(self.coverage),
-            "level_coverage": self.level_coverage and dict(self.level_coverage),
-            "level_promised": self.level_promised and dict(self.level_promised),
-            "unseen_users": self.unseen_users,
-            "unseen_items": self.unseen_items,
-            "unseen": self.unseen,
-            "learnt": self.learnt,
-        }
+        return asdict(self)
 
     def __repr__(self) -> str:
         names = ("rmse", "mae", "nll", "crps", "log_loss", "rps")
@@ -144,12 +128,8 @@ class Scorer:
 
     def __init__(self, levels: RatingLevels | None = None) -> None:
         self._levels = None if levels is None else LevelScorer(levels)
-        self._n = 0
-        self._squared = 0.0
-        self._fourth = 0.0
-        self._absolute = 0.0
-        self._log_density = 0.0
-        self._crps = 0.0
+        self._n, self._squared, self._fourth, self._absolute = 0, 0.0, 0.0, 0.0
+        self._log_density, self._crps = 0.0, 0.0
         self._inside = dict.fromkeys(LEVELS, 0)
 
     def add(
@@ -159,16 +139,9 @@ class Scorer:
         mu: npt.NDArray[np.floating[Any]],
         var: npt.NDArray[np.floating[Any]],
     ) -> None:
-        """Add a chunk of pairs.
+        """Add a chunk of ratings `y`, their point predictions `mean`, and mixtures (T, n).
 
-        Parameters
-        ----------
-        y : array-like, shape (n,)
-            The ratings.
-        mean : array-like, shape (n,)
-            Point predictions; they need not be the mixtures' means (they may be clipped).
-        mu, var : ndarray, shape (T, n)
-            Means and variances of the predictive mixtures' components.
+        Point predictions may be clipped, so they need not be the mixtures' means.
         """
         rating = np.ascontiguousarray(y, dtype=np.float64)
         error = _errors(rating, mean)

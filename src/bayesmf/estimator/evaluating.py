@@ -361,11 +361,8 @@ class Evaluating(Recommending):
         """
         self._fitted()
         if not self.history_:
-            raise InputError(
-                "the model has no history of its passes, as those saved by earlier versions: fit "
-                "again to see it"
-            )
-        title = convergence_title(self.report_)
+            raise InputError("the model has no history of its passes: fit again")
+        title = headline(self.report_["convergence"])
         with canvas.given_or_new(ax, WIDTH, HEIGHT) as ax:
             panels.convergence(ax, self.history_, burn_in_end(self.report_, self.history_), title)
         return ax
@@ -540,12 +537,6 @@ class Popularity:
 # Most rows that are drawn, and partners that each is averaged over: seconds for any model.
 ROWS, PARTNERS = 1500, 40
 WIDTH, HEIGHT = 6.4, 4.6  # inches
-
-
-def convergence_title(report: Mapping[str, Any]) -> str:
-    """Verdict of the report in few words; models of earlier versions have none."""
-    found = report.get("convergence") or {}
-    return headline(found) if "state" in found else "Errors over the passes of a fit"
 
 
 def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> float | None:
