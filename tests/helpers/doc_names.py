@@ -24,13 +24,13 @@ PAGES = [
 ]
 
 # Names of other programs, of generated files, and stand-ins for arguments.
-ALLOWED = set(
-    """
-    AdaptiveNoise SampledNoise RayJob KillMode CFLAGS NUMBA_CACHE_DIR BAYESMF_RATINGS implicitPrefs
-    regParam n_iter n_jobs BiasedMFScorer exclude_unknowns ann users items ratings path CyclicalSGLD
-    cyclical S R C a_i b_j timeout dev arviz docs dist prefer_stored __pycache__ folder vector U V test
-    """.split()
-)
+ALLOWED = {
+    "AdaptiveNoise", "SampledNoise", "RayJob", "KillMode", "CFLAGS", "NUMBA_CACHE_DIR",
+    "BAYESMF_RATINGS", "implicitPrefs", "regParam", "n_iter", "n_jobs", "BiasedMFScorer",
+    "exclude_unknowns", "ann", "users", "items", "ratings", "path", "CyclicalSGLD", "cyclical", "S",
+    "R", "C", "a_i", "b_j", "timeout", "dev", "arviz", "docs", "dist", "prefer_stored",
+    "__pycache__", "folder", "vector", "U", "V", "test",
+}  # fmt: skip
 OTHER_PACKAGES = {"duckdb", "faiss", "lenskit", "cornac", "mlflow", "optuna"}
 OUTSIDE = ("benchmarks.", "experiments.")  # packages beside the library
 OTHERS = ("ray ", "pip ", "uv ", "ray.", "ray_", "git ")
@@ -94,11 +94,11 @@ def _span(span, theirs):
     except SyntaxError:
         return
     known = words() | ALLOWED | theirs | {"f"}
+    arguments = public_arguments() | ALLOWED | {w for w in words() if w.startswith("RAY_")}
     for node in ast.walk(tree):
         yield from _import_or_call(node)
-        if isinstance(node, ast.keyword) and not node.arg.startswith("RAY_"):
-            if node.arg not in public_arguments() | ALLOWED | theirs:
-                yield span
+        if isinstance(node, ast.keyword) and node.arg not in arguments | theirs:
+            yield span
         name = getattr(node, "id", getattr(node, "attr", getattr(node, "value", "")))
         if isinstance(name, str) and name.isidentifier() and name not in known:
             yield span

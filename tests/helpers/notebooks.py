@@ -47,21 +47,13 @@ def source_digest(notebook):
     return hashlib.sha256(sources.encode()).hexdigest()
 
 
-def run_notebook(notebook, changes=None):
-    """Run all code in one namespace; give that, and the outputs of each cell.
-
-    `changes` are lines of code with others in their place, for a shorter run.
-    """
+def run_notebook(notebook):
+    """Run all code in one namespace; return that, and the outputs of each cell."""
     matplotlib.use("Agg")
-    space, left = {"__name__": "__main__"}, dict(changes or {})
-    outputs = []
+    space, outputs = {"__name__": "__main__"}, []
     with matplotlib.rc_context(), unchanged():
         for number, cell in enumerate(code_cells(notebook), 1):
-            source = "".join(cell["source"])
-            for old in [old for old in left if old in source]:
-                source = source.replace(old, left.pop(old))
-            outputs.append(run_cell(source, number, space))
-    assert not left, f"no cell has {left}"
+            outputs.append(run_cell("".join(cell["source"]), number, space))
     return space, outputs
 
 
@@ -116,11 +108,6 @@ def _take_figures():
 
 def _lines(text):
     return text.splitlines(keepends=True)
-
-
-def kinds_of(outputs):
-    """What each cell has put out, without what is in it."""
-    return [[out["output_type"] for out in cell] for cell in outputs]
 
 
 def printed(notebook):

@@ -160,18 +160,7 @@ def test_equality_and_text():
 
 
 def test_contains_agrees_with_lookup():
-    strings = [
-        "12",
-        "012",
-        "-3",
-        "x",
-        "12.0",
-        " 12",
-        12,
-        12.0,
-        np.int32(-3),
-        "99999999999999999999",
-    ]
+    strings = ["12", "012", "-3", "x", "12.0", " 12", 12, 12.0, np.int32(-3), "9" * 20]
     for ids in (IdMap([-3, 0, 12]), IdMap(["012", "12", "x"])):
         for value in strings:
             assert (value in ids) == (ids.lookup([value])[0] >= 0), value
@@ -201,19 +190,8 @@ def test_unknown_ids_are_told(known, values, found):
     assert unknown_examples(IdMap(known), values, most=1)[1] == examples[:1]
 
 
-TEXTS = [
-    "",
-    "a",
-    "a\0",
-    "a\0b",
-    "ab",
-    "abcdefgh",
-    "abcdefgh\0",
-    "abcdefghi",
-    "é",
-    "日本",
-    "\U0001f600",
-]
+TEXTS = ["", "a", "a\0", "a\0b", "ab", "abcdefgh", "abcdefgh\0", "abcdefghi", "é", "日本"]
+TEXTS.append("\U0001f600")
 
 
 def test_strings_of_every_length_are_found(monkeypatch):
@@ -255,15 +233,8 @@ def test_integers_in_text_are_read_alike_few_or_many():
     largest = 2**63 - 1
     ids = IdMap([-(2**63), -3, 0, 12, 10**18, largest])
     asked = ["12", "-3", "0", "-0", "012", "+12", "", "-", "1_2", str(10**18), str(largest)]
-    asked += [
-        str(largest + 1),
-        str(-(2**63)),
-        str(-(2**63) - 1),
-        "9" * 19,
-        "9" * 20,
-        "1e3",
-        "\u0661",
-    ]
+    asked += [str(largest + 1), str(-(2**63)), str(-(2**63) - 1)]
+    asked += ["9" * 19, "9" * 20, "1e3", "\u0661"]
     few = ids.lookup(asked)
     assert few.tolist() == [ids.index(text) for text in asked]
     assert few.tolist()[:5] == [3, 1, 2, -1, -1] and few.tolist()[9:13] == [4, 5, -1, 0]

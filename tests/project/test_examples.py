@@ -12,7 +12,6 @@ if __name__ == "__main__":  # before what pytest would have found by itself
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 import json
-import os
 import re
 
 import numpy as np
@@ -23,7 +22,6 @@ from notebooks import (
     ABSOLUTE,
     NAMES,
     code_cells,
-    kinds_of,
     path_of,
     printed,
     prose,
@@ -34,7 +32,6 @@ from notebooks import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-MOVIELENS = ROOT.parent / "shared" / "data" / "ml-100k"
 LARGEST = 500_000  # bytes of a notebook with its pictures
 
 
@@ -44,19 +41,13 @@ def named(request):
     return request.param, read(request.param)
 
 
-def run_here(name, folder, monkeypatch, changes=None):
+def run_here(name, folder, monkeypatch):
     """Run a notebook in an empty folder, without anybody's ratings; nothing is left behind."""
     monkeypatch.delenv("BAYESMF_RATINGS", raising=False)
     monkeypatch.chdir(folder)
-    space, outputs = run_notebook(read(name), changes)
+    space, outputs = run_notebook(read(name))
     assert not list(folder.iterdir()), "something was left behind"
     return space, outputs
-
-
-def check_stored(name, outputs):
-    """What is stored is of the same kinds."""
-    stored = [cell["outputs"] for cell in code_cells(read(name))]
-    assert kinds_of(outputs) == kinds_of(stored)
 
 
 # films.ipynb
@@ -109,22 +100,9 @@ def _check_policies(space):
 
 
 def test_films(tmp_path, monkeypatch):
-    space, outputs = run_here("films", tmp_path, monkeypatch)
+    space, _ = run_here("films", tmp_path, monkeypatch)
     check_films(space)
-    check_stored("films", outputs)
     assert 0.65 < space["scores"].rmse < 0.8  # the planted noise is 0.6, and stars are whole
-
-
-@pytest.mark.data
-@pytest.mark.skipif(not MOVIELENS.exists(), reason="MovieLens 100K is not here")
-@pytest.mark.skipif("BAYESMF_LONG" not in os.environ, reason="long: set BAYESMF_LONG to run it")
-def test_films_of_movielens(tmp_path, monkeypatch):
-    monkeypatch.setenv("BAYESMF_RATINGS", str(MOVIELENS))
-    monkeypatch.chdir(tmp_path)
-    space, _ = run_notebook(read("films"))
-    assert (space["ratings"].n_users, space["ratings"].n_items) == (943, 1682)
-    check_films(space)
-    assert space["scores"].rmse < 0.89
 
 
 # cluster.ipynb
@@ -139,10 +117,9 @@ def check_cluster(space):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_cluster(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    space, outputs = run_here("cluster", tmp_path, monkeypatch)
+    space, _ = run_here("cluster", tmp_path, monkeypatch)
     check_cluster(space)
     assert space["same_on_ray"] and space["same_after_kill"] and len(space["faults"]) == 1
-    check_stored("cluster", outputs)
 
 
 def test_cluster_where_ray_is_missing(tmp_path, monkeypatch):
@@ -158,8 +135,7 @@ def test_cluster_where_ray_is_missing(tmp_path, monkeypatch):
 
 
 def test_shop(tmp_path, monkeypatch):
-    space, outputs = run_here("shop", tmp_path, monkeypatch)
-    check_stored("shop", outputs)
+    space, _ = run_here("shop", tmp_path, monkeypatch)
     total = {name: sold.sum() for name, sold in space["earned"].items()}
     assert total["oracle"] > max(total["mean"], total["ucb"])
     assert min(total["mean"], total["ucb"]) > total["thompson"] > 1.3 * total["random"]
@@ -167,40 +143,6 @@ def test_shop(tmp_path, monkeypatch):
     strangers = {name: sold.mean() for name, sold in space["from_strangers"].items()}
     assert strangers["thompson-items"] > 1.1 * strangers["thompson"]
     assert strangers["thompson-items"] < 1.1 * strangers["mean"]  # no lead yet, says the text
-
-
-def test_shop_in_short(tmp_path, monkeypatch):
-    changes = {"ROUNDS = 300, 100, 5, 20": "ROUNDS = 60, 30, 2, 2", "PEOPLE), 20)": "PEOPLE), 9)",
-               "(ON_SALE)[:20]": "(ON_SALE)[:9]", "known, n_offers = 300": "known, n_offers = 60",
-               "STRANGERS, OFFERS = 200": "STRANGERS, OFFERS = 50",
-               "max_draws=40": 'max_draws=4, target="fast"'}  # fmt: skip
-    space, _ = run_here("shop", tmp_path, monkeypatch, changes)
-    assert all(0 < sold.sum() < space["visits"] for sold in space["earned"].values())
-    assert set(space["from_strangers"]) == {"mean", "thompson", "thompson-items"}
-
-
-def study():
-    """Percent more than the mean, by world, policy and seed, from the stored file of the study."""
-    lines = (ROOT / "docs" / "figures" / "bandit.csv").read_text().splitlines()[1:]
-    rows = [line.split(",") for line in lines]
-    end = max(int(row[3]) for row in rows)
-    gains = {}
-    for world, _, policy, visits, *_, more, _ in rows:
-        if int(visits) == end and more:
-            gains.setdefault((world, policy), []).append(float(more))
-    return gains
-
-
-def test_what_is_said_of_the_long_study():
-    """The notebook's table is that of the file; tests/benchmarks/test_bandit.py asks the page."""
-    gains, text = study(), prose(read("shop"))
-    for world in {world for world, _ in gains}:
-        policies = ("thompson", "thompson-half", "thompson-items", "thompson-person", "ucb")
-        cells = [", ".join(f"{x:+.1f}" for x in gains[world, p]) for p in policies]
-        assert f"| {world} | {' | '.join(cells)} |" in text, (world, cells)
-    assert all(max(gains[w, "thompson"]) < 0 for w, _ in gains), "earned less in all of them"
-    assert min(gains["front page", "thompson-items"]) >= 10
-    assert min(gains["short lives", "ucb"] + gains["few goods", "ucb"]) > 0
 
 
 # All of them

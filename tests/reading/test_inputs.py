@@ -114,6 +114,14 @@ MISTAKES = {
     "nan for an id": ("user,item,rating\n1,2,3\nnan,3,4\n", r"line 3: .* \('nan'\)", "line 3"),
     "American dates": ("user,item,rating,date\n1,2,3,01/31/2020\n", "--columns timestamp=", None),
     "infinite": ("1,2,inf\n", "line 1: rating inf", None),
+    "empty": ("", "is empty", "is empty"),
+    "blank": ("\n  \n", "blank", "blank"),
+    "header alone": ("user,item,rating\n\n\n", "header but no", "header but no"),
+    "one column": ("hello\nworld\n", "not a table of 3 columns", "not a table of 2 columns"),
+    "Latin-1": (b"1,2,3\n" * 500 + "a,é,3\n".encode("latin-1"), "not UTF-8", "not UTF-8"),
+    "no user": ("1,1,1,1\n,2,3,9\n", "line 2: the user id is missing", "line 2: the user id"),
+    "no item": ("1,1,1,1\n1, ,3,9\n", "line 2: the item id is missing", "line 2: the item id"),
+    "no time": ("1,1,1,1\n1,2,3,\n", "line 2: the timestamp is missing", None),
 }  # fmt: skip
 
 
