@@ -271,12 +271,12 @@ def test_a_diverging_round_is_run_again_with_half_the_step(caplog):
     rounds = GradientRounds(data, SGLD(epochs=20).resolve(data_shape(data)), 0)
     prior = RowPrior(np.zeros(4), np.full(4, 2.0))
     params = Params.initial(60, 40, 3, bias=True, key=make_key(0))
-    state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0), pace=4096.0)
+    state = ChainState(0, make_key(0), params, Precisions(prior, prior, 1.0), step_factor=4096.0)
     with caplog.at_level(logging.WARNING, "bayesmf"):
         for t in range(20):
             sweep(rounds, state, t)
     assert 5 < state.repairs < MOST_REPAIRS
-    assert state.pace == 4096.0 / 2**state.repairs
+    assert state.step_factor == 4096.0 / 2**state.repairs
     assert caplog.messages[0] == "chain 0 diverged in round 1: rolled back, steps halved"
     assert state.sse / state.count < 2
 

@@ -8,7 +8,7 @@ from bayesmf.model.priors import RowPrior
 from bayesmf.process import Pool
 from bayesmf.server.carried_rows import (
     Carried,
-    Side,
+    DrawSide,
     Source,
     carry_over,
     find_carried,
@@ -39,8 +39,8 @@ def _carried(one, two, mu, t=0, root=0.0):
     out[N:] = np.nan
     means = out.copy()
     which = Carried(np.arange(N, N + NEW), np.arange(N))
-    source = Source(Side(one, one, mu[0]), one[N:], _factors(root))
-    carry_over(which, source, Side(out, means, mu[1]), t, make_key(1))
+    source = Source(DrawSide(one, one, mu[0]), one[N:], _factors(root))
+    carry_over(which, source, DrawSide(out, means, mu[1]), t, make_key(1))
     assert np.array_equal(out[:N], two[:N]) and np.array_equal(means[:N], two[:N])
     return out[N:], means[N:]
 
@@ -117,8 +117,8 @@ def test_nothing_known_is_the_prior():
     one, two, mu, _ = _two_draws(0.3)
     which = Carried(np.arange(N), np.array([], np.int64))
     out = two.copy()
-    source = Source(Side(one, None, mu[0]), one[:N], _factors(0.0, N))
-    carry_over(which, source, Side(out, None, mu[1]), 0, make_key(1))
+    source = Source(DrawSide(one, None, mu[0]), one[:N], _factors(0.0, N))
+    carry_over(which, source, DrawSide(out, None, mu[1]), 0, make_key(1))
     assert np.all(np.abs(out[:N].mean(0) - mu[1]) < 0.25) and np.isfinite(out).all()
 
 
@@ -143,6 +143,6 @@ def test_which_rows_are_carried():
 def test_few_known_rows_will_do(n_known):
     one, two, mu, _ = _two_draws(0.3)
     out, which = two.copy(), Carried(np.arange(N, N + 50), np.arange(n_known))
-    source = Source(Side(one, one, mu[0]), one[N : N + 50], _factors(0.0, 50))
-    carry_over(which, source, Side(out, out.copy(), mu[1]), 0, make_key(1))
+    source = Source(DrawSide(one, one, mu[0]), one[N : N + 50], _factors(0.0, 50))
+    carry_over(which, source, DrawSide(out, out.copy(), mu[1]), 0, make_key(1))
     assert np.isfinite(out).all() and np.abs(out[N : N + 50]).max() < 30

@@ -2,7 +2,7 @@
 
 Ratings are dealt into mini-batches once. Inside a mini-batch they stand by user, then item, so that
 an update streams through memory and meets each user in one segment. Mini-batches are then
-visited in an order drawn anew for each pass (random reshuffling).
+visited in a new random order for each pass (random reshuffling).
 
 Only rows in a mini-batch are updated, so the prior's gradient arrives on visits only; divided by
 the probability of a visit, h-bar, it is unbiased (estimator G3, Section 3.2).

@@ -69,7 +69,7 @@ class Rotation:
     The cycle has `turns[g]` turns for group g; chain c is `offset(c)` turns ahead of chain 0, and
     all move by the same stride. So two chains never meet while no group has more than a share of
     1 / n_chains of the turns and there are at least as many groups as chains; the ratings are only
-    read, so where they must meet, they may. With `shuffle` the order of turns is drawn anew for
+    read, so where they must meet, they may. With `shuffle` a new order of turns is drawn for
     each cycle, one order for all chains: they still do not meet.
     """
 

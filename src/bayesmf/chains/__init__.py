@@ -1,1 +1,1 @@
-"""One chain of the parameter server: its rounds, what it keeps, what is followed meanwhile."""
+"""One chain of the parameter server: rounds, retention of draws, validation, callbacks."""

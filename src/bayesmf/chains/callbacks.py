@@ -19,7 +19,7 @@ from bayesmf.process import Line, clock_text
 
 @dataclass(frozen=True)
 class Event:
-    """What is known of a chain at the end of one of its epochs.
+    """State of a chain at the end of one of its epochs.
 
     Callbacks are called with one; `history_` of a fitted model has them all, as dictionaries.
     RMSEs are in units of the ratings.
@@ -31,7 +31,7 @@ class Event:
     epoch : int
         Epochs that the chain has done.
     epochs : int
-        Epochs that it will do, at the most.
+        The most epochs that it will do.
     stage : int
         A run whose length follows from convergence has stages, counted from 1, and may end after
         each. 0 where the length is known.
@@ -61,10 +61,10 @@ class Event:
     Examples
     --------
     >>> from bayesmf import BayesianMF, Event, Gibbs, Synthetic
-    >>> def tell(event: Event) -> None:
+    >>> def show(event: Event) -> None:
     ...     if event.chain == 0 and event.epoch in (1, 20):
     ...         print(event.epoch, event.epochs, event.burning, event.draws)
-    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20, burn_in=5), callbacks=[tell], random_state=0)
+    >>> model = BayesianMF(4, sampler=Gibbs(epochs=20, burn_in=5), callbacks=[show], random_state=0)
     >>> _ = model.fit(Synthetic(40, 30, 600).ratings())
     1 20 True 0
     20 20 False 15
@@ -86,7 +86,7 @@ class Event:
 
 
 class History:
-    """A callback that collects all events. `BayesianMF` has one by itself: `history_`.
+    """A callback that collects all events; `BayesianMF` has one of its own, `history_`.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ _READERS: dict[str, Callable[[float], Any]] = {"int": int, "bool": bool, "float"
 
 
 class RunPlan(NamedTuple):
-    """What is known of a run before it begins; `epochs` is the most that a chain may take."""
+    """Size of a run, for callbacks; `epochs` is the most that a chain may take."""
 
     n_chains: int
     epochs: int
@@ -193,12 +193,11 @@ class RunPlan(NamedTuple):
 class Callback(Protocol):
     """Called after every epoch of every chain; returning True ends that chain.
 
-    One that raises is not called again: the run goes on, and `fit` ends with a warning. It may
+    One that raises is not called again: the run continues, and `fit` ends with a warning. It may
     have a method `begin(plan)`, called once before the chains begin.
 
-    One that remembers something may have two more methods, so that a run that goes on from a
-    checkpoint finds it as it was: `state(chain)`, what it knows of a chain, in plain JSON; and
-    `restore(chain, state)`, which replaces what it knows of the chain by that.
+    One with a state may have two more methods, for resumed runs: `state(chain)` returns its state
+    for a chain, in plain JSON, and `restore(chain, state)` sets it.
     """
 
     def __call__(self, event: Event) -> bool | None: ...
@@ -255,12 +254,12 @@ class Progress:
         self._line.say(what)
 
     def begin(self, plan: RunPlan) -> None:
-        """Start anew: the chains are about to begin.
+        """Start again: the chains are about to begin.
 
         Parameters
         ----------
         plan : RunPlan
-            Number of chains, their epochs at the most, and the time allowed.
+            Number of chains, most epochs of each, and the time allowed.
         """
         self._restart()
         self._plan = plan
@@ -381,7 +380,7 @@ class EarlyStop:
         return event.epoch - since >= self.patience
 
     def state(self, chain: int) -> tuple[float, int] | None:
-        """What is known of a chain, for a checkpoint.
+        """The state for a chain, for a checkpoint.
 
         Parameters
         ----------

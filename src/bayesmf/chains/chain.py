@@ -118,7 +118,7 @@ def draw_precisions(
 
 
 def known_moments(state: ChainState) -> tuple[Moments, Moments]:
-    """The moments of users' and items' rows, as they were told or from the rows themselves."""
+    """The moments of users' and items' rows, as reported by tasks or from the rows themselves."""
     if state.row_moments is None:
         sides = (np.asarray(rows) for rows in (state.params.users, state.params.items))
         users, items = map(moments_of, sides)
@@ -168,7 +168,7 @@ class RunContext:
     store: DrawStore
     monitor: Monitor
     probe: WatchedPairs
-    fetch: Fetch = fetch_here  # `Engine.fetch`: arrays that lie with workers
+    fetch: Fetch = fetch_here  # `Engine.fetch`: arrays that workers hold
     settled: Callable[[int, list[Ref]], None] = lambda chain, refs: None  # `Engine.settled`
     # Called after every round; True lets the chain pause there.
     round_done: Callable[[Chain], bool] = lambda chain: False
@@ -198,7 +198,7 @@ class Chain:
         self.t, self.kept = 0, 0
         self.ratings_read = 0
         self.rmse: float | None = None
-        # Ended early; and whether a callback asked for that (and not for want of time).
+        # Ended early; and whether a callback ended it, not the time limit.
         self.stopped = self.told_to_stop = False
 
     @property
@@ -270,7 +270,7 @@ class Chain:
             )
 
     def keep(self, room: int | None = None) -> None:
-        """Store the state as a draw; at first with room for so many."""
+        """Store the state as a draw; the first time with room for `room` draws."""
         store = self.run.store
         state = self.state
         parts = store.parts(state.params, state.precisions, state.means, self.run.fetch)
@@ -285,7 +285,7 @@ class Chain:
         self.kept = len(draws)
 
     def traces(self) -> Traces:
-        """What was followed of the probe pairs and the noise."""
+        """Traces of the probe pairs and the noise."""
         rounds = self.probe.rounds
         kept = self.retention.kept(rounds)
         return self.probe.traces(kept, self.retention.first_after_burn_in(rounds))
@@ -299,7 +299,7 @@ class Chain:
             yield from self.keep_last_state()
 
     def keep_last_state(self) -> Phases:
-        """What SGD ends with; also a chain that was stopped, or whose burn-in left no round."""
+        """The draw of SGD; also of a chain that was stopped, or whose burn-in left no round."""
         if self.retention.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(
@@ -324,7 +324,7 @@ class Chain:
         return None
 
     def end_epoch(self, t: int, stage: int) -> Phases:
-        """Note where the chain is, and tell the callbacks."""
+        """Record the epoch, and call the callbacks."""
         monitor, scale, state = self.monitor, self.settings.scale, self.state
         self.epoch = self.epochs_after(t)
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))

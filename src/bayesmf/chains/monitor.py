@@ -1,4 +1,4 @@
-"""What is followed while chains run: their clock, validation errors, and the callbacks."""
+"""Monitoring of running chains: clock, validation errors, callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.model.refs import Fetch
 
-# Where no burn-in was asked for, this share of a run is burn-in whenever it ends.
+# Without a given burn-in this share of a run is burn-in whenever it ends.
 BURN_SHARE = 0.25
 # Sums of predictions that are held apart, so that the oldest can be left out later.
 SEGMENTS = 16
@@ -23,7 +23,7 @@ SEGMENTS = 16
 
 @dataclass
 class RunClock:
-    """Seconds that a run has taken: those before it was resumed, and those of the engine."""
+    """Seconds of a run: those before it was resumed, and those of the engine."""
 
     engine_seconds: Callable[[], float]
     before: float = 0.0
@@ -131,7 +131,7 @@ class Monitor:
         return max(0.0, BURN_SHARE * (n + self.not_kept) - self.not_kept) / n
 
     def begin(self, plan: RunPlan) -> None:
-        """Tell callbacks that have a method `begin` what is known of the run."""
+        """Call the method `begin` of callbacks that have one."""
         for number, callback in enumerate(self.callbacks):
             begin = getattr(callback, "begin", None)
             if callable(begin):
@@ -141,10 +141,10 @@ class Monitor:
                     self._failed(number, "before the first epoch", error)
 
     def tell(self, event: Event) -> bool:
-        """Call the callbacks; True where one of them asks for the chain to end.
+        """Call the callbacks; True where one of them ends the chain.
 
-        One that raises is not called again: what it raised must not cost the draws, and `failures`
-        are for a warning at the end.
+        One that raises is not called again: an error must not cost the draws. `failures` are for
+        a warning at the end.
         """
         end = False
         with self.aside():

@@ -1,4 +1,4 @@
-"""Pairs whose predictions are followed while chains run: the validation set, and probe pairs."""
+"""Pairs followed while chains run: the validation set, and probe pairs for convergence."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bayesmf.kernels.types import readonly
 from bayesmf.model.noise import N_PARAMETERS
 from bayesmf.model.refs import Fetch, Layout, Pieces, fetch_here, whole
 from bayesmf.process import Pool, parts
-from bayesmf.worker.stripe_tasks import GivenPairs, PairsOf, PairsTask
+from bayesmf.worker.stripe_tasks import PairContext, PairsTask, StripePairs
 
 
 class Traces(NamedTuple):
-    """What was followed of a chain, pass by pass from its first on that was looked at.
+    """Traces of a chain, pass by pass from the first that was recorded.
 
     Attributes
     ----------
@@ -62,10 +62,10 @@ class WatchedPairs:
     rated: NDArray[np.bool_]
 
     @cached_property
-    def _cuts(self) -> dict[int, tuple[tuple[Layout, Layout], list[Cut]]]:
+    def _cuts(self) -> dict[int, tuple[tuple[Layout, Layout], list[PairCut]]]:
         return {}
 
-    def cut(self, layouts: tuple[Layout, Layout], side: int) -> list[Cut]:
+    def cut(self, layouts: tuple[Layout, Layout], side: int) -> list[PairCut]:
         """The pairs by stripes of one side, where they are scored: found once in a run."""
         known = self._cuts.get(side)
         if known is None or known[0] is not layouts:
@@ -85,7 +85,7 @@ class WatchedPairs:
         mean = None if means is None else (means.users, means.items)
         other, noise = 1 - side, (now.by_row(side), now.by_row(1 - side))
         weights: Any = noise[1]
-        shared = GivenPairs(
+        shared = PairContext(
             side, rows[other].parts, None if mean is None else mean[other].parts,
             weights.parts if isinstance(weights, Pieces) else weights,
             (now.users.mu, now.items.mu), params.n_factors,
@@ -124,12 +124,12 @@ class Scored(NamedTuple):
     spread: NDArray[np.float64]
 
 
-class Cut(NamedTuple):
+class PairCut(NamedTuple):
     """Pairs of a stripe: their positions among all, and they themselves."""
 
     stripe: int
     at: NDArray[np.int64]
-    pairs: PairsOf
+    pairs: StripePairs
 
 
 def cut_pairs(
@@ -138,10 +138,10 @@ def cut_pairs(
     rated: NDArray[np.bool_],
     layouts: tuple[Layout, Layout],
     side: int,
-) -> list[Cut]:
+) -> list[PairCut]:
     """Pairs by stripes of one side, with positions in the stripe and among all of the other side.
 
-    Pairs whose row of that side nobody has seen go to the first stripe.
+    Pairs with an unseen row of that side go to the first stripe.
     """
     own, other = (user, item) if side == 0 else (item, user)
     position = np.where(other < 0, -1, layouts[1 - side].order[np.maximum(other, 0)])
@@ -152,7 +152,7 @@ def cut_pairs(
     for k in np.unique(stripe).tolist():
         at = np.flatnonzero(stripe == k)
         inside = np.where(order[at] < 0, -1, order[at] - starts[k])
-        cuts.append(Cut(k, at, PairsOf(inside, position[at], rated[at])))
+        cuts.append(PairCut(k, at, StripePairs(inside, position[at], rated[at])))
     return cuts
 
 
@@ -172,7 +172,7 @@ class Validation:
 
 
 def probe_pairs(data: TrainingData, n: int, seed: int) -> WatchedPairs:
-    """Pairs like those that will be asked for: busy users and popular items more often."""
+    """Pairs as users ask for them: busy users and popular items more often."""
     rng = generator(np.zeros(2, np.uint32), seed, STREAM_PROBE)
     at = rng.integers(0, len(data), n)
     user = (np.searchsorted(data.by_user.starts, at, side="right") - 1).astype(np.int32)
@@ -188,7 +188,7 @@ def rated_pairs(
 
 
 class ProbeTrace:
-    """What convergence is judged by: probe pairs and the noise at some rounds of a chain."""
+    """Probe pairs and noise at some rounds of a chain, by which convergence is judged."""
 
     def __init__(self, pairs: WatchedPairs) -> None:
         self._pairs = pairs
@@ -247,7 +247,7 @@ ROW_BLOCK = 256
 NO_FACTORS = np.empty((0, 0, 0), np.float32)
 
 
-class Order(NamedTuple):
+class PairOrder(NamedTuple):
     """Pairs in the order of the rows that are integrated out."""
 
     at: NDArray[np.int64]  # positions of the pairs
@@ -271,7 +271,7 @@ class IntegratedPairs(WatchedPairs):
     keep: str
 
     @cached_property
-    def order(self) -> Order:
+    def order(self) -> PairOrder:
         """The pairs row by row."""
         sizes = self.data.n_users, self.data.n_items
         own, other, n = (
@@ -283,15 +283,14 @@ class IntegratedPairs(WatchedPairs):
         rows, first = np.unique(own[at], return_index=True)
         starts = np.append(first, len(at)).astype(np.int64)
         slot = other[at].astype(np.int64)
-        return Order(at, rows.astype(np.int64), starts, np.where(slot < 0, n, slot))
+        return PairOrder(at, rows.astype(np.int64), starts, np.where(slot < 0, n, slot))
 
     def predict(
         self, state: ChainState, rounds: Rounds, fetch: Fetch
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
         """Expected ratings given the kept side of a state, its precisions and the ratings.
 
-        Every row is worked out by itself, so the result has the same bits on any number of
-        threads.
+        Rows are independent, so the result has the same bits on any number of threads.
         """
         yield from ()
         return self.expected(state, fetch)
@@ -303,7 +302,7 @@ class IntegratedPairs(WatchedPairs):
         kept, prior = whole(state.side(int(items)), fetch), now.items if items else now.users
         own = (now.users if items else now.items).natural()
         lists = self.data.by_user if items else self.data.by_item
-        # The last row is one that nobody has seen: at its prior's mean.
+        # The last row stands for unseen ones: the prior's mean.
         weights = _fetched(now.by_row(int(items)), len(kept), fetch)
         if weights is not None:
             weights = np.append(weights, np.float32(1.0))

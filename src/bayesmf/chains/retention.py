@@ -1,8 +1,8 @@
 """Retention: which states of a chain are kept as draws.
 
-Either a burn-in was asked for, and draws are spread evenly over what follows it; or the average
-grows with the run: whenever that ends, its first quarter is burn-in. A policy is asked before and
-after every round, and answers by a `Decision`, which the chain carries out; it sees no parameters.
+With a given burn-in draws are spread evenly over the rounds after it; without, the average grows
+with the run: whenever that ends, its first quarter is burn-in. A policy is called before and after
+every round and returns a `Decision`, which the chain carries out; it sees no parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONGEST_BURN_IN = 0.4
 class RunLength:
     """Rounds of each chain of a run."""
 
-    n_rounds: int  # at the most
+    n_rounds: int  # at most
     per_epoch: float
     per_draw: float  # between draws, as far as there is room for all
 
@@ -43,9 +43,9 @@ class RunLength:
 
 
 class Decision(NamedTuple):
-    """What is done after a round, in the order of the fields; by default nothing."""
+    """Actions after a round, in the order of the fields; by default none."""
 
-    reserve: int | None = None  # make room for so many draws
+    reserve: int | None = None  # number of draws to make room for
     select: Sequence[int] | None = None  # forget all draws kept so far but these
     keep: bool = False  # the state as a draw
     average: bool = False  # add its predictions to the average that is followed
@@ -83,7 +83,7 @@ class Retention(Protocol):
 def make_retention(
     settings: RunSettings, shape: DataShape, length: RunLength, room: int, clock: RunClock
 ) -> Retention:
-    """The policy of a run with room for so many draws of a chain."""
+    """The policy of a run with room for `room` draws of a chain."""
     sampler = settings.sampler
     if sampler.growing:
         # Where it is known when the run ends at the latest, so is how far apart draws must be.
@@ -211,5 +211,5 @@ class Growing:
 
 
 def _ends(t: int, rounds: float) -> bool:
-    """Whether round t ends a stretch of so many rounds."""
+    """Whether round t ends a stretch of `rounds` rounds."""
     return int((t + 1) / rounds + 1e-9) > int(t / rounds + 1e-9)

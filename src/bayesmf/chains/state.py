@@ -78,11 +78,11 @@ class Weighed(NamedTuple):
 
 @dataclass
 class ChainState:
-    """The state of a chain: rows and all numbers of rows lie with workers, the rest is here.
+    """The state of a chain: workers hold the rows and all numbers of rows, the rest is here.
 
-    `sse` and `count` are the squared errors that its last round met. `pace` is halved whenever a
-    round diverges and is run again, `repairs` counts how often. Rules with a clock for each row
-    also carry momenta, (users, items), and the mean squares of both sides' columns.
+    `sse` and `count` are the squared errors that its last round met. `step_factor` is halved
+    whenever a round diverges and is run again, `repairs` counts how often. Rules with momenta also
+    have these, (users, items), and the mean squares of both sides' columns.
     `errors_by_row` are parts of the weighted squared errors of users and of items, stripe by
     stripe. `row_sums` are sums over the ratings of each row of the side drawn last, `all_sums` over
     all; `row_moments` are those of the rows as they are, once known. `slices` are of laws
@@ -101,7 +101,7 @@ class ChainState:
     slices: dict[int, LawSlice] = field(default_factory=dict)
     evidence: dict[int, Floats] = field(default_factory=dict)
     visits: dict[int, int] = field(default_factory=dict)
-    pace: float = 1.0
+    step_factor: float = 1.0
     repairs: int = 0
     safe: Safe | None = None
     momenta: tuple[Any, Any] | None = None
@@ -120,7 +120,7 @@ class ChainState:
         self.params = Params(users, items, self.params.n_factors)
 
     def cut(self, layouts: Sequence[Layout]) -> None:
-        """Have all rows, and numbers of rows, in stripes as these layouts say."""
+        """Cut all rows, and numbers of rows, into the stripes of these layouts."""
         users, items = layouts
         for name in ("params", "means"):
             own: Params | None = getattr(self, name)
@@ -140,7 +140,7 @@ class ChainState:
         return Params(users, items, self.params.n_factors)
 
     def references(self) -> list[Ref]:
-        """All that lies with workers and that the rest of the chain depends on."""
+        """Everything that workers hold and that the rest of the chain depends on."""
         found: dict[int, Ref] = {}
         for value in (
             self.params, self.momenta, self.safe, self.weighed, self.precisions, self.row_sums,

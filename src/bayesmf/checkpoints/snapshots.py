@@ -104,7 +104,7 @@ def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
         "sse": float(state.sse),
         "count": int(state.count),
         "visits": sorted(state.visits.items()),
-        "pace": float(state.pace),
+        "step_factor": float(state.step_factor),
         "repairs": state.repairs,
     }
     if safe is not None:
@@ -146,7 +146,7 @@ def _put_back_state(state: ChainState, arrays: Mapping[str, NDArray[Any]], plain
     state.precisions = now
     state.sse, state.count = plain["sse"], plain["count"]
     state.visits = dict(plain["visits"])
-    state.pace, state.repairs = plain["pace"], plain["repairs"]
+    state.step_factor, state.repairs = plain["step_factor"], plain["repairs"]
     if "safe_users" in arrays:
         then = now
         if "safe_tau" in plain:
@@ -242,7 +242,7 @@ def _remembering(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
 _META = {
     "chain": {
         "state": {
-            "tau": NUMBER, "sse": NUMBER, "count": WHOLE, "visits": [[WHOLE]], "pace": NUMBER,
+            "tau": NUMBER, "sse": NUMBER, "count": WHOLE, "visits": [[WHOLE]], "step_factor": NUMBER,
             "repairs": WHOLE, "version": WHOLE, "safe_tau?": NUMBER, "safe_version?": WHOLE,
         },
         "keeping": {
@@ -267,7 +267,7 @@ def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
     if min(*counts, *sums, meta["room"]) < 0 or meta["room"] > most_room:
         raise ValueError("meta has a negative count or sum, or too much room")
     every = [keeping.get(name, 1) for name in ("n_rounds", "n_draws", "every")]
-    if min(state["tau"], state["pace"], state.get("safe_tau", 1.0), *every) <= 0:
+    if min(state["tau"], state["step_factor"], state.get("safe_tau", 1.0), *every) <= 0:
         raise ValueError("meta.chain has a precision, a step or a count that is not positive")
     if any(len(batch) != 3 or batch[2] < 1 for batch in meta["batches"]):
         raise ValueError("meta.batches are not those of draws")

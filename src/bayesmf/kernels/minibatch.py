@@ -24,10 +24,10 @@ from bayesmf.kernels.noise import NoiseScratch, fill_noise, make_noise_scratch
 from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, total
 from bayesmf.kernels.types import Rows
 
-# Items' rows are asked for some ratings before they are read: as many as fill so many bytes, at
-# most MOST_AHEAD. Measured: 136K items of 30 factors take 42 ns a rating so, against 70 without.
-# (Ordering a mini-batch by stripes of items makes segments short: 60 ns with 4 stripes, 70 with 16,
-# against 57 with none, all at 4 ratings ahead.)
+# Items' rows are prefetched some ratings ahead: as many as fill BYTES_AHEAD, at most MOST_AHEAD.
+# Measured: 136K items of 30 factors take 42 ns a rating so, against 70 without. (Ordering a
+# mini-batch by stripes of items makes segments short: 60 ns with 4 stripes, 70 with 16, against 57
+# with none, all at 4 ratings ahead.)
 BYTES_AHEAD = 2400
 MOST_AHEAD = 16  # ratings
 LINE = 64  # bytes
@@ -52,7 +52,7 @@ class Batches(NamedTuple):
 
 
 class PaddedColumns(NamedTuple):
-    """What stands in the columns of padded rows, as ones and zeros."""
+    """Kinds of the columns of padded rows, as ones and zeros."""
 
     n_factors: int
     width: int  # true columns: features, and a bias where there is one more
@@ -90,7 +90,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(n_items: int, columns: PaddedColumns) -> Scratch:
-    """Allocate for so many items."""
+    """Allocate for `n_items` items."""
     padded_width, dtype = len(columns.features), columns.features.dtype
     return Scratch(
         np.zeros(padded_width, dtype),

@@ -1,4 +1,4 @@
-"""What update rules share: what the server asks of them, grid and mini-batches, step sizes."""
+"""Base classes of update rules: their interface to the server, mini-batches, step sizes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from bayesmf.samplers.settings import (
 
 Array = NDArray[np.float64]
 
-# Mini-batches of a pass: the more there are the farther a pass gets, but every one of them costs a
-# visit to its rows. A block has no fewer than FEWEST, and more only of at least SMALLEST_BATCH.
+# Mini-batches of a pass: more of them make a pass go farther, but each costs a visit to its rows. A
+# block has no fewer than FEWEST, and more only of at least SMALLEST_BATCH.
 BATCHES, FEWEST = 256, 8
 SMALLEST_BATCH, LARGEST_BATCH = 256, 1_000_000  # ratings
 
@@ -39,12 +39,12 @@ DECAY = Unit(
     metavar="y",
 )
 SHUFFLE_GROUPS = Flag(
-    "Draw the order of groups anew for each cycle.", help="draw the order of groups anew each cycle"
+    "Draw a new order of groups for each cycle.", help="draw a new order of groups each cycle"
 )
 
 
 class DataShape(NamedTuple):
-    """What defaults depend on. `busy` is the number of ratings that nine rows in ten stay below."""
+    """Sizes that defaults depend on; nine rows in ten have fewer ratings than `busy`."""
 
     n_ratings: int
     n_users: int
@@ -54,14 +54,14 @@ class DataShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """An update rule: what users set, and what the server asks of it.
+    """An update rule: its settings, and its interface to the server.
 
     Samplers are frozen dataclasses. A setting that is None is filled in by `resolve` from the size
     of the data. An algorithm of the paper is one of these with a grid and a number of chains; see
     docs/design.md.
     """
 
-    kind_of_rounds: ClassVar[str]  # what a round is made of: a key of server/run.py's ROUNDS
+    kind_of_rounds: ClassVar[str]  # a key of server/run.py's ROUNDS
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
     starts_apart: ClassVar[bool] = False  # whether chains begin with precisions of their own
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
@@ -111,7 +111,7 @@ class Sampler(ABC):
         return self.keeps_draws and getattr(self, "burn_in", None) is None
 
     def choose(self, shape: DataShape, n_factors: int, n_chains: int) -> Sampler:
-        """The rule for data of this size; `n_chains` where it was not said."""
+        """The rule for data of this size; `n_chains` where it is not set."""
         return self
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Sampler(ABC):
         return True
 
     def noise_share(self, epoch: float) -> float:
-        """What noise's variance is multiplied by in an epoch: less than 1 while a chain sets out.
+        """Factor of the noise's variance in an epoch: less than 1 at the start of a chain.
 
         At 0 precisions of the rows are not drawn either.
         """
@@ -146,14 +146,14 @@ class Sampler(ABC):
         return 0.0
 
     def for_compiling(self, n_ratings: int) -> Self:
-        """A copy that does all it can do within one epoch, on so few ratings."""
+        """A copy that does all it can do within one epoch, on few ratings."""
         short: dict[str, Any] = {"epochs": 1} | ({"burn_in": 0} if self.keeps_draws else {})
         return replace(self, **short)
 
 
 @dataclass(frozen=True)
 class BatchRule(Sampler):
-    """What mini-batch rules share: grid, mini-batches, rounds."""
+    """Base of mini-batch rules: grid, mini-batches, rounds."""
 
     grid: Any = setting(
         (1, 1),
@@ -230,7 +230,7 @@ class BatchRule(Sampler):
         return self.keeps_draws
 
     def default_batches(self, per_block: int) -> int:
-        """Mini-batches that a block of so many ratings is dealt into by default."""
+        """Mini-batches that a block of `per_block` ratings is dealt into by default."""
         most = max(FEWEST, BATCHES // self.n_groups())
         return int(np.clip(per_block // SMALLEST_BATCH, FEWEST, most))
 
@@ -307,7 +307,7 @@ class GradientRule(BatchRule):
     pace: float = setting(
         1.0,
         Positive(
-            "What the step that is chosen without a step_size is multiplied by.",
+            "Factor of the step that is chosen without a step_size.",
             help="times the step chosen without --step-size",
             metavar="p",
         ),
@@ -338,9 +338,9 @@ class GradientRule(BatchRule):
         return self.pace * min(self.default_step(shape, stiffest) / tau, 1.0 / pull)
 
     def start_factor(self, epoch: float) -> float:
-        """What a step that is chosen without a `step_size` is multiplied by in an epoch.
+        """Factor of a step chosen without a `step_size` in an epoch.
 
-        While there is less noise than there will be, mini-batches may bring more.
+        While less noise is injected, mini-batches may bring more.
         """
         if self.step_size is not None:
             return 1.0

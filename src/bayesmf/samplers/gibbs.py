@@ -40,7 +40,7 @@ class Gibbs(Sampler):
 
     See Also
     --------
-    Auto : Gibbs that chooses `joint` and the number of chains by itself.
+    Auto : Gibbs with `joint` and the number of chains chosen by the data.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Auto:
 
     See Also
     --------
-    Gibbs : What it becomes.
+    Gibbs : The sampler it resolves to.
 
     Examples
     --------

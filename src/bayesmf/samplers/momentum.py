@@ -177,7 +177,7 @@ class MomentumRule(BatchRule):
         return GROWING_BURN_IN if self.epochs is None else min(GROWING_BURN_IN, self.epochs / 4)
 
     def limits(self, epoch: float) -> Limits:
-        """What holds in an epoch: limits come down to the settings within burn-in."""
+        """Limits of an epoch: they come down to the settings within burn-in."""
         rule = burn_in_rule(self._growing_burn_in() if self.burn_in is None else self.burn_in)
         end = rule.epochs if isinstance(rule, FixedBurnIn) else (self.epochs or 100) / 6
         starts = max(START_DELTA / self.delta_max, 1.0), max(START_RHO / self.rho, 1.0)
@@ -256,7 +256,7 @@ class SGNHT(MomentumRule):
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What the steps of the rows of one side depend on.
+    """Visits and noise of the rows of one side, which their steps depend on.
 
     `n` are its ratings, `visits` its visits in a pass over all ratings (infinite where ratings
     are drawn with replacement, so that no pass ever ends), `noise` the variance of the mini-batch

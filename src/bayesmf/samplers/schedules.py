@@ -1,8 +1,8 @@
 """Schedules of a chain: its quiet start, burn-in, step sizes, and which rounds are kept.
 
 A chain starts quietly where its first passes will be burn-in in any case. Noise that is right in
-the end is in the way at first: it is as large as what a row has learnt so far, and precisions drawn
-at once take the small rows of the start for all there is to learn. So for two passes a chain climbs
+the end is in the way at first: it is as large as the row itself is at first, and precisions drawn
+at once fit the small rows of the start. So for two passes a chain climbs
 as SGD does, with its initial precisions; then noise comes in, a third at a time. With the other
 side integrated out (chains/pairs.py) its average is below SGD's errors from the first pass on.
 
@@ -25,7 +25,7 @@ INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
 
 @dataclass(frozen=True)
 class Trace:
-    """What a chain knows of itself at the end of each epoch, oldest first, in the user's units."""
+    """Errors of a chain at the end of each epoch, oldest first, in the user's units."""
 
     train_rmse: list[float] = field(default_factory=list)
     validation_rmse: list[float] = field(default_factory=list)

@@ -163,7 +163,7 @@ def documented(rule: C) -> C:
 
 EPOCHS = Positive(
     "Passes over the ratings; a sweep of Gibbs is one. The default follows the number of ratings; "
-    "where a sampler can tell by itself when it has converged, it is as many as the estimator's "
+    "where a sampler stops when it has converged, it is as many as the estimator's "
     "`target` takes.",
     help="passes over the ratings",
     metavar="E",

@@ -30,8 +30,8 @@ STEADY = 10.0  # epochs before the step begins to fall
 # more, but their variance is small; were they exact, rare rows would take thousands of epochs to
 # forget where they began.
 HEAT = 6.0
-# That is for the way there. Where draws are kept steps are this much shorter: at full length rows
-# would have standard deviations a quarter too large, so they have them some 3% too large.
+# That is for burn-in. Where draws are kept steps are shorter by this factor: standard deviations of
+# rows are then some 3% too large; at full length they would be a quarter too large.
 COOL = 0.5
 # The same where they are drawn with replacement.
 HEAT_DRAWN = 0.5
@@ -76,7 +76,7 @@ class SGD(GradientRule):
 
     @property
     def initial_precision(self) -> float:
-        """What precisions are and stay."""
+        """The fixed precisions."""
         return self.regularization
 
     def default_epochs(self, shape: DataShape) -> float:
@@ -92,7 +92,7 @@ class SGD(GradientRule):
         return np.zeros_like(hbar)
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
-        """All is on the way; a chain that has kept nothing keeps its last state."""
+        """Burn-in never ends; a chain that has kept nothing keeps its last state."""
         return FixedBurnIn(np.inf)
 
     def precisions_drawn(self, burning: bool) -> bool:
@@ -182,7 +182,7 @@ class SGLD(GradientRule):
         return 1 if self.noise == "paper" else super().default_batches(per_block)
 
     def default_epochs(self, shape: DataShape) -> float:
-        # Chains from different starts average out what one of them takes long to cross.
+        # Chains from different starts cover what a single one takes long to cross.
         return float(np.clip(1e9 / shape.n_ratings, 60, 3000) / np.sqrt(self.n_chains))
 
     def default_step(self, shape: DataShape, stiffest: float) -> float:

@@ -1,4 +1,4 @@
-"""What becomes of each draw when ratings are added, and new rows under draws that stay.
+"""Which draws stay when ratings are added, and rows of new items under those that stay.
 
 A draw knows the ratings there were when it was made; `Draws.missed` counts later ones. Chains go on
 from their newest draws, and each new state replaces the draw that has missed most, so that none has
@@ -34,7 +34,7 @@ Index = NDArray[np.int64]
 
 # The share of all ratings that a draw may have missed.
 MOST_MISSED = 0.15
-# New draws that are worth the start of a chain: below that fewer chains go on, in turn.
+# New draws that are worth the start of a chain: with fewer, fewer chains continue, in turn.
 PER_CHAIN = 16
 # Sweeps before states are draws, for each share of ratings that is new, and the most of them.
 SETTLE_SWEEPS, MOST_SETTLING = 40, 24
@@ -51,7 +51,7 @@ class UpdatePlan:
     source : ndarray of int64
         For each draw of the result, chain by chain, the old one that stays there; -1 for new ones.
     start : dict of int to int
-        Chains that go on, and the old draw that each goes on from.
+        Chains that continue, and the old draw that each starts from.
     settling : int
         Sweeps of each before its states are draws.
     missed : ndarray of int64
@@ -119,7 +119,7 @@ def _fresh(chain: Index, now: Index, share: float, limit: float) -> dict[int, in
 
 Array = NDArray[np.float64]
 
-# Known rows that tell how two draws go together, for each column of a row.
+# Known rows for the regression between two draws, for each column of a row.
 KNOWN_PER_COLUMN = 12
 # Weight of the guess that draws have nothing in common, in rows of the prior's size.
 RIDGE = 0.1
@@ -128,7 +128,7 @@ PART = 64
 
 
 class Carried(NamedTuple):
-    """Rows to carry over, and known ones to learn the way from."""
+    """Rows to carry over, and known ones for the regression."""
 
     rows: Index
     known: Index
@@ -154,7 +154,7 @@ def find_carried(counts: Index, new: Index, width: int) -> Carried | None:
     return Carried(np.flatnonzero(mostly), np.sort(others[order]))
 
 
-class Side(NamedTuple):
+class DrawSide(NamedTuple):
     """The kept side under one draw: rows, their conditional means, and the prior's mean."""
 
     rows: Rows
@@ -169,7 +169,7 @@ class Source(NamedTuple):
     noise precisions, where they have any.
     """
 
-    side: Side
+    side: DrawSide
     means: Rows
     factors: Rows
     tau: Rows | None = None
@@ -208,8 +208,10 @@ def row_posteriors(
     return means[:, 0], factors[:, 0]
 
 
-def carry_over(which: Carried, source: Source, out: Side, t: int, key: NDArray[np.uint32]) -> None:
-    """Set the rows under a draw, and their conditional means, from what another draw knows of them.
+def carry_over(
+    which: Carried, source: Source, out: DrawSide, t: int, key: NDArray[np.uint32]
+) -> None:
+    """Set the rows under a draw, and their conditional means, from another draw that has them.
 
     Parameters
     ----------
@@ -226,21 +228,21 @@ def carry_over(which: Carried, source: Source, out: Side, t: int, key: NDArray[n
     by_means = side.means is not None and out.means is not None
     x, y = (side.means, out.means) if by_means else (side.rows, out.rows)
     assert x is not None and y is not None
-    way, spread = _way(x, y, which.known, side.mu, out.mu)
+    B, spread = _regression(x, y, which.known, side.mu, out.mu)
     n, width = source.means.shape
     z = generator(key, t, STREAM_UPDATE).standard_normal((2, n, width))
     # A row of the source is one of many that its ratings allow: each draw gets another.
     own = np.empty((n, 1, width), np.float32)
     draw_from_factors(np.zeros_like(own), source.factors[:, None], z[0][:, None], own)
     # Not @, which would wake the threads of BLAS.
-    expected = out.mu + np.einsum("nd,de->ne", source.means - side.mu, way)
-    drawn = np.einsum("nd,de->ne", own[:, 0], way) + np.einsum("nd,ed->ne", z[1], spread)
+    expected = out.mu + np.einsum("nd,de->ne", source.means - side.mu, B)
+    drawn = np.einsum("nd,de->ne", own[:, 0], B) + np.einsum("nd,ed->ne", z[1], spread)
     out.rows[which.rows] = expected + drawn
     if out.means is not None:
         out.means[which.rows] = expected
 
 
-def _way(x: Rows, y: Rows, known: Index, mu_x: Array, mu_y: Array) -> tuple[Array, Array]:
+def _regression(x: Rows, y: Rows, known: Index, mu_x: Array, mu_y: Array) -> tuple[Array, Array]:
     """B for which (x - mu_x) B is nearest to y - mu_y, and a root of the covariance of the rest.
 
     By ridge regression: with nothing known B is zero, and rows are as the prior expects them.

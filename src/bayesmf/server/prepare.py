@@ -20,7 +20,7 @@ from bayesmf.packed.ratings import PackedRatings
 CHUNK = 1 << 22  # ratings scaled at a time
 # Seconds since 1970 (in 1973): no scale of ratings begins there.
 TIME = 1e8
-# A slip is so many times farther from the other values than these are from each other.
+# A slip is SLIP times farther from the other values than these are from each other.
 SLIP = 10
 
 
@@ -100,7 +100,7 @@ def _refuse_rounded(low: float, high: float, std: float) -> None:
     """Refuse ratings that differ by little more than what single precision rounds away.
 
     An error of rounding is even between -e and e, so its variance is e^2 / 3; it may be a
-    thousandth of that of the ratings, which no error of a prediction shows.
+    thousandth of that of the ratings, which errors of predictions do not show.
     """
     error = 2.0**-24 * max(abs(low), abs(high))
     if error**2 / 3 > 1e-3 * std**2:
@@ -137,7 +137,7 @@ def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
             if slip or (value < 0 <= others[0] and step > 1.5 * usual):
                 warn(
                     f"the rating {value:g} stands apart from all others, {others[0]:g} to "
-                    f"{others[-1]:g}, and is learnt from like them: leave it out if it stands for "
+                    f"{others[-1]:g}, and is used like them: leave it out if it stands for "
                     '"not rated", or is a slip',
                     DataWarning,
                 )

@@ -189,7 +189,7 @@ def sample_enough(
         drive([chain.advance(end, stage) for chain in chains], engine)
         between()
         if any(chain.t > end for chain in chains):
-            continue  # resumed from a later stage: the judgement was to go on
+            continue  # resumed from a later stage: it was judged before
         found = judge(chains, target)
         if all(chain.stopped for chain in chains):
             ended = _ended_early(chains)

@@ -29,7 +29,7 @@ DEFAULT_TARGET = "balanced"
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What is asked of a fit, as `BayesianMF` names and documents it: not checked yet.
+    """Settings of a fit as `BayesianMF` has them, not checked yet.
 
     `None` and "auto" stand for what follows from the data; `resolve` finds it.
     """
@@ -186,8 +186,8 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
 MAX_DRAWS, DRAW_BYTES = 400, 450 << 20
 FEWEST_DRAWS = 8
-# Items are kept, wherever users are more or there is room for so many draws of items: so that new
-# users need no more than their ratings.
+# Items are kept where users are more, or where there is room for ENOUGH_DRAWS draws of items: then
+# new users need only their ratings.
 ENOUGH_DRAWS = 100
 
 
@@ -197,7 +197,7 @@ def default_factors(shape: DataShape) -> int:
 
 
 def default_draws(rows: int, noise: int, sampler: Sampler) -> int:
-    """Draws that are kept by default, where rows and their noise take so many bytes of each."""
+    """Draws kept by default, given the bytes of rows and of noise in each."""
     per_draw = rows * (2 if sampler.stores_means else 1) + noise
     return int(np.clip(DRAW_BYTES // per_draw, FEWEST_DRAWS, MAX_DRAWS))
 

@@ -1,4 +1,4 @@
-"""How long to sample: until more draws would not change the answers by more than was asked for.
+"""How long to sample: until more draws would change the answers by less than the target.
 
 Chains run in stages of fixed ends, and are judged together between them: so where a run ends
 depends on the draws alone, never on which thread was faster.
@@ -29,10 +29,10 @@ FIRST_STAGE, GROWTH = 12, 1.25
 
 
 class Target(NamedTuple):
-    """What a target's name stands for: chains, sweeps at the least and the most, when to stop.
+    """A target: chains, fewest and most sweeps, when to stop.
 
-    `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` what all but
-    a few predictions, and the parameters of the noise, must reach.
+    `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` the limit for
+    all but a few predictions and for the parameters of the noise.
     """
 
     n_chains: int
@@ -65,7 +65,7 @@ def target_named(name: str) -> Target:
 
 
 class Convergence(NamedTuple):
-    """What the probe pairs and the noise say.
+    """The judgement of convergence by probe pairs and noise.
 
     `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate, of the
     average over the draws that are kept; `ess` the median effective number of all draws; `rhat` the
@@ -73,7 +73,7 @@ class Convergence(NamedTuple):
     burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters,
     where differences that the target would not mind count little (`Target.alike`), NaN where none
     are drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every
-    pass after burn-in were kept: a run does not go on because there is no room for more draws.
+    pass after burn-in were kept: a run does not continue for want of room for more draws.
     """
 
     loss: float

@@ -39,7 +39,7 @@ from bayesmf.process import Pool, parts
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.server.carried_rows import (
     MOST_MISSED,
-    Side,
+    DrawSide,
     Source,
     UpdatePlan,
     carry_over,
@@ -56,7 +56,7 @@ SIDE = dict(zip(ROWS, SIDES + SIDES, strict=True))
 # Sweeps before states are draws, where rows that were not there before have more than that share of
 # all ratings: these count for the other side's rows from the second sweep on.
 NEW_ROWS_SETTLE, NEW_ROWS_SHARE = 1, 0.01
-# What drawing rows of few ratings anew may cost, under all draws that stay: half-sweeps, or as many
+# Cost of drawing rows of few ratings again, under all draws that stay: half-sweeps, or as many
 # ratings as take some .05 seconds, whichever is more; and how often they are, if that allows it.
 LOCAL_COST, LEAST_LOCAL, LOCAL_STEPS = 1.0, 1_000_000, 3
 # Most new draws that rows are carried over from, of all chains: each holds a matrix for a row.
@@ -67,8 +67,8 @@ SOURCES = 8
 class Addition:
     """Ratings that were added.
 
-    `data` are all ratings of now; `moved` tells where the users and items of before are now, `new`
-    how many new ratings each user and each item of now has.
+    `data` are all ratings; `moved` are the present rows of the users and items of before, `new` the
+    numbers of new ratings of each user and item.
     """
 
     data: TrainingData
@@ -102,7 +102,7 @@ def update_draws(
     threads
         Their number; the result does not depend on it.
     done
-        Told how many more draws are done.
+        Called with the number of further draws that are done.
     """
     plan = make_plan(draws.chain, draws.missed, len(added), len(added.data))
     update = _Update(draws, added, settings, number, plan)
@@ -114,7 +114,7 @@ def update_draws(
 
 
 class Local(NamedTuple):
-    """Rows that are drawn anew under each draw that stays, those that they meet, and how often."""
+    """Rows that are drawn again under each draw that stays, the rows they meet, and how often."""
 
     own: Stripe
     met: Stripe
@@ -210,14 +210,14 @@ class _Update:
                 if side != self.kept:
                     out[self.changed[side]] = np.nan
 
-    def _side(self, t: int) -> Side:
+    def _side(self, t: int) -> DrawSide:
         """The kept side under draw t."""
         rows, means = self._of(ROWS[self.kept])
         mu = self.arrays["user_mu" if self.users_kept else "item_mu"]
-        return Side(rows[t], None if means is None else means[t], mu[t])
+        return DrawSide(rows[t], None if means is None else means[t], mu[t])
 
     def _know(self, slot: int, state: ChainState, pool: Pool) -> Source:
-        """What the new draw in a slot knows of the rows that are carried over."""
+        """The rows that are carried over, under the new draw in a slot."""
         assert self.carried is not None
         data, now = self.added.data, state.precisions
         lists = (data.by_user, data.by_item)[self.kept]
@@ -235,8 +235,8 @@ class _Update:
     def _find_local(self, carried: Index, kept: int) -> Local | None:
         """Rows of few ratings among those carried over, and the rows that they meet.
 
-        What a row of few ratings is differs most between draws, and a few new draws cannot tell
-        how much; but to draw it under each takes no more than the ratings of those who rated it.
+        A row of few ratings differs most between draws, and a few new draws do not show how much;
+        but drawing it under each takes no more than the ratings of those who rated it.
         """
         data = self.added.data
         lists = (data.by_user, data.by_item)[kept], (data.by_item, data.by_user)[kept]
@@ -306,11 +306,11 @@ class _Update:
         found = np.zeros((len(stripe.rows), other.shape[1]), np.float32)
         expected = np.zeros_like(found)
         given = regressors(other, self.D, weights)
-        told = draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
+        row_stats = draw_rows(found, expected, stripe, given, draws.priors(t)[side], sweep, None)
         if own is None:
             return found, expected, None
         counter = StreamCounter(t, stream_word(STREAM_NOISE, stream << 8), key)
-        drawn = own.draw_values(stripe.counts, told[:, SSE], stripe.rows, counter)
+        drawn = own.draw_values(stripe.counts, row_stats[:, SSE], stripe.rows, counter)
         return found, expected, drawn
 
     def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
@@ -363,7 +363,7 @@ class _Update:
                 draw_precisions(state, self.settings, k, burning=False)
 
     def _noise(self, before: Draws, start: int) -> Noise | None:
-        """Precisions of all rows under a draw of before; those of new rows are the prior's mean."""
+        """Precisions of all rows under an old draw; those of new rows are the prior's mean."""
         sides = []
         for side, moved in enumerate(self.added.moved):
             own = before.row_noise(start, side)
@@ -448,8 +448,10 @@ def half_sweep(
 def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
     """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
     assert state.row_sums is not None
-    told, layout = [(part,) for part in state.row_sums.parts], state.side(side).layout
-    on_threads(draw_row_noise(state, t, side, range(len(stripes)), told, layout), stripes, pool)
+    row_stats, layout = [(part,) for part in state.row_sums.parts], state.side(side).layout
+    on_threads(
+        draw_row_noise(state, t, side, range(len(stripes)), row_stats, layout), stripes, pool
+    )
 
 
 def on_threads(phases: Generator[list[Any], Any, Any], held: Sequence[Stripe], pool: Pool) -> None:

@@ -1,1 +1,1 @@
-"""What a worker does (Algorithm 3): tasks, frozen data that know how to be done."""
+"""Tasks of workers (Algorithm 3): frozen data with a method `execute`."""

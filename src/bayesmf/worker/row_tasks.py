@@ -31,13 +31,13 @@ from bayesmf.worker.tasks import Kept, Shared
 
 @dataclass(frozen=True, eq=False)
 class RowContext(Shared):
-    """What rows of one side are drawn from besides their ratings, the same for all stripes.
+    """All that rows of one side depend on besides their ratings, the same for all stripes.
 
     `other` are the rows of the other side, stripe by stripe, `weights` the weights that ratings
     have by them. Rows are over-relaxed by `relax`: the new ones lie as far beyond their
     conditional mean as the old ones stood before it; 0 is a draw that forgets them. `joint` columns
     are drawn together, all with None. `n_sums` as `draw_rows` takes it. `laws` of the rows'
-    precisions are those whose likelihood is asked for; `full` asks for all second moments.
+    precisions are those whose likelihood is wanted; `full` asks for all second moments.
     """
 
     side: int
@@ -72,7 +72,7 @@ class RowsResult(Kept):
 
     `row_stats` are weighted as the rows met their ratings, and of the kinds that
     kernels/gather.py names; `sums` are those of all rows, `moments` those of the new rows and
-    `evidence` the likelihoods of the laws that were asked for, all as whole numbers.
+    `evidence` the likelihoods of the laws that were wanted, all as whole numbers.
     """
 
     rows: Any

@@ -189,7 +189,7 @@ def added(parts: tuple[Part, ...]) -> NDArray[np.float64]:
 Floats = NDArray[np.float64]
 
 
-class PairsOf(NamedTuple):
+class StripePairs(NamedTuple):
     """Pairs: positions in the stripe and among all rows of the other side, -1 for unseen ones.
 
     `rated` marks training pairs.
@@ -201,8 +201,8 @@ class PairsOf(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GivenPairs(Shared):
-    """The side that comes to the pairs: its rows, conditional means where there are any, weights.
+class PairContext(Shared):
+    """The other side, which is sent to the pairs: rows, weights, conditional means if any.
 
     `side` is where pairs are scored. `mu` are the prior means of users and items; `tau` the
     precision of ratings where rows have none of their own.
@@ -242,7 +242,7 @@ class PairsTask:
     """Predict the pairs of a stripe.
 
     Given V, precisions and tau the rows of U are independent, so E[m_i(V) . m_j(U)] is
-    E[U_i . V_j] for a pair nobody has rated; for a rated one U_i enters m_j, and only
+    E[U_i . V_j] for an unrated pair; for a rated one U_i enters m_j, and only
     E[U_i . m_j(U)] is the same. With `aside` it is no part of the algorithm.
     """
 
@@ -252,12 +252,12 @@ class PairsTask:
     rows: Part
     means: Part | None
     tau: Part | float | None
-    pairs: PairsOf
-    shared: GivenPairs
+    pairs: StripePairs
+    shared: PairContext
     aside: bool = False
 
     def execute(self, held: Any) -> PairsResult:
-        """Predict; a row that nobody has seen is at its prior's mean."""
+        """Predict; an unseen row is at its prior's mean."""
         other, other_means, _ = self.shared.ready
         rows = value_of(self.rows)
         drawn = self._predict(rows, other)

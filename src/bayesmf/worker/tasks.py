@@ -1,4 +1,4 @@
-"""What engines know of tasks: they name a partition of the ratings, and do something with it.
+"""Tasks as engines see them: each names a partition of the ratings, and executes on it.
 
 A result depends on the partition and on the task alone, and neither is changed: so a task may be
 executed anywhere, in any order, twice. Rows are named by references (model/refs.py), and new ones
@@ -28,7 +28,7 @@ class Held(Protocol):
 
 
 class Result(Protocol):
-    """What all results tell: how many ratings were read."""
+    """Result of a task: `count` is the number of ratings read."""
 
     @property
     def count(self) -> int: ...
@@ -62,7 +62,7 @@ def run_task(held: Held, task: Task) -> Result:
 
 
 class Shared:
-    """What all tasks of a phase have in common: sent once to a node, prepared once in a process.
+    """Data shared by all tasks of a phase: sent once to a node, prepared once in a process.
 
     Subclasses are dataclasses; what `prepare` makes of them is the tasks' `shared.ready`.
     """
@@ -70,7 +70,7 @@ class Shared:
     _lock = threading.Lock()  # one for all: preparing is short, and seldom
 
     def prepare(self) -> Any:
-        """What tasks need of it, in the form in which they need it."""
+        """The data in the form in which tasks need it."""
         return None
 
     @property
@@ -87,14 +87,14 @@ class Kept:
     """A result that leaves arrays with the worker.
 
     Fields named by `stays` are for later tasks at the same place, those named by `goes` are read
-    elsewhere too. Each is an array, None, or a tuple of arrays. With `together`, whoever reads a
+    elsewhere too. Each is an array, None, or a tuple of arrays. With `together`, a reader of a
     field of one result reads it of all that a worker has made in a phase.
     """
 
     stays: tuple[str, ...] = ()
     goes: tuple[str, ...] = ()
     together: bool = False
-    adds: tuple[str, ...] = ()  # whole numbers of which only the sum over all results is asked for
+    adds: tuple[str, ...] = ()  # whole numbers of which only the sum over all results is needed
 
 
 def with_refs(result: Any, make: Callable[[str, str, Array], Any]) -> Any:
@@ -113,8 +113,8 @@ def with_refs(result: Any, make: Callable[[str, str, Array], Any]) -> Any:
 def added_up(results: Sequence[Any]) -> list[Any]:
     """Results of one worker's tasks of a phase, the first of them with the sums of all.
 
-    Sums are of whole numbers, so it makes no difference who adds: the server is told the same, in
-    fewer bytes.
+    Sums are of whole numbers, so it makes no difference where they are added: the server gets the
+    same in fewer bytes.
     """
     out: list[Any] = []
     first: dict[type, int] = {}

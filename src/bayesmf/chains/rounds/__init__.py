@@ -1,1 +1,1 @@
-"""What a round is, a file for each kind of update rule: the tasks it sends, how results return."""
+"""Rounds of update rules: the tasks that they send, and how results return to the state."""

@@ -1,4 +1,4 @@
-"""What a round of mini-batch updates sends to workers, and how results are put back."""
+"""Rounds of mini-batch updates in blocks: base of the rounds of SGD, SGLD, SGHMC and SGNHT."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_REPAIRS = 30
 
 
 class BlockRounds(ABC):
-    """What mini-batch rules share: one phase, the blocks of the chain's orthogonal group.
+    """Base of mini-batch rounds: one phase, the blocks of the chain's orthogonal group.
 
     A round that diverges is done again with steps half as long, and nothing of it is put back,
     unless the user has set the step.
@@ -80,7 +80,7 @@ class BlockRounds(ABC):
 
     @abstractmethod
     def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> HeldBlock:
-        """The block with what this kind of rounds needs besides, given its rows' visit rates."""
+        """The block with the fields that this kind of rounds adds, given its rows' visit rates."""
 
     @abstractmethod
     def step(self, state: ChainState, t: int) -> float:
@@ -88,7 +88,7 @@ class BlockRounds(ABC):
 
     @abstractmethod
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
-        """What workers are to do with the blocks of a group in round t."""
+        """Tasks for the blocks of a group in round t."""
 
     def stripes(self, partition: int) -> tuple[int, int]:
         """Numbers of a block's stripes of users and of items."""
@@ -100,7 +100,7 @@ class BlockRounds(ABC):
         return stripe * cols + stripe % cols if side == 0 else (stripe % rows) * cols + stripe
 
     def given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
-        """What tasks of all kinds of rounds have in common."""
+        """Settings of a round that all kinds of rounds have."""
         return {
             "n_factors": state.params.n_factors,
             "precisions": replace(state.precisions, noise=None),  # a task has its own rows' alone
@@ -254,8 +254,8 @@ class BlockRounds(ABC):
     def draw_noise(self, state: ChainState, t: int) -> Phases:
         """Draw the precisions of users or of items, in turn where both have their own.
 
-        The errors are those under the precisions of now: with new ones of users those of items
-        would have to be added up once more.
+        Errors are weighted by the current precisions: new ones of users would change the sums of
+        items.
         """
         noise = state.precisions.noise
         if noise is None:
@@ -288,7 +288,7 @@ class BlockRounds(ABC):
                 f"chain {state.chain} diverged in round {t + 1}, and again with steps halved "
                 f"{MOST_REPAIRS} times: use a larger batch_size (--batch-size) or fewer factors"
             )
-        state.pace /= 2
+        state.step_factor /= 2
         state.repairs += 1
         if state.safe is not None:
             state.put(0, state.safe.users)
@@ -298,7 +298,7 @@ class BlockRounds(ABC):
 
 
 def _outdated(found: Any, now: Precisions) -> bool:
-    """Whether what was found of the rows is of other precisions than those of now."""
+    """Whether statistics of the rows belong to other precisions than the current ones."""
     return found is None or found.version != now.version
 
 

@@ -80,7 +80,7 @@ class GibbsRounds:
         state.cut(self.layouts)
         relax = self._rule.overrelax if t >= SETTLE else 0.0
         for side, partitions in enumerate(self._partitions):
-            # What items' rows explain is what `draw_amplitudes` goes by.
+            # `draw_amplitudes` needs what items' rows explain of their ratings.
             n_sums = N_SUMS if side == 1 else 1
             yield from draw_exactly(state, t, side, partitions, relax, self._rule.joint, n_sums)
             assert state.all_sums is not None
@@ -106,7 +106,7 @@ def row_context(
     state: ChainState, t: int, side: int, relax: float, joint: int | None, n_sums: int,
     laws: bool = True,
 ) -> RowContext:  # fmt: skip
-    """What the rows of one side are drawn from besides their ratings."""
+    """The context of the rows of one side: all they depend on besides their ratings."""
     now, other = state.precisions, state.side(1 - side)
     weights = now.by_row(1 - side)
     parts = weights.parts if isinstance(weights, Pieces) else (weights,) * len(other.parts)
@@ -129,7 +129,7 @@ def row_context(
 
 
 def one_of(value: Any, stripe: int) -> Any:
-    """What a stripe has of numbers of rows, which may be one for all."""
+    """The numbers of a stripe's rows, or the one number of all rows."""
     return value[stripe] if isinstance(value, Pieces) else value
 
 

@@ -52,7 +52,7 @@ class GradientRounds(BlockRounds):
             stiffest = state.weighed.most * self._variance
         first = rule.first_step(shape, stiffest, now.tau, pull)
         first *= rule.start_factor(t / rule.rounds_per_epoch(self._shape))
-        return state.pace * StepSize(first, rule.kappa, rule.decay)(t)
+        return state.step_factor * StepSize(first, rule.kappa, rule.decay)(t)
 
     def _most_in_a_visit(self) -> float:
         """Most ratings that a visit stands for: a row's ratings in a block over its visit rate.

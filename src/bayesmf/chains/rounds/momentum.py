@@ -91,7 +91,7 @@ class MomentumRounds(BlockRounds):
 
     def _limits(self, state: ChainState, t: int) -> Limits:
         delta, rho, warm = self._rule.limits(t / self._rule.rounds_per_epoch(self._shape))
-        return Limits(delta * state.pace, rho * state.pace, warm)
+        return Limits(delta * state.step_factor, rho * state.step_factor, warm)
 
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
         shared = self._settings(state, t, first_batch)
