@@ -1,4 +1,4 @@
-"""Draws of all chains while they grow: memory-mapped, capped in number."""
+"""Draws of all chains while a fit runs: memory-mapped, limited in number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
-from bayesmf.model.mapped import allocate, let_go
+from bayesmf.model.mapped import allocate, release_pages
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions
 from bayesmf.model.refs import Fetch, fetch_here, whole
@@ -19,10 +19,10 @@ Parts = dict[str, Rows]
 
 
 class DrawStore:
-    """Room for at most `per_chain` draws of each chain, filled while chains run.
+    """At most `per_chain` draws of each chain.
 
-    `keep` names the side whose rows are stored. Each chain has arrays of its own, so where a draw
-    stands never depends on which chain was first.
+    `keep` names the side whose rows are stored. Each chain has its own arrays, so the place of a
+    draw does not depend on the order in which chains run.
     """
 
     def __init__(self, n_chains: int, per_chain: int, keep: str = "both") -> None:
@@ -35,9 +35,9 @@ class DrawStore:
         self, params: Params, precisions: Precisions, means: Params | None = None,
         fetch: Fetch = fetch_here,
     ) -> Parts:  # fmt: skip
-        """The arrays of a state that are kept, by the names that `Draws` has for them.
+        """The arrays of a state that are kept, by their names in `Draws`.
 
-        `fetch` brings those that lie with workers.
+        `fetch` brings those that are stored on workers.
         """
         parts = {side: whole(getattr(params, side), fetch) for side in SIDES[self.keep]}
         if means is not None:
@@ -57,21 +57,21 @@ class DrawStore:
         return parts
 
     def reserve(self, chain: int, n: int, parts: Parts) -> None:
-        """Make room for n draws of a chain, such as one of these parts."""
+        """Make room for n draws of a chain, each of the shapes of these parts."""
         self._rows[chain] = {name: allocate(n, rows.shape) for name, rows in parts.items()}
 
     def add(self, chain: int, parts: Parts, precisions: Precisions) -> None:
-        """Keep a copy of the chain's state, from its parts."""
+        """Store a draw: a copy of the parts of a chain's state."""
         if not self._rows[chain]:
             self.reserve(chain, 1, parts)
         slot = len(self._precisions[chain])
         for name, array in self._rows[chain].items():
             array[slot] = parts[name]
-            let_go(array)
+            release_pages(array)
         self._precisions[chain].append(_without_rows(precisions))
 
     def select(self, chain: int, kept: Sequence[int]) -> None:
-        """Forget all draws of a chain but some, in ascending order."""
+        """Keep only some draws of a chain, in ascending order."""
         for array in self._rows[chain].values():
             for slot, source in enumerate(kept):
                 array[slot] = array[source]
@@ -82,25 +82,25 @@ class DrawStore:
         return sum(map(len, self._precisions))
 
     def selections(self, chain: int) -> int:
-        """How often draws of a chain were forgotten: in between they are only added to."""
+        """How often `select` was called for a chain; in between draws are only added."""
         return self._selections[chain]
 
     def count(self, chain: int) -> int:
-        """Draws that a chain has."""
+        """Number of draws of a chain."""
         return len(self._precisions[chain])
 
     def room(self, chain: int) -> int:
-        """Draws that a chain has room for, as was reserved."""
+        """Number of draws that a chain has room for."""
         return max((len(array) for array in self._rows[chain].values()), default=0)
 
     def since(self, chain: int, first: int) -> Draws:
-        """A chain's draws from the `first` on, where they lie."""
+        """A chain's draws from the `first` on, not copied."""
         kept = self._precisions[chain]
         rows = {name: array[first : len(kept)] for name, array in self._rows[chain].items()}
         return _draws(rows, kept[first:], np.full(len(kept) - first, chain))
 
     def restore(self, chain: int, room: int, parts: Sequence[Draws]) -> None:
-        """Fill an empty store with a chain's draws from elsewhere."""
+        """Fill an empty store with a chain's draws, such as those of a checkpoint."""
         for part in parts:
             rows = {
                 name: array for name, array in part.arrays().items() if name in ROWS + ROW_NOISE
@@ -110,14 +110,14 @@ class DrawStore:
             first = self.count(chain)
             for name, array in self._rows[chain].items():
                 array[first : first + len(part)] = rows[name]
-                let_go(array)
+                release_pages(array)
             self._precisions[chain] += [
                 Precisions(*part.priors(t), float(part.tau[t]), noise=_noise_of(part, t))
                 for t in range(len(part))
             ]
 
     def draws(self) -> Draws:
-        """All draws that were kept, chain by chain."""
+        """All draws, chain by chain."""
         kept = [p for chain in self._precisions for p in chain]
         counts = [len(chain) for chain in self._precisions]
         joined = {name: self._joined(name, counts) for name in self._rows[0]}
@@ -136,7 +136,7 @@ class DrawStore:
 
 
 class LastDraw(DrawStore):
-    """Keeps the newest draw of each chain: for runs whose errors alone are wanted."""
+    """Keeps the newest draw of each chain: for runs of which only the errors are used."""
 
     def reserve(self, chain: int, n: int, parts: Parts) -> None:
         super().reserve(chain, 1, parts)
@@ -176,7 +176,7 @@ def _noise_priors(kept: Sequence[Precisions], side: int) -> NDArray[np.float64] 
 
 
 def _without_rows(precisions: Precisions) -> Precisions:
-    """Those above the rows alone: rows are stored apart."""
+    """Precisions without those of rows, which are stored apart."""
     noise = precisions.noise
     if noise is None:
         return precisions

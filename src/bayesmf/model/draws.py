@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.kernels.types import Rows
-from bayesmf.model.mapped import allocate, let_go
+from bayesmf.model.mapped import allocate, release_pages
 from bayesmf.model.noise import RowNoise
 from bayesmf.model.priors import RowPrior
 
@@ -197,5 +197,5 @@ def _some(array: np.ndarray, which: NDArray[np.int64]) -> np.ndarray:
     out = allocate(len(which), array.shape[1:])
     for slot, source in enumerate(which):
         out[slot] = array[source]
-        let_go(out)
+        release_pages(out)
     return out

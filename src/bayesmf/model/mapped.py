@@ -1,4 +1,4 @@
-"""Room for draws: in memory where it is small, else in a file that the system may page out."""
+"""Arrays for draws: in memory if small, else in a temporary file that may be paged out."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from bayesmf.kernels.types import Rows
 
 log = logging.getLogger("bayesmf")
 
-# Smaller arrays of draws stay in memory; larger ones are mapped, so the system may page them out.
+# Bytes above which an array is mapped.
 MAP_ABOVE_BYTES = 32 << 20
 
 
-def let_go(array: Rows) -> None:
-    """Leave what was written to a mapped array to the system: it is not read until the end."""
+def release_pages(array: Rows) -> None:
+    """Let the system write pages of a mapped array and free their memory."""
     advice = getattr(mmap, "MADV_DONTNEED", None)  # not everywhere
     if isinstance(array, np.memmap) and advice is not None:
         array._mmap.madvise(advice)  # type: ignore[attr-defined]
 
 
 def allocate(n: int, shape: tuple[int, ...]) -> Rows:
-    """An array for n draws: in memory where it is small, else in a temporary file.
+    """An array for n draws: in memory if it is small, else in a temporary file.
 
-    The file has no name, so that nothing is left of it however the process ends, and all of its
-    room is taken now: a page for which a disk has no room is a signal that ends the process. Where
-    there is not enough, memory is taken after all.
+    The file has no name, so that none is left however the process ends. Its room is taken now: a
+    page for which the disk has no room would end the process by a signal. If there is not enough
+    room the array is in memory after all.
     """
     size = 4 * n * int(np.prod(shape))
     if size >= MAP_ABOVE_BYTES:

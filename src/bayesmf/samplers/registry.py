@@ -16,7 +16,7 @@ from bayesmf.samplers.schedules import BurnIn
 from bayesmf.samplers.sgld import SGD, SGLD
 
 # All else follows from the class: its settings are options of `bayesmf fit`, its `kind_of_rounds`
-# says which rounds a chain does, model folders and checkpoints find it by its class's name.
+# says which rounds a chain does, model files and checkpoints find it by its class's name.
 REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "auto": Auto,
     "gibbs": Gibbs,
@@ -36,7 +36,7 @@ def as_sampler(sampler: Any) -> Sampler | Auto:
 
 
 def settings_dict(sampler: Sampler) -> dict[str, Any]:
-    """Plain values for a manifest, with the rule's name; `sampler_from` reads them."""
+    """Settings as plain JSON, with the rule's name; `sampler_from` reads them."""
     out: dict[str, Any] = {"rule": type(sampler).__name__}
     for name, value in vars(sampler).items():
         if isinstance(value, Grid | BurnIn):
@@ -50,7 +50,7 @@ def settings_dict(sampler: Sampler) -> dict[str, Any]:
 
 
 def sampler_from(settings: Mapping[str, Any]) -> Any:
-    """The sampler of a manifest."""
+    """The sampler of settings from `settings_dict`."""
     rules = {rule.__name__: rule for rule in REGISTRY.values()}
     given = {name: value for name, value in settings.items() if name != "rule"}
     return rules[settings["rule"]](**given)
