@@ -60,10 +60,5 @@ def _serve(args: argparse.Namespace) -> None:
     found = write_demo(args.out, args.seed)
     print_text(f"The model, its films and held-out ratings are in {args.out}")
     serve(
-        found.model,
-        where,
-        1,
-        item_info=found.films,
-        test=found.test,
-        at_start=open_browser,
+        found.model, where, item_info=found.films, test=found.test, limits={}, at_start=open_browser
     )

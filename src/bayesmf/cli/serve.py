@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ MAX_WORKERS = 4
 
 
 class Listening(NamedTuple):
-    """An open socket, where it is, and the token that requests must bring."""
+    """An open socket, its address, and the token that requests must send."""
 
     sock: socket.socket
     at: Address
@@ -62,23 +62,23 @@ def parser() -> options.Parser:
     out.add_argument(
         "--mmap",
         action="store_true",
-        help="map the model's files, so that processes share them; then only ever replace the "
-        "folder, as save and fit do, and never write into it",
+        help="map the model, so that processes share its memory; then only replace the file, as "
+        "save and fit do, and never write into it",
     )
     out.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="another name under which it may be asked for; repeat it for several. Without any, a "
-        "service of this machine alone answers to localhost, others to any name",
+        help="another host name of the service; repeat it for several. Without any, a service "
+        "of this machine alone answers to localhost, others to any name",
     )
     out.add_argument(
         "--cors-origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="a site whose pages may ask it, such as https://shop.example; none by default",
+        help="a site whose pages may send requests, such as https://shop.example",
     )
     out.add_argument(
         "--max-body", type=options.whole(1), metavar="BYTES", help="largest request (1000000)"
@@ -89,13 +89,13 @@ def parser() -> options.Parser:
     out.add_argument(
         "--access-log",
         action="store_true",
-        help="a line on stderr for each request: method, route, status and time, never its ratings",
+        help="a line on stderr for each request: method, route, status and time",
     )
     return out
 
 
 def add_serving(out: options.Parser) -> None:
-    """Where to listen."""
+    """Add the options of the address."""
     out.add_argument(
         "--host", default=HOST, metavar="H", help=f"address ({HOST}: this machine alone)"
     )
@@ -140,15 +140,15 @@ def run(args: argparse.Namespace) -> None:
     serve(
         args.model,
         listening(args.host, args.port),
-        args.workers,
+        workers=args.workers,
+        access_log=args.access_log,
+        hosts=args.allow_host,
         item_info=args.item_info,
         test=args.test,
         columns=args.columns,
         mmap=args.mmap,
-        names=args.allow_host,
         origins=args.cors_origin,
         limits=limits,
-        access_log=args.access_log,
     )
 
 
@@ -177,20 +177,17 @@ def listening(host: str, port: int) -> Listening:
 def serve(
     model: Path,
     where: Listening,
-    workers: int,
     *,
-    item_info: Path | None = None,
-    test: Path | None = None,
-    columns: dict[str, str | None] | None = None,
-    mmap: bool = False,
-    names: list[str] | None = None,
-    origins: list[str] | None = None,
-    limits: dict[str, Any] | None = None,
+    workers: int = 1,
     access_log: bool = False,
+    hosts: Sequence[str] = (),
     at_start: Callable[[str], object] = lambda url: None,
+    **options: Any,
 ) -> None:
-    """Serve a saved model until a signal ends it; `at_start` is called with the URL."""
-    from bayesmf.web.run import Settings
+    """Serve a saved model until a signal ends it.
+
+    `at_start` is called with the URL; `options` are arguments of `web.run.make_app`.
+    """
     from bayesmf.web.run import serve as run_service
 
     sock, at, token = where
@@ -199,18 +196,12 @@ def serve(
             f"warning: anyone who can reach {at.host} can use this service; set {TOKEN} to require "
             "a token"
         )
-    settings = Settings(
-        os.path.abspath(model),
-        None if item_info is None else os.path.abspath(item_info),
-        None if test is None else os.path.abspath(test),
-        columns,
-        mmap,
-        token,
-        [*at.names(), *(names or [])] if at.is_loopback or names else [],  # empty: any name
-        origins or [],
-        limits or {},
-        access_log=access_log,
-    )
+    for name in ("item_info", "test"):
+        if (path := options.get(name)) is not None:
+            options[name] = os.path.abspath(path)
+    options["model"], options["token"] = os.path.abspath(model), token
+    # No name at all means any.
+    options["hosts"] = [*at.names(), *hosts] if at.is_loopback or hosts else []
 
     def ready(warnings: list[str]) -> None:
         for sentence in warnings:
@@ -218,5 +209,5 @@ def serve(
         print_text(f"{model} is served at {at.url} (Ctrl-C ends it)")
         at_start(at.url)
 
-    run_service(settings, sock, workers, ready)
+    run_service(options, sock, workers, access_log, ready)
     note("the service has ended")

@@ -5,7 +5,6 @@ Numbers are those of the library, bit for bit; the service adds titles and notes
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,8 @@ import numpy as np
 import bayesmf.web.schemas as schemas
 from bayesmf.errors import captured_warnings
 from bayesmf.estimator.bayesian_mf import BayesianMF
-from bayesmf.estimator.questions import asked_of
+from bayesmf.estimator.questions import folded_in
 from bayesmf.kernels.mixture import shortest_runs
-from bayesmf.posterior.levels import level_probabilities, needed_levels
 from bayesmf.posterior.posterior import known_ratings
 from bayesmf.web.problems import ProblemError
 from bayesmf.web.served import Served
@@ -38,11 +36,10 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
     if asked.items and not (served.model.item_ids_.lookup(asked.items) >= 0).any():
         raise ProblemError(422, "none of `items` is in the training data: give ids of the model")
     with captured_warnings() as notes:
-        model, user, unfolded = _folded_in(served.model, asked.user, ratings)
+        model = _model(served, asked.user, ratings)
         found = model.recommend(
-            user,
+            asked.user,
             asked.n,
-            ratings=unfolded,
             items=asked.items,
             exclude=asked.exclude,
             policy=asked.policy,
@@ -51,7 +48,13 @@ def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]
             random_state=asked.seed,
         )
     items = [_named(served, one.item, asked.info) | one._asdict() for one in found]
-    _add_details(served, model, user, unfolded, items, asked.level, asked.likely, asked.parts)
+    ids = [one["item"] for one in items]
+    if asked.likely and items and served.levels is not None:
+        with captured_warnings():  # which are in `notes`
+            proba = model.predict_proba(asked.user, ids)
+        _add_likely(served.levels, proba, asked.level, items)
+    if asked.parts and items:
+        _add_parts(model, asked.user, ids, items)
     return {
         "model_version": served.version,
         "notes": notes,
@@ -80,8 +83,8 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
         _user_row(served, asked.user, ratings)
         users, items = asked.user, asked.items
     with captured_warnings() as notes:
-        model, whom, unfolded = _folded_in(served.model, users, ratings)
-        found = model.predict_table(whom, items, asked.level, ratings=unfolded)
+        model = _model(served, users, ratings)
+        found = model.predict_table(users, items, asked.level)
     if not found.known.any() and not (asked.ratings is not None and not ratings):
         raise ProblemError(404, "no pair has both a user and an item of the training data")
     if unknown := int((~found.known).sum()):
@@ -96,11 +99,14 @@ def predict(served: Served, asked: schemas.PredictRequest) -> dict[str, Any]:
         | dict(zip((*NUMBERS, "known"), numbers, strict=True))
         for k, numbers in enumerate(zip(*columns, strict=True))
     ]
-    proba = _add_details(
-        served, model, whom, unfolded, predictions, asked.level, asked.probabilities, asked.parts
-    )
-    for one, row in zip(predictions, proba, strict=False):
-        one["probabilities"] = row
+    if asked.probabilities and levels is not None:
+        with captured_warnings():  # of unknown ids, which are in `notes`
+            proba = model.predict_proba(users, items)
+        _add_likely(levels, proba, asked.level, predictions)
+        for one, row in zip(predictions, proba.tolist(), strict=True):
+            one["probabilities"] = row
+    if asked.parts:
+        _add_parts(model, users, items, predictions)
     return {
         "model_version": served.version,
         "notes": notes,
@@ -232,17 +238,12 @@ def _sent(
     return pairs
 
 
-def _folded_in(model: BayesianMF, users: Any, ratings: Any) -> tuple[BayesianMF, Any, Any]:
-    """Fold sent ratings in once, for all that is asked about their person.
-
-    Returns the model to ask, the user to ask it for, and the ratings to send along: none where they
-    are part of the model.
-    """
-    if not ratings:
-        return model, users, ratings
-    own = copy.copy(model)
-    own._found = asked_of(model._fitted(), users, ratings)
-    return own, 0 if users is None else users, None
+def _model(served: Served, users: Any, ratings: Any) -> BayesianMF:
+    """The model, with sent ratings folded in for all that is asked about their person."""
+    if ratings is None:
+        return served.model
+    made: BayesianMF = folded_in(served.model, users, ratings)
+    return made
 
 
 def _user_row(served: Served, user: Any, ratings: Any) -> int:
@@ -278,39 +279,21 @@ def _named(served: Served, item: Any, info: bool = False) -> dict[str, Any]:
     return named
 
 
-def _add_details(
-    served: Served,
-    model: BayesianMF,
-    users: Any,
-    ratings: Any,
-    predictions: list[dict[str, Any]],
-    level: float,
-    likely: bool,
-    parts: bool,
-) -> list[list[float]]:
-    """Add the run of levels that is likely, and the parts of `std`; returns probabilities.
-
-    The run is the shortest that holds a rating with probability `level`.
-    """
-    if not predictions or not (likely or parts):
-        return []
-    with captured_warnings():  # warnings of the same ratings are in `notes`
-        found = asked_of(model._fitted(), users, ratings)
-    ids = users if isinstance(users, list) else [0 if users is None else users]
-    user = np.resize(found.user_ids.lookup(ids), len(predictions))
-    item = found.item_ids.lookup([one["item"] for one in predictions])
-    if parts:
-        noise = found.posterior.noise_of(user, item)
-        for one, variance in zip(predictions, noise.tolist(), strict=True):
-            one["noise"] = variance**0.5
-            one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5
-    if not likely or served.levels is None:
-        return []
-    levels = needed_levels(served.model.posterior_, "likely")
-    proba = level_probabilities(found.posterior, user, item, levels, threads=1)
+def _add_likely(
+    levels: list[float], proba: Any, level: float, predictions: list[dict[str, Any]]
+) -> None:
+    """Add the shortest run of levels that holds a rating with probability `level`."""
     runs = zip(*(column.tolist() for column in shortest_runs(proba, level)), strict=True)
     for one, (first, last, held) in zip(predictions, runs, strict=True):
-        one["likely"] = {
-            "low": served.levels[first], "high": served.levels[last], "probability": held
-        }  # fmt: skip
-    return proba.tolist()  # type: ignore[no-any-return]
+        one["likely"] = {"low": levels[first], "high": levels[last], "probability": held}
+
+
+def _add_parts(
+    model: BayesianMF, users: Any, items: list[Any], predictions: list[dict[str, Any]]
+) -> None:
+    """Split each standard deviation into uncertainty and noise."""
+    pairs, posterior = model._pairs(users, items)
+    noise = posterior.noise_of(pairs.user, pairs.item)
+    for one, variance in zip(predictions, noise.tolist(), strict=True):
+        one["noise"] = variance**0.5
+        one["unknown"] = max(one["std"] ** 2 - variance, 0.0) ** 0.5

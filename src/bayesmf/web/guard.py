@@ -88,16 +88,7 @@ class Limits:
 
 
 class Metrics:
-    """Counts for Prometheus: requests by route and status, their duration, loaded models.
-
-    Examples
-    --------
-    >>> from bayesmf.web.guard import Metrics
-    >>> metrics = Metrics()
-    >>> metrics.count("GET", "/healthz", 200, 0.001)
-    >>> b'bayesmf_requests_total{method="GET",route="/healthz",status="200"} 1.0' in metrics.text()
-    True
-    """
+    """Counts for Prometheus: requests by route and status, their duration, loaded models."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -151,18 +142,7 @@ class Metrics:
 class Guard:
     """ASGI middleware that refuses requests beyond the limits, and counts all of them.
 
-    Parameters
-    ----------
-    app : ASGI application
-        The application behind it.
-    limits : Limits
-        Limits of requests.
-    metrics : Metrics
-        Where requests are counted.
-    hosts : sequence of str
-        Accepted names in the header `Host`; any where there are none.
-    token : str, optional
-        Bearer token that requests must send.
+    `hosts` are accepted names in the header `Host`, any if empty; `token` is the bearer token.
     """
 
     def __init__(

@@ -22,14 +22,8 @@ Index = NDArray[np.int64]
 class ItemTable:
     """Titles, other columns and popularity of a model's items, in the order of its rows.
 
-    Parameters
-    ----------
-    ids : IdMap
-        The model's items.
-    counts : ndarray
-        Number of training ratings of each.
-    frame : polars.DataFrame, optional
-        A table as returned by `read_item_info`; unknown items are left out.
+    `counts` are training ratings of each; `frame` is a table as returned by `read_item_info`, whose
+    unknown items are left out.
 
     Examples
     --------
@@ -39,10 +33,8 @@ class ItemTable:
     >>> from bayesmf.web.items import ItemTable
     >>> frame = pl.DataFrame({"item": ["7", "8"], "title": ["Café Noir", "The Sea"]})
     >>> items = ItemTable(IdMap([7, 8, 9]), np.array([3, 2, 1]), frame)
-    >>> items.title(0), items.title(2)
-    ('Café Noir', None)
-    >>> items.search("cafe", 5).tolist(), items.search("", 2).tolist()
-    ([0], [0, 1])
+    >>> items.title(2), items.search("cafe", 5).tolist(), items.search("", 2).tolist()
+    (None, [0], [0, 1])
     """
 
     def __init__(self, ids: IdMap, counts: NDArray[Any], frame: pl.DataFrame | None = None) -> None:

@@ -31,16 +31,7 @@ _SHAPES = {
 class ProblemError(Exception):
     """An exception that ends a request with a status and a sentence.
 
-    Parameters
-    ----------
-    status : int
-        The HTTP status.
-    detail : str
-        What is wrong, where, and what to do.
-    field : str, optional
-        Part of the request that is wrong.
-    headers : mapping, optional
-        Headers of the answer.
+    `field` is the part of the request that is wrong, `headers` are added to the answer.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bayesmf.errors import BayesMFError, InputError
@@ -106,72 +106,49 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Arguments of `create_app` as plain values, which worker processes read as JSON."""
+def make_app(
+    model: str,
+    *,
+    test: str | None = None,
+    columns: dict[str, str | None] | None = None,
+    limits: Mapping[str, Any],
+    **options: Any,
+) -> FastAPI:
+    """Make the application from plain values; `options` are arguments of `create_app`."""
+    from bayesmf.data.ratings import Ratings
+    from bayesmf.web.app import create_app
+    from bayesmf.web.guard import Limits
 
-    model: str
-    item_info: str | None = None
-    test: str | None = None
-    columns: dict[str, str | None] | None = None
-    mmap: bool = False
-    token: str | None = None
-    hosts: list[str] = field(default_factory=list)
-    origins: list[str] = field(default_factory=list)
-    limits: dict[str, Any] = field(default_factory=dict)
-    threads: int = 1
-    access_log: bool = False
-
-    def make_app(self) -> FastAPI:
-        """Make the application; InputError if the model or a table cannot be used."""
-        from bayesmf.data.ratings import Ratings
-        from bayesmf.web.app import create_app
-        from bayesmf.web.guard import Limits
-
-        test = None if self.test is None else Ratings.read(self.test, columns=self.columns)
-        return create_app(
-            self.model,
-            item_info=self.item_info,
-            test=test,
-            mmap=self.mmap,
-            token=self.token,
-            hosts=self.hosts,
-            origins=self.origins,
-            limits=Limits(**self.limits),
-            threads=self.threads,
-        )
+    held_out = None if test is None else Ratings.read(test, columns=columns)
+    return create_app(model, test=held_out, limits=Limits(**limits), **options)
 
 
 def serve(
-    settings: Settings, sock: socket.socket, workers: int, ready: Callable[[list[str]], None]
+    options: dict[str, Any],
+    sock: socket.socket,
+    workers: int,
+    access_log: bool,
+    ready: Callable[[list[str]], None],
 ) -> None:
     """Answer on a socket until SIGINT or SIGTERM, in this process or in several.
 
-    Parameters
-    ----------
-    settings : Settings
-        What to serve.
-    sock : socket
-        A listening socket, which is closed at the end.
-    workers : int
-        Number of processes.
-    ready : callable
-        Called with the model's warnings once everything has been checked.
+    `options` are arguments of `make_app`. `ready` is called with the model's warnings once
+    everything has been checked. The socket is closed at the end.
     """
     import uvicorn
 
     with sock:
-        app = replace(settings, threads=cores()).make_app()
+        app = make_app(**options)
         ready(app.state.holder.current.notes)
         if workers == 1:
-            prepare_process(settings.access_log)
+            prepare_process(access_log)
             with contextlib.suppress(KeyboardInterrupt):
                 uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[sock])
             return
         del app  # each process loads its own
-        each = replace(settings, threads=max(1, cores() // workers))
+        each = options | {"threads": max(1, cores() // workers)}
         with tempfile.TemporaryDirectory(prefix="bayesmf-metrics-") as folder:
-            os.environ.update({SETTINGS: json.dumps(asdict(each)), METRICS_FOLDER: folder})
+            os.environ.update({SETTINGS: json.dumps([each, access_log]), METRICS_FOLDER: folder})
             uvicorn.run(
                 "bayesmf.web.run:worker_app",
                 factory=True, fd=sock.fileno(), workers=workers, **UVICORN,
@@ -180,13 +157,13 @@ def serve(
 
 def worker_app() -> FastAPI:
     """Make the application of a worker process, from the settings in the environment."""
-    settings = Settings(**json.loads(os.environ[SETTINGS]))
+    options, access_log = json.loads(os.environ[SETTINGS])
     threading.Thread(target=_end_with_parent, name="bayesmf-parent", daemon=True).start()
     try:
-        app = settings.make_app()
+        app = make_app(**options)
     except BayesMFError as error:
         sys.exit(f"bayesmf: error: {error}")
-    prepare_process(settings.access_log)
+    prepare_process(access_log)
     return app
 
 
@@ -235,9 +212,8 @@ def deployment(
 ) -> Any:
     """Make a Ray Serve application of the service.
 
-    Run it with `ray.serve.run`, or name it in a configuration file of `serve deploy`. Each replica
-    loads the model from a path that all nodes can read, and takes up a new one as `bayesmf serve`
-    does.
+    Run it with `ray.serve.run`. Each replica loads the model from a path that all nodes can read,
+    and takes up a new one as `bayesmf serve` does.
 
     Parameters
     ----------
@@ -248,9 +224,9 @@ def deployment(
     name : str
         Name of the deployment.
     options : mapping, optional
-        More arguments of `ray.serve.deployment`, such as `{"ray_actor_options": {"num_cpus": 1}}`.
+        More arguments of `ray.serve.deployment`.
     **app
-        Arguments of `create_app`, such as `item_info` and `token`.
+        Arguments of `create_app`.
 
     Returns
     -------

@@ -55,15 +55,10 @@ Sent = Annotated[list[SentRating], Field(max_length=MOST_RATINGS, fail_fast=True
 class RecommendRequest(StrictModel):
     """For whom, from what, and how to choose."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"user": 17, "n": 5},
-                {"ratings": [{"item": 50, "rating": 5}, {"item": 181, "rating": 4}], "n": 5},
-            ]
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [
+        {"user": 17, "n": 5},
+        {"ratings": [{"item": 50, "rating": 5}, {"item": 181, "rating": 4}], "n": 5},
+    ]})  # fmt: skip
     user: Id | None = Field(default=None, description="Id of a user in the training data.")
     ratings: Sent | None = Field(default=None, description=RATINGS)
     n: Count = Field(
@@ -96,15 +91,10 @@ class RecommendRequest(StrictModel):
 class PredictRequest(StrictModel):
     """Pairs of user and item, or items for one person who sends ratings."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"pairs": [{"user": 17, "item": 50}, {"user": 42, "item": 50}]},
-                {"items": [50, 181], "ratings": [{"item": 7, "rating": 4}]},
-            ]
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [
+        {"pairs": [{"user": 17, "item": 50}, {"user": 42, "item": 50}]},
+        {"items": [50, 181], "ratings": [{"item": 7, "rating": 4}]},
+    ]})  # fmt: skip
     pairs: (
         Annotated[list[Pair], Field(min_length=1, max_length=MOST_PAIRS, fail_fast=True)] | None
     ) = Field(default=None, description="Pairs of a user and an item.")
@@ -134,15 +124,9 @@ class Pair(StrictModel):
 class ExplainRequest(StrictModel):
     """Which prediction to explain."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"user": 17, "item": 50},
-                {"item": 50, "ratings": [{"item": 181, "rating": 4}]},
-            ]
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [
+        {"user": 17, "item": 50}, {"item": 50, "ratings": [{"item": 181, "rating": 4}]},
+    ]})  # fmt: skip
     item: Id = Field(description="Id of the item.")
     user: Id | None = Field(default=None, description="Id of a user in the training data.")
     ratings: Sent | None = Field(default=None, description=RATINGS)

@@ -119,21 +119,10 @@ def release_memory() -> None:
 
 
 class ModelHolder:
-    """The model that is served now, and the file it comes from.
+    """The model that is served now, and the file it comes from, if any.
 
-    Parameters
-    ----------
-    source : BayesianMF or path-like
-        A fitted model, or the file of one, which `refresh` loads again when it is replaced.
-    item_info : path-like, optional
-        Table of items.
-    mmap : bool
-        Map the file instead of reading it.
-
-    Raises
-    ------
-    InputError
-        If the model or the table cannot be used.
+    `refresh` loads the model again when its file or the table `item_info` is replaced; `mmap` maps
+    the file instead of reading it.
     """
 
     def __init__(
