@@ -28,7 +28,7 @@ from typing import Any
 
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import InputError
-from bayesmf.synthetic.plan import SHAPES
+from bayesmf.synthetic.synthetic import SHAPES
 from benchmarks.options import Parser, command, words
 from benchmarks.serving import checks as checks
 from benchmarks.serving.service import KINDS, Asker, Service, fit, has_wrk

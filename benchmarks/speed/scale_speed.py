@@ -13,8 +13,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.process import counting
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.synthetic.plan import SHAPES
-from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.synthetic.synthetic import SHAPES, Synthetic
 from benchmarks.speed.scale_peers import NAMES, peer_timer, shared_data
 from benchmarks.speed.timers import (
     LABELS,

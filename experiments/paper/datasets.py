@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.storage.artefact import Kind, read_file, write_file
-from bayesmf.synthetic.plan import SHAPES
-from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.synthetic.synthetic import SHAPES, Synthetic
 from experiments.oracle import lists_by_user, oracle_rmse
 
 # Planted features: more than the fewest that an experiment fits, fewer than the most.

@@ -16,8 +16,7 @@ from bayesmf import SGLD, BayesianMF, Gibbs
 from bayesmf.chains.pairs import WatchedPairs, rated_pairs
 from bayesmf.chains.rounds.gibbs import SETTLE, GibbsRounds
 from bayesmf.chains.state import ChainState
-from bayesmf.data.rated import RatedItems
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import RatedItems, TrainingData
 from bayesmf.kernels.gradient import predict_pairs
 from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.pairs import pair_components

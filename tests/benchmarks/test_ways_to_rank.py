@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, Synthetic
-from bayesmf.data.rated import RatedItems
+from bayesmf.data.training import RatedItems
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf.data.adding import add_ratings
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import TrainingData, add_ratings
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap, merge_ids
 

@@ -14,8 +14,7 @@ import bayesmf.synthetic.synthetic
 from bayesmf.errors import InputError
 from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.plant import _draw_heavy, _draw_light, alias_table
-from bayesmf.synthetic.plan import SHAPES
-from bayesmf.synthetic.synthetic import Synthetic
+from bayesmf.synthetic.synthetic import SHAPES, Synthetic
 
 PLAN = Synthetic(n_users=2000, n_items=1500, n_ratings=150_000, random_state=5)
 

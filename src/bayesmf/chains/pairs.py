@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.chains.state import ChainState, Phases, Rounds, RunSettings
-from bayesmf.data.rated import RatedItems
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import RatedItems, TrainingData
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.kernels.pairs import sum_pair_means

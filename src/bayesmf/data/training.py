@@ -1,15 +1,25 @@
-"""Ratings as chains learn from them: in their units, by row numbers, in lists of users."""
+"""Training ratings as chains use them: in their units, by row numbers, in lists of users."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.kernels.csr import Origin, RowLists, code_ratings, sort_rows, transpose
+from bayesmf.kernels.csr import (
+    MOST_LEVELS,
+    Origin,
+    RowLists,
+    code_ratings,
+    find_rated,
+    merge_rows,
+    sort_rows,
+    transpose,
+)
+from bayesmf.kernels.types import readonly
 
 # Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
 COUNTED = 1 << 20
@@ -115,3 +125,96 @@ class TrainingData:
             share = np.bincount(code, minlength=len(self.levels)) / len(code)
             return float(share @ np.square(self.levels, dtype=float))
         return float(np.mean(np.square(code, dtype=float)))
+
+
+@dataclass(frozen=True)
+class RatedItems:
+    """Which items each user has rated: not to be recommended again, and how much there was."""
+
+    starts: NDArray[np.int64]
+    items: NDArray[np.int32]
+    counts: NDArray[np.int64] | None = None  # ratings of each item, where there are no users
+
+    @classmethod
+    def from_training(cls, data: TrainingData) -> Self:
+        """From the training ratings."""
+        return cls(data.by_user.starts, data.by_user.other, data.counts)
+
+    def for_user(self, user: int) -> NDArray[np.int64]:
+        """Row numbers of the items that a user has rated."""
+        if user < 0:
+            return np.empty(0, np.int64)
+        return self.items[self.starts[user] : self.starts[user + 1]].astype(np.int64)
+
+    def rated(self, user: NDArray[np.int64], item: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which pairs are training ratings; quickest where a user's pairs stand together."""
+        out = np.zeros(len(user), np.bool_)
+        marks = np.zeros(max(self._n_items, int(item.max(initial=-1)) + 1), np.bool_)
+        pairs = readonly(self.starts), readonly(self.items), readonly(user), readonly(item)
+        find_rated(*pairs, marks, out)
+        return out
+
+    @cached_property
+    def _n_items(self) -> int:
+        return int(self.items.max(initial=-1)) + 1
+
+    def user_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Training ratings of users by row number; none of an unseen one (-1)."""
+        return _counts(np.append(np.diff(self.starts), 0), rows)
+
+    def item_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Training ratings of items by row number; none of an unseen one (-1)."""
+        found = count_numbers(self.items, self._n_items) if self.counts is None else self.counts
+        return _counts(np.append(found, 0), rows)
+
+
+def _counts(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Counts by row number; the last is that of an unseen row."""
+    return np.asarray(counts[rows])
+
+
+def add_ratings(
+    data: TrainingData,
+    moved: tuple[NDArray[np.int64], NDArray[np.int64]],
+    sizes: tuple[int, int],
+    user: NDArray[np.int32],
+    item: NDArray[np.int32],
+    value: NDArray[np.float32],
+) -> TrainingData:
+    """Add ratings, in the chain's units; of a pair that has a rating the new one counts.
+
+    Parameters
+    ----------
+    data
+        The ratings so far.
+    moved
+        Where the users and items of `data` are now, ascending.
+    sizes
+        Numbers of users and of items now.
+    user, item, value
+        The new ratings by row numbers of now, each pair once.
+    """
+    lists, (users, items) = data.by_user, moved
+    old, new, levels = _recoded(lists.value, data.levels, value)
+    counts = np.zeros(sizes[0], np.int64)
+    counts[users] = lists.counts()
+    starts = np.zeros(sizes[0] + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    other = lists.other if len(items) == sizes[1] else items.astype(np.int32)[lists.other]
+    added = sort_rows(user, item, new, *sizes)
+    merged = merge_rows(RowLists(starts, np.asarray(other), np.asarray(old)), added)
+    return TrainingData(merged, sizes[1], levels)
+
+
+def _recoded(
+    old: NDArray[Any], levels: NDArray[np.float32], value: NDArray[np.float32]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+    """Old and new ratings as codes of the same levels; as they are where these are too many."""
+    if old.dtype != np.uint8:
+        return old, value, levels
+    union = np.union1d(levels, value).astype(np.float32)
+    if len(union) > MOST_LEVELS:
+        return levels[old], value, np.zeros(1, np.float32)
+    if len(union) > len(levels):
+        old = np.searchsorted(union, levels).astype(np.uint8)[old]
+    return old, np.searchsorted(union, value).astype(np.uint8), union

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayesmf.chains.monitor import BURN_SHARE
 from bayesmf.checks import finite, whole
-from bayesmf.data.rated import RatedItems
+from bayesmf.data.training import RatedItems
 from bayesmf.diagnostics import mixing
 from bayesmf.diagnostics.calibration import Calibration, Calibrator
 from bayesmf.diagnostics.convergence import headline

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bayesmf.checks import did_you_mean
-from bayesmf.data.rated import RatedItems
 from bayesmf.data.tabular import html_table
+from bayesmf.data.training import RatedItems
 from bayesmf.diagnostics.convergence import fit_facts
 from bayesmf.errors import InputError, NotFittedError
 from bayesmf.ids.id_map import IdMap

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.rated import RatedItems
 from bayesmf.data.ratings import Ratings
+from bayesmf.data.training import RatedItems
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fit import training_ratings
 from bayesmf.estimator.fitted import FitResult

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.data.adding import add_ratings
 from bayesmf.data.ratings import Ratings
+from bayesmf.data.training import add_ratings
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import FitResult
 from bayesmf.estimator.questions import check_scale, outside

@@ -1,4 +1,4 @@
-"""Compiled parts of synthetic/plan.py: planted rows, and items drawn without replacement."""
+"""Compiled parts of synthetic/synthetic.py: planted rows, and items drawn without replacement."""
 
 from __future__ import annotations
 

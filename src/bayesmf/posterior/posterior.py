@@ -14,9 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmf.data.adding import add_ratings
-from bayesmf.data.rated import RatedItems
-from bayesmf.data.training import TrainingData
+from bayesmf.data.training import RatedItems, TrainingData, add_ratings
 from bayesmf.errors import InputError
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
