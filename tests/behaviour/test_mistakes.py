@@ -127,23 +127,20 @@ def test_what_steers_a_terminal_is_shown_as_text(tmp_path: Path) -> None:
 # -- the command line -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("fit MODEL --out m", "is a model, not ratings"),
-        ("fit - --out m", "standard input is not read"),
-        ("fit /dev/null --out m", "is a pipe or a device"),
-        ("pack PACKED --out p", "holds packed ratings, which are for fit"),
-        ("evaluate MODEL PACKED", "holds packed ratings, which are for fit"),
-        ("fit TRAIN --out m --holdout 0.99999", "--holdout 0.99999 leaves 1 to learn from"),
-        ("fit TRAIN --out m --sampler sgld --step-size 1e-5 --pace 3", "pace does nothing beside"),
-        ("fit TRAIN --out m --sampler sgld --visits size", "--visits does nothing with one block"),
-        ("fit TRAIN --out m --sampler sgd --shuffle-groups", "--shuffle-groups does nothing"),
-        ("diagnose MODEL --columns user=a", "do nothing without --test"),
-        ("diagnose MODEL --format csv", "do nothing without --test"),
-        ("recommend MODEL --users TRAIN", "is a table, with '"),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), [
+    ("fit MODEL --out m", "is a model, not ratings"),
+    ("fit - --out m", "standard input is not read"),
+    ("fit /dev/null --out m", "is a pipe or a device"),
+    ("pack PACKED --out p", "holds packed ratings, which are for fit"),
+    ("evaluate MODEL PACKED", "holds packed ratings, which are for fit"),
+    ("fit TRAIN --out m --holdout 0.99999", "--holdout 0.99999 leaves 1 to learn from"),
+    ("fit TRAIN --out m --sampler sgld --step-size 1e-5 --pace 3", "pace does nothing beside"),
+    ("fit TRAIN --out m --sampler sgld --visits size", "--visits does nothing with one block"),
+    ("fit TRAIN --out m --sampler sgd --shuffle-groups", "--shuffle-groups does nothing"),
+    ("diagnose MODEL --columns user=a", "do nothing without --test"),
+    ("diagnose MODEL --format csv", "do nothing without --test"),
+    ("recommend MODEL --users TRAIN", "is a table, with '"),
+])  # fmt: skip
 def test_commands(
     data: Data, line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,43 +187,29 @@ def _with(*values: float, scale: Any = (1, 2, 3, 4, 5)) -> tuple[Any, ...]:
     return np.repeat(np.arange(10), 10), np.tile(np.arange(10), 10), rating
 
 
-@pytest.mark.parametrize(
-    ("ratings", "says"),
-    [
-        (_with(-1, -1), "the rating -1 stands apart from all others, 1 to 5"),
-        (_with(9999), "the rating 9999 stands apart from all others, 1 to 5"),
-        (_with(scale=[8.7e8, 8.8e8, 9.1e8]), "as times since 1970 are"),
-        (_with(), None),
-        (_with(scale=[-1, 1]), None),
-        (_with(scale=[0, 1]), None),
-        (_with(scale=[-2, -1, 0, 1, 2]), None),
-        (_with(scale=[0.5, 1, 2, 3.5, 5]), None),
-        (_with(scale=[0, 2, 3, 4, 5]), None),
-        (_with(scale=[1, 10, 100, 1000, 10000]), None),
-        (_with(scale=[*range(1, 40), 60, 90]), None),
-        (_with(scale=np.random.default_rng(0).normal(size=100)), None),
-        (_with(scale=np.random.default_rng(0).exponential(size=100)), None),
-    ],
-)
+@pytest.mark.parametrize(("ratings", "says"), [
+    (_with(-1, -1), "the rating -1 stands apart from all others, 1 to 5"),
+    (_with(9999), "the rating 9999 stands apart from all others, 1 to 5"),
+    (_with(scale=[8.7e8, 8.8e8, 9.1e8]), "as times since 1970 are"),
+    (_with(), None),
+    (_with(scale=[-1, 1]), None),
+    (_with(scale=[0, 1]), None),
+    (_with(scale=[-2, -1, 0, 1, 2]), None),
+    (_with(scale=[0.5, 1, 2, 3.5, 5]), None),
+    (_with(scale=[0, 2, 3, 4, 5]), None),
+    (_with(scale=[1, 10, 100, 1000, 10000]), None),
+    (_with(scale=[*range(1, 40), 60, 90]), None),
+    (_with(scale=np.random.default_rng(0).normal(size=100)), None),
+    (_with(scale=np.random.default_rng(0).exponential(size=100)), None),
+])  # fmt: skip
 def test_values_that_stand_apart(ratings: Any, says: str | None) -> None:
     told = _told(ratings)
     assert told == [] if says is None else (len(told) == 1 and says in told[0])
 
 
-def test_ids_that_differ_in_zeros_alone() -> None:
-    """In one file: what Python takes for one, text does not."""
-    users = ["1", "1.0", "2", "002", "10", "x"]
-    with pytest.warns(DataWarning, match=r"2 user ids differ .* such as '002' and '2'"):
-        Ratings(users, ["a"] * 6, [1.0, 2, 3, 4, 5, 3])
-
-
 def test_ratings_that_single_precision_cannot_tell_apart() -> None:
     with pytest.raises(InputError, match="are one number in single precision"):
         BayesianMF(2).fit(([1, 2], [1, 2], [1e9 + 1, 1e9 + 2]))
-
-
-def test_ratings_that_differ_by_dust_are_equal() -> None:
-    assert len(Ratings([1, 2], [1, 2], [0.1 + 0.2, 0.3])) == 2
 
 
 def test_most_ratings_that_are_repeats(caplog: pytest.LogCaptureFixture) -> None:

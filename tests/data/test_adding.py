@@ -53,16 +53,13 @@ def test_too_many_levels_become_numbers():
     assert {(i, j): r for i, j, r in zip(*found.triples(), strict=True)} == known
 
 
-@pytest.mark.parametrize(
-    ("known", "more", "together"),
-    [
-        ([1, 5, 9], [2, 5, 10], [1, 2, 5, 9, 10]),
-        (["b", "d"], ["a", "d", "é"], ["a", "b", "d", "é"]),
-        ([1, 5], ["-3", "5"], [-3, 1, 5]),
-        (["1", "x"], [7], ["1", "7", "x"]),
-        ([1, 5], [5], [1, 5]),
-    ],
-)
+@pytest.mark.parametrize(("known", "more", "together"), [
+    ([1, 5, 9], [2, 5, 10], [1, 2, 5, 9, 10]),
+    (["b", "d"], ["a", "d", "é"], ["a", "b", "d", "é"]),
+    ([1, 5], ["-3", "5"], [-3, 1, 5]),
+    (["1", "x"], [7], ["1", "7", "x"]),
+    ([1, 5], [5], [1, 5]),
+])  # fmt: skip
 def test_ids_are_merged(known, more, together):
     known, more = IdMap(known), IdMap(more)
     found = merge_ids(known, more, "user")

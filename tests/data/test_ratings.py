@@ -66,22 +66,19 @@ def test_timestamps_of_many_kinds():
         Ratings([1, 2], [1, 2], [1, 2], pd.Series([1.0, None]))
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (([], [], []), "no ratings"),
-        (([1], [1, 2], [1]), "equal length"),
-        (([1, 2], [1, 2], [1, np.nan]), "row 1 .*rating nan"),
-        (([1, 2], [1, 2], [np.inf, 1]), "row 0 .*rating inf"),
-        (([1, 2], [1, 2], [1, None]), "row 1 .*rating is missing"),
-        (([1, 2], [1, 2], ["1", "x"]), "row 1 .*rating 'x'"),
-        (([1, 2], [1, 2], [1, 1e39]), "row 1 .*rating"),
-        (([1, None], [1, 2], [1, 2]), "user id at row 1"),
-        (([1, 2], ["a", None], [1, 2]), "item id at row 1"),
-        (([1, 2], [1, 2], [[1], [2]]), "cannot be read|rating"),
-        ((1, 2, 3), "3 or 4 columns"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "message"), [
+    (([], [], []), "no ratings"),
+    (([1], [1, 2], [1]), "equal length"),
+    (([1, 2], [1, 2], [1, np.nan]), "row 1 .*rating nan"),
+    (([1, 2], [1, 2], [np.inf, 1]), "row 0 .*rating inf"),
+    (([1, 2], [1, 2], [1, None]), "row 1 .*rating is missing"),
+    (([1, 2], [1, 2], ["1", "x"]), "row 1 .*rating 'x'"),
+    (([1, 2], [1, 2], [1, 1e39]), "row 1 .*rating"),
+    (([1, None], [1, 2], [1, 2]), "user id at row 1"),
+    (([1, 2], ["a", None], [1, 2]), "item id at row 1"),
+    (([1, 2], [1, 2], [[1], [2]]), "cannot be read|rating"),
+    ((1, 2, 3), "3 or 4 columns"),
+])  # fmt: skip
 def test_refused_columns(columns, message):
     with pytest.raises(InputError, match=message):
         Ratings(*columns)
@@ -135,49 +132,6 @@ def test_duplicates_agree_with_a_dictionary(timed):
     assert np.allclose(data.rating, means)
 
 
-def frames():
-    columns = {"userId": USERS, "sku": ITEMS, "stars": VALUES, "when": TIMES}
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    table = pa.table(columns)
-
-    class Stream:
-        def __arrow_c_stream__(self, requested_schema=None):
-            return table.__arrow_c_stream__(requested_schema)
-
-    return {
-        "pandas": pd.DataFrame(columns, index=[5, 5, 6, 7]),
-        "pandas nullable": pd.DataFrame(columns).convert_dtypes(),
-        "pandas unnamed": pd.DataFrame(dict(enumerate(columns.values()))),
-        "polars": pl.DataFrame(columns),
-        "lazy": pl.LazyFrame(columns),
-        "table": table,
-        "batch": table.to_batches()[0],
-        "stream": Stream(),
-        "tuple": tuple(columns.values()),
-        "list": [np.array(column) for column in columns.values()],
-    }
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "pandas",
-        "pandas nullable",
-        "pandas unnamed",
-        "polars",
-        "lazy",
-        "table",
-        "batch",
-        "stream",
-        "tuple",
-        "list",
-    ],
-)
-def test_of_frames(kind):
-    data = Ratings.from_data(frames()[kind])
-    assert rows(data) == list(zip(USERS, ITEMS, VALUES, TIMES, strict=True))
-
-
 def test_of_frames_with_columns():
     pd = pytest.importorskip("pandas")
     columns = {"a": USERS, "b": ITEMS, "c": VALUES}
@@ -188,27 +142,6 @@ def test_of_frames_with_columns():
         )
         with pytest.raises(InputError, match="the columns a, b, c"):
             Ratings.from_data(frame)
-
-
-def test_of_pandas_with_missing_values():
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"user": [1, 2.0], "item": ["a", "b"], "rating": [1, 2]})
-    assert Ratings.from_data(frame).users.tolist() == [1, 2]
-    for column, value in (("user", [1, None]), ("item", ["a", None]), ("rating", [1, None])):
-        with pytest.raises(InputError, match=r"row 1 .*missing|row 1 .*not a number"):
-            Ratings.from_data(frame.assign(**{column: value}))
-
-
-def test_of_sparse_keeps_stored_zeros():
-    sparse = pytest.importorskip("scipy.sparse")
-    data = ([5.0, 0.0, 3.0], ([4, 0, 2], [1, 0, 1]))
-    for matrix in (sparse.coo_matrix(data), sparse.csr_array(sparse.coo_array(data))):
-        assert sorted(rows(Ratings.from_data(matrix))) == [(0, 0, 0.0), (2, 1, 3.0), (4, 1, 5.0)]
-    twice = sparse.coo_array(([5.0, 1.0], ([0, 0], [1, 1])), shape=(2, 2))
-    for duplicates in ("last", "mean", "error"):  # one cell, and so one rating
-        assert rows(Ratings.from_data(twice, duplicates=duplicates)) == [(0, 1, 6.0)]
-    with pytest.raises(InputError, match="no ratings"):
-        Ratings.from_data(sparse.csr_matrix((3, 3)))
 
 
 def test_of_arrays():

@@ -42,7 +42,12 @@ TABLES = {
     "structured": lambda: frame().to_records(),
     "array": lambda: np.array(ROWS, dtype=object),
     "pandas": frame,
+    "pandas nullable": lambda: frame().convert_dtypes(),
+    "pandas unnamed": lambda: frame().set_axis(range(3), axis=1),
     "polars": lambda: pl.DataFrame({"item": ITEMS, "user": USERS, "rating": VALUES}),
+    "lazy": lambda: pl.LazyFrame({"item": ITEMS, "user": USERS, "rating": VALUES}),
+    "Arrow table": lambda: pl.DataFrame(frame()).to_arrow(),
+    "Arrow batch": lambda: pl.DataFrame(frame()).to_arrow().to_batches()[0],
 }
 
 
