@@ -65,12 +65,6 @@ def test_the_command_and_the_extras_are_declared():
     assert asked == {"numpy", "numba", "polars", "tqdm"}
 
 
-@pytest.mark.parametrize("name", ["html", "js", "css", "svg"])
-def test_kinds_of_files_of_the_page(name):
-    static = files("bayesmf").joinpath("web", "static")
-    assert [one for one in static.iterdir() if one.name.endswith(f".{name}")]
-
-
 def test_the_service_answers_and_has_its_page(tmp_path):
     pytest.importorskip("uvicorn")
     ratings = bayesmf.Synthetic(60, 40, 1200, stars=True).ratings()

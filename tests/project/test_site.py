@@ -34,11 +34,6 @@ def test_every_name_of_a_module_for_other_tools_is_in_the_reference(module):
     }
 
 
-def test_the_version_to_cite_is_this_one():
-    cited = (ROOT / "CITATION.cff").read_text("utf-8")
-    assert re.search(r"^version: (\S+)$", cited, re.M)[1] == bayesmf.__version__
-
-
 def test_what_is_fetched_from_elsewhere_is_found(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "_ext")
     from offline import fetched
@@ -47,17 +42,3 @@ def test_what_is_fetched_from_elsewhere_is_found(monkeypatch):
     assert fetched('<script async src="https://example.org/a.js">') == ["https://example.org/a.js"]
     assert fetched("<link rel=a href='//example.org/a.css'>") == ["//example.org/a.css"]
     assert fetched("@font-face { src: url(https://example.org/f.woff) }")
-
-
-def test_the_first_page_has_the_questions_people_ask():
-    text = (DOCS / "index.md").read_text("utf-8")
-    asked = re.search(r"^## Questions people ask\n(.*?)^## ", text, re.M | re.S)[1]
-    for word in ("How many factors", "converge", "new users", "cluster", "cite"):
-        assert word in asked
-
-
-def test_each_page_of_the_guide_and_each_recipe_begins_with_its_answer():
-    pages = [*DOCS.glob("guide/*.md"), *DOCS.glob("recipes/*.md")]
-    first = {page: page.read_text("utf-8").split("\n\n")[1] for page in pages}
-    late = [page.name for page, said in first.items() if not said.startswith("**")]
-    assert sorted(late) == ["index.md", "index.md"]
