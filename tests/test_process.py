@@ -15,7 +15,7 @@ import pytest
 from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings
 from bayesmf.chains.callbacks import History
 from bayesmf.engines.local import Serial
-from bayesmf.process import Line, clock_text, counting, outside_of_lines, screen_width, short_count
+from bayesmf.process import Line, clock_text, counting, outside_of_lines, short_count
 from bayesmf.server.run import run
 from checkpointed import DATA, SETTINGS, run_kept, settings_of
 from cli_tools import run as command
@@ -202,10 +202,3 @@ def test_a_notebook_has_a_line_too(monkeypatch):
     with Line(after=0) as line:
         line.say("reading")
     assert "reading ..." in stream.getvalue()
-
-
-def test_a_width_is_always_found(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "0")
-    assert screen_width(io.StringIO()) > 0
-    monkeypatch.setenv("COLUMNS", "123")
-    assert screen_width(io.StringIO()) == 123

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from bayesmf import InputError, Ratings
+from bayesmf import Ratings
 from bayesmf.cli.output import note, print_csv
 from bayesmf.wording import printable
 from cli_tools import QUICK, process, run
@@ -70,18 +70,3 @@ def test_notes_lines_and_traces(capsys, monkeypatch, tmp_path):
     said = capsys.readouterr().err + run("fit", tmp_path / EVIL, "--debug").err
     assert not [mark for mark in STEERS if mark in said]
     assert len(said) < 10_000
-
-
-def test_an_unforeseen_panic_is_a_sentence(monkeypatch):
-    def panics(args):
-        raise pl.exceptions.PanicException(EVIL)
-
-    monkeypatch.setattr("bayesmf.cli._dispatch", panics)
-    ran = run("fit", "a")
-    assert ran.status == 1
-    assert "please report it" in ran.sentence
-
-
-def test_errors_keep_their_words():
-    """Only what is printed is escaped: a program may want the id."""
-    assert str(InputError(EVIL)) == EVIL

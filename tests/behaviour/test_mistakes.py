@@ -80,11 +80,6 @@ def test_a_tilde_that_no_shell_read(
     assert contents(tmp_path) == set()
 
 
-def test_a_tilde_from_python(model: BayesianMF) -> None:
-    with pytest.raises(InputError, match="'~' is not read as your home folder"):
-        model.save("~/m")
-
-
 # -- what cannot be told --------------------------------------------------------------------------
 
 
@@ -106,22 +101,6 @@ def test_a_warning_that_cannot_be_told_costs_nothing(
     status = main(list(map(str, args)))
     monkeypatch.undo()
     assert status == 0 and (tmp_path / "m").is_file()
-
-
-def test_what_steers_a_terminal_is_shown_as_text(tmp_path: Path) -> None:
-    odd = "us\x1b[2Jer"
-    rows = [
-        (user, f"i{k}", 1.0 + (k + n) % 5)
-        for n, user in enumerate((odd, "b", "c"))
-        for k in range(9)
-    ]
-    BayesianMF(2, sampler=Gibbs(epochs=4), random_state=0).fit(rows).save(tmp_path / "m")
-    ran = run("recommend", tmp_path / "m", odd, "x\x1b[2Jy", "--include-seen", "-n", 2)
-    assert ran.status == 0 and "us\\x1b[2Jer" in ran.out
-    assert "\x1b" not in ran.out + ran.err
-    with pytest.warns(DataWarning) as told:
-        BayesianMF.load(tmp_path / "m").predict("x\x1b[2J\ny", "i1")
-    assert "\x1b" not in str(told[0].message) and "\n" not in str(told[0].message)
 
 
 # -- the command line -----------------------------------------------------------------------------
@@ -257,10 +236,6 @@ def test_calls(model: BayesianMF, ask: Any, says: str) -> None:
     with pytest.raises(InputError, match=says) as told:
         ask(model)
     assert "\n" not in str(told.value)
-
-
-def test_whole_numbers_may_be_floats(model: BayesianMF) -> None:
-    assert model.recommend(1, n=2.0) == model.recommend(1, n=2)
 
 
 @pytest.mark.parametrize("name", ["report_", "history_", "user_ids_", "item_ids_", "posterior_"])

@@ -36,7 +36,10 @@ def test_what_is_held_out_can_be_kept(data: Data, tmp_path: Path) -> None:
             ("--holdout", "0.1", "--validation", "v.csv", "--save-holdout", "v.csv"),
             "is also read from",
         ),
-        (("--holdout", "0.1", "--save-holdout", "e/k.csv", "--checkpoint", "e"), "is in e: choose"),
+        (
+            ("--holdout", "0.1", "--save-holdout", "e/k.csv", "--checkpoint", "e"),
+            "is e or in it: choose",
+        ),
     ],
 )
 def test_what_is_held_out_goes_into_a_file_of_its_own(
@@ -65,16 +68,6 @@ def test_ratings_in_a_folder_are_not_written_over(
     }
     assert run(*args, "--save-holdout", "held-out.csv").status == 0
     assert len(Ratings.read("held-out.csv")) == 144
-
-
-def test_a_fit_that_fails_leaves_no_held_out_ratings(tmp_path: Path) -> None:
-    rows = "".join(f"{k},{k % 3},1\n" for k in range(30))
-    (tmp_path / "clicks.csv").write_text("user,item,rating\n" + rows)
-    kept = tmp_path / "kept.csv"
-    args = ("--holdout", "0.2", "--save-holdout", kept)
-    ran = run("fit", tmp_path / "clicks.csv", "--out", tmp_path / "m", *args)
-    assert ran.status == 2 and "nothing can be learnt" in ran.sentence
-    assert contents(tmp_path) == {"clicks.csv"}
 
 
 def test_unseen_ids_of_test_ratings_are_shown(data: Data, tmp_path: Path) -> None:
