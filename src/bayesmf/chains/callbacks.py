@@ -117,33 +117,12 @@ class History:
         self.events.append(asdict(event))
 
     def state(self, chain: int) -> list[dict[str, Any]]:
-        """Events of a chain, for a checkpoint.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-
-        Returns
-        -------
-        list of dict
-            Those of `events` that are the chain's.
-        """
+        """Events of a chain, for a checkpoint."""
         return [event for event in self.events if event["chain"] == chain]
 
     def restore(self, chain: int, state: list[dict[str, Any]]) -> None:
-        """Replace the events of a chain by those of a checkpoint, in the order of time.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-        state : list of dict
-            What `state` gave.
-        """
+        """Replace the events of a chain by those of a checkpoint, in the order of time."""
         others = [event for event in self.events if event["chain"] != chain]
-        # Events of earlier versions have no stage.
-        state = [{"stage": 0, **event} for event in state]
         self.events[:] = sorted(others + state, key=lambda event: float(event["seconds"]))
 
 
@@ -254,13 +233,7 @@ class Progress:
         self._line.say(what)
 
     def begin(self, plan: RunPlan) -> None:
-        """Start again: the chains are about to begin.
-
-        Parameters
-        ----------
-        plan : RunPlan
-            Number of chains, most epochs of each, and the time allowed.
-        """
+        """Start again: the chains are about to begin."""
         self._restart()
         self._plan = plan
         self.stage("starting")
@@ -380,30 +353,11 @@ class EarlyStop:
         return event.epoch - since >= self.patience
 
     def state(self, chain: int) -> tuple[float, int] | None:
-        """The state for a chain, for a checkpoint.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-
-        Returns
-        -------
-        tuple of float and int, or None
-            The lowest RMSE, and the epoch of it.
-        """
+        """The lowest RMSE of a chain and its epoch, for a checkpoint."""
         return self._best.get(chain)
 
     def restore(self, chain: int, state: tuple[float, int] | None) -> None:
-        """Compare with the lowest RMSE of a checkpoint from now on.
-
-        Parameters
-        ----------
-        chain : int
-            Number of the chain.
-        state : tuple of float and int, or None
-            What `state` gave.
-        """
+        """Compare with the lowest RMSE of a checkpoint from now on."""
         self._best.pop(chain, None)
         if state is not None:
             self._best[chain] = (state[0], state[1])

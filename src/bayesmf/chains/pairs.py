@@ -26,21 +26,11 @@ from bayesmf.worker.stripe_tasks import PairContext, PairsTask, StripePairs
 class Traces(NamedTuple):
     """Traces of a chain, pass by pass from the first that was recorded.
 
-    Attributes
-    ----------
-    rounds
-        Rounds of the passes, (passes,).
-    expected, drawn
-        Predictions of the probe pairs, (passes, pairs): as the fitted model makes them of such a
-        draw, and of the state itself.
-    noise
-        The noise's parameters as `model.noise.PARAMETERS` names them, (passes, 3).
-    spread
-        Mean variance of the noise of ratings of the probe pairs, (passes,).
-    kept
-        Positions of the passes whose states would be the draws if the run ended now.
-    late
-        Position of the first pass that would not be burn-in.
+    `rounds` (passes,) are the rounds of the passes. `expected` and `drawn` (passes, pairs) are
+    predictions of the probe pairs, as the fitted model makes them of such a draw and of the state
+    itself. `noise` (passes, 3) has the parameters that `model.noise.PARAMETERS` names, `spread` the
+    mean variance of the noise of the probe pairs. `kept` are positions of the passes whose states
+    would be the draws if the run ended now, `late` is that of the first one after burn-in.
     """
 
     rounds: NDArray[np.int64]
@@ -351,9 +341,8 @@ def followed(
 ) -> Validation | None:
     """The validation set as a run follows it.
 
-    Where one side is kept the other is integrated out, as in the fitted model. Not for rules that
-    find conditional means of both sides on their way: these are as good, and cost nothing. Nor for
-    a point, which is what it is.
+    Where one side is kept the other is integrated out, as in the fitted model; not for rules that
+    find conditional means of both sides, which are as good, nor for a point.
     """
     sampler = settings.sampler
     if validation is None or settings.keep == "both" or sampler.stores_means:

@@ -242,8 +242,9 @@ def _remembering(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
 _META = {
     "chain": {
         "state": {
-            "tau": NUMBER, "sse": NUMBER, "count": WHOLE, "visits": [[WHOLE]], "step_factor": NUMBER,
-            "repairs": WHOLE, "version": WHOLE, "safe_tau?": NUMBER, "safe_version?": WHOLE,
+            "tau": NUMBER, "sse": NUMBER, "count": WHOLE, "visits": [[WHOLE]],
+            "step_factor": NUMBER, "repairs": WHOLE, "version": WHOLE,
+            "safe_tau?": NUMBER, "safe_version?": WHOLE,
         },
         "keeping": {
             "burning": FLAG, "first?": WHOLE, "n_rounds?": WHOLE, "n_draws?": WHOLE, "every?": WHOLE

@@ -79,12 +79,8 @@ class UpdatePlan:
 def make_plan(chain: Index, missed: Index | None, n_new: int, n_ratings: int) -> UpdatePlan:
     """Plan an update by `n_new` ratings after which there are `n_ratings`.
 
-    Parameters
-    ----------
-    chain
-        The chain of each draw, ascending; a chain's newest draw is its last.
-    missed
-        Ratings that each draw has missed so far; None for none.
+    `chain` is the chain of each draw, ascending, its newest last; `missed` are the ratings that
+    each draw has missed so far, None for none.
     """
     now = n_new + (np.zeros(len(chain), np.int64) if missed is None else missed)
     share = n_new / n_ratings
@@ -135,16 +131,10 @@ class Carried(NamedTuple):
 
 
 def find_carried(counts: Index, new: Index, width: int) -> Carried | None:
-    """Rows of whose ratings too many are new for old draws of them, and the best known others.
+    """Rows with too many new ratings for old draws of them, and the best known others.
 
-    No draw may have missed more than MOST_MISSED of all ratings, nor of those of a row.
-
-    Parameters
-    ----------
-    counts, new
-        Ratings of each row, and how many of them are new.
-    width
-        Columns of a row.
+    `counts` are the ratings of each row, `new` the new ones; no draw may have missed more than
+    MOST_MISSED of all ratings, nor of those of a row. `width` is the number of columns of a row.
     """
     mostly = new > MOST_MISSED * counts
     if not mostly.any():
@@ -211,18 +201,9 @@ def row_posteriors(
 def carry_over(
     which: Carried, source: Source, out: DrawSide, t: int, key: NDArray[np.uint32]
 ) -> None:
-    """Set the rows under a draw, and their conditional means, from another draw that has them.
+    """Set the rows under the draw `out`, and their conditional means, from those of `source`.
 
-    Parameters
-    ----------
-    which
-        The rows.
-    source
-        The draw that knows them.
-    out
-        The draw that gets them.
-    t, key
-        Number of the draw and key of its chain, for the random numbers.
+    `t` and `key`, the number of the draw and the key of its chain, are for the random numbers.
     """
     side = source.side
     by_means = side.means is not None and out.means is not None

@@ -59,10 +59,7 @@ class FitSettings:
     def resolve(self, data: TrainingData, scale: float = 1.0) -> RunSettings:
         """Check the settings and fill in defaults; `scale` is that of the ratings.
 
-        Raises
-        ------
-        InputError
-            For a setting that cannot be used with the others, or with these data.
+        Raises InputError for a setting that does not fit the others, or these data.
         """
         shape, tau, seed = data_shape(data), self.tau, self.random_state
         d = default_factors(shape) if self.n_factors is None else whole("n_factors", self.n_factors)

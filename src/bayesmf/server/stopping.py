@@ -44,9 +44,8 @@ class Target(NamedTuple):
     def alike(self) -> float:
         """By how much log tau and the relative spreads may differ without any import.
 
-        A precision that is off by x in its logarithm costs x^2 / 4 nats a rating, an RMSE that is
-        larger by the share y costs y, and the noise is to cost no more than the mean may. (A spread
-        that is off by x moves most precisions by less than x.)
+        A precision off by x in its logarithm costs x^2 / 4 nats a rating, an RMSE larger by the
+        share y costs y, and the noise may cost no more than the mean.
         """
         return 2.0 * math.sqrt(max(self.loss, 0.0))
 

@@ -89,20 +89,9 @@ def update_draws(
 ) -> Draws:
     """Draws given all ratings, from those given the ratings of before, which stay as they are.
 
-    Parameters
-    ----------
-    draws
-        Those of before.
-    added
-        The ratings.
-    settings
-        Of the sweeps: the sampler is Gibbs, whatever the draws are from.
-    number
-        How many updates there have been, this one included: random numbers are keyed by it.
-    threads
-        Their number; the result does not depend on it.
-    done
-        Called with the number of further draws that are done.
+    `settings` are those of the sweeps: the sampler is Gibbs, whatever made the draws. `number`
+    counts updates, this one included, and keys the random numbers; `done` is called with the number
+    of further draws that are done. The result does not depend on `threads`.
     """
     plan = make_plan(draws.chain, draws.missed, len(added), len(added.data))
     update = _Update(draws, added, settings, number, plan)

@@ -102,10 +102,9 @@ class MomentumTask(BlockTask):
     def side(self, held: MomentumBlock, side: int, common: dict[str, Any]) -> MomentumSide:
         """The side as the kernel takes it.
 
-        The gradient's factor is hbar * scale: with the prior's part whole on each visit instead of
-        divided by hbar, all is hbar times as much. On one block that is the number of mini-batches
-        that hold the row. (n / c, with c the row's ratings in this very mini-batch, is no
-        substitute: ratings that were dealt into a small mini-batch would always weigh more.)
+        The gradient's factor is hbar * scale: the prior's part is whole on each visit instead of
+        divided by hbar. (n / c, with c the row's ratings in this mini-batch, would not do: ratings
+        dealt into a small mini-batch would always weigh more.)
         """
         shared, rule = self.shared, self.shared.rule
         prior, tau = shared.precisions, shared.precisions.tau
