@@ -100,8 +100,6 @@ def chosen(case: Case) -> tuple[str, Artefact]:
     """A kind, and a file of it to be forged; of a checkpoint no other snapshot shall serve."""
     kind = case.rng.choice((*KINDS, *MODELS[:1] * 2))
     files = [file for file in files_of(put(case, kind)) if b"__metadata__" in _start(file)]
-    if not files:
-        return "model", Artefact(put(case, "model"))
     file = case.rng.choice(files)
     case.say(f"{file.relative_to(case.work)}")
     return kind, Artefact(file)
@@ -481,6 +479,7 @@ def change_meta(case: Case, made: Artefact) -> str:
     """Something in the metadata of another type, gone or too much; the text of the header."""
     # Other levels and moments may be sound ones, of other ratings.
     taken = "levels", "mean", "squared_deviations"
+    made.meta.setdefault("unheard of", 1)  # there may be no others
     every = [path for path in places(made.meta) if path[0] not in taken]
     at = case.rng.choice(every)
     if case.rng.random() < 0.4:  # what answers are made of, not the many numbers of the report
@@ -550,31 +549,22 @@ def headers(case: Case) -> None:
 
 @attack("forged")
 def forged_truth(case: Case) -> None:
-    """Planted truth with wrong values, packed as it should be."""
+    """Planted truth with wrong values, and right digests."""
     from bayesmf.synthetic.truth import Truth
 
-    found = dict(np.load(case.material.folder / "truth.safetensors"))
-    name = case.rng.choice(sorted(found))
-    array = found[name]
-    how = case.rng.choice(("nan", "dtype", "shape", "gone", "object", "strings", "huge"))
+    made = Artefact(case.copy("truth.safetensors"))
+    name = case.rng.choice(sorted(made.arrays))
+    array = made.arrays[name]
+    how = case.rng.choice(("nan", "dtype", "shape", "gone", "complex"))
     case.say(f"{name}: {how}")
     if how == "gone":
-        del found[name]
-    elif how == "nan":
-        found[name] = np.full(array.shape, np.nan, np.float32 if array.ndim else np.float64)
-    elif how == "shape":
-        found[name] = array[None] if array.ndim == 0 else array[:-1]
-    elif how == "dtype":
-        found[name] = array.astype(np.complex64)
-    elif how == "strings":
-        found[name] = array.astype("U5")
-    elif how == "huge":
-        found[name] = (
-            np.array(1e308) if array.ndim == 0 else np.full(array.shape, 3e38, array.dtype)
-        )
+        del made.arrays[name]
     else:
-        found[name] = np.array([print], dtype=object)
-    np.savez(case.work / "truth.safetensors", **found)  # pickles what is no plain array
-    case.call(lambda: Truth.load(case.work / "truth.safetensors"))
-    if how not in ("huge",):
-        case.find("other answers", f"a truth was read with {'; '.join(case.said)}")
+        made.arrays[name] = {
+            "nan": lambda: np.full(array.shape, np.nan, array.dtype),
+            "dtype": lambda: array.astype(np.float16), "complex": lambda: array.astype(complex),
+            "shape": lambda: array[None] if array.ndim == 0 else array[:-1],
+        }[how]()  # fmt: skip
+    made.save()
+    case.call(lambda: Truth.load(made.file))
+    case.find("other answers", f"a truth was read with {'; '.join(case.said)}")

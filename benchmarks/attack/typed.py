@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import fractions
@@ -309,7 +310,9 @@ def settings(case: Case) -> None:
     name = case.rng.choice(names)
     sampler = case.rng.choice(("Gibbs", "SGLD", "SGD", "SGHMC", "SGNHT", "Auto"))
     made = getattr(bayesmf, sampler)
-    field = case.rng.choice([f for f in made.__dataclass_fields__ if f not in ("n_chains",)])
+    field = case.rng.choice(
+        [f.name for f in dataclasses.fields(made) if f.init and f.name != "n_chains"]
+    )
     ratings = ([1, 2, 3, 1, 2], [3, 4, 3, 4, 3], [1.0, 2.0, 3.0, 2.0, 1.0])
     if type(value) in (int, float) and value > 1e6:
         value = -1  # a long wait is what was asked for
