@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 N = 200
 KINDS = (
-    "text", "binary", "folders", "resigned", "threads", "arguments",
+    "text", "binary", "artefacts", "forged", "threads", "arguments",
     "typed.columns", "typed.matrices", "typed.questions", "typed.things",
 )  # fmt: skip
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
