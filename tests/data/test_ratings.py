@@ -84,12 +84,6 @@ def test_refused_columns(columns, message):
         Ratings(*columns)
 
 
-def test_mixed_numbers_are_ratings():
-    assert Ratings([1, 2], [1, 1], [4, 3.5]).rating.tolist() == [4.0, 3.5]
-    assert Ratings([1, 2], [1, 1], ["4", " 3.5 "]).rating.tolist() == [4.0, 3.5]
-    assert Ratings([1, 2], [1, 1], np.array([4, 3], np.uint8)).rating.tolist() == [4.0, 3.0]
-
-
 def test_duplicates_last(caplog):
     with caplog.at_level(logging.WARNING, "bayesmf"):
         data = Ratings([1, 2, 1, 1], [5, 5, 5, 6], [1, 2, 3, 4])
@@ -164,15 +158,6 @@ def test_of_other_things(tmp_path):
     for wrong in (5, None, {"user": [1]}, {(1, 2): 3}, {1, 2}):
         with pytest.raises(InputError):
             Ratings.from_data(wrong)
-
-
-def test_read_duplicates_and_columns(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("customer,sku,grade\nx,1,3\nx,1,5\n")
-    chosen = {"user": "customer", "item": "sku", "rating": "grade"}
-    assert rows(Ratings.read(path, columns=chosen, duplicates="mean")) == [("x", 1, 4.0)]
-    with pytest.raises(InputError, match="User 'x' rated item 1"):
-        Ratings.read(path, columns=chosen, duplicates="error")
 
 
 def test_take_and_compact():

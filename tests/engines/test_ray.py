@@ -36,9 +36,6 @@ from benchmarks.faults.kinds import (
     lose_and_add,
 )
 from contract import draws_digest
-from experiments.paper.datasets import Source, load_dataset
-from experiments.paper.experiments import ExperimentSettings, spec
-from experiments.paper.trials import Links, perform
 from problems import planted
 
 # After `faults_nodes`, which tells Ray to keep to the loopback before it is imported.
@@ -141,21 +138,6 @@ def test_the_same_bits_as_serial_and_threads(case, address):
         # is Ray's to decide, and a slow machine has time for a copy of everything.
         assert 0 < told["peer_bytes_per_round"] < 2 * 4 * M * (D + 1)
     assert told["fetched_bytes"] > 0
-
-
-def test_experiments_of_the_paper(address, tmp_path):
-    """On a cluster the clock is a real one, and the errors are those of the simulated one."""
-    source = Source("synthetic", "ml-100k", 0.05)
-    dataset = load_dataset(source, tmp_path)
-    curves = []
-    for links in (Links(address=address), Links()):
-        settings = ExperimentSettings(source, tmp_path, "paper", epochs=2, workers=4, links=links)
-        one = spec(settings, dataset, "DSGLD-S", 2)
-        record = perform(one, dataset, tmp_path / "runs")
-        assert record["failed"] is None and record["engine"]["workers"] == 4
-        names = ("chain", "epoch", "train_rmse")
-        curves.append(sorted(zip(*(record["trace"][name] for name in names), strict=True)))
-    assert curves[0] == curves[1] and len(curves[0]) >= 4
 
 
 def engine_of(cluster):
