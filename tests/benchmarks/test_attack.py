@@ -88,22 +88,19 @@ def test_what_a_judge_sees_of_calls(case):
     assert "raw RuntimeWarning" in case.findings[0][1]
 
 
-@pytest.mark.parametrize(
-    ("status", "err", "found"),
-    [
-        (0, "", []),
-        (2, "bayesmf: error: a is b.\n", []),
-        (2, "bayesmf: warning: c.\nbayesmf: error: a is b.\n", []),
-        (2, "Traceback (most recent call last):\n", ["tracebacks"]),
-        (1, "bayesmf: error: something went wrong that should not have (E: e)\n", ["tracebacks"]),
-        (0, "thread 'x' panicked at src/a.rs\n", ["tracebacks"]),
-        (2, "bayesmf: error: \x1b[31mred.\n", ["messages"]),
-        (2, "", ["messages"]),
-        (3, "bayesmf: error: a.\n", ["messages"]),
-        (-11, "", ["signals"]),
-        (139, "", ["signals"]),
-    ],
-)
+@pytest.mark.parametrize(("status", "err", "found"), [
+    (0, "", []),
+    (2, "bayesmf: error: a is b.\n", []),
+    (2, "bayesmf: warning: c.\nbayesmf: error: a is b.\n", []),
+    (2, "Traceback (most recent call last):\n", ["tracebacks"]),
+    (1, "bayesmf: error: something went wrong that should not have (E: e)\n", ["tracebacks"]),
+    (0, "thread 'x' panicked at src/a.rs\n", ["tracebacks"]),
+    (2, "bayesmf: error: \x1b[31mred.\n", ["messages"]),
+    (2, "", ["messages"]),
+    (3, "bayesmf: error: a.\n", ["messages"]),
+    (-11, "", ["signals"]),
+    (139, "", ["signals"]),
+])  # fmt: skip
 def test_what_a_judge_sees_of_commands(status, err, found, case):
     from benchmarks.attack.case import Ran
 

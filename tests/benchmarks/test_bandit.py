@@ -179,50 +179,6 @@ def test_spread_is_stated_and_true(worlds, tmp_path, capsys):
     assert all(0.8 < one.stated / one.true < 1.6 for one in lines)
 
 
-def test_gains_of_nothing_are_nothing(worlds):
-    from benchmarks.ranking.bandit import gains, run
-    from benchmarks.ranking.bandit_shop import Shop
-
-    shop = Shop(worlds["goods"], 2, 0)
-    one, best = (run(shop, name, None, 0) for name in ("random", "oracle"))
-    assert gains(one, one, shop) == (0.0, 0.0)
-    more, half = gains(best, one, shop)
-    assert 0 < half < more
-    assert more == pytest.approx(100 * (best.sum() / one.sum() - 1))
-
-
-def test_verdicts_say_who_earns_more(worlds):
-    from benchmarks.ranking.bandit_report import verdicts
-
-    gains = {"random": (), "mean": (0, 0), "thompson": (12, 8), "ucb": (12, 11), "oracle": (90, 90)}
-    rows = [
-        {"world": "goods", "policy": name, "seed": seed, "gain": (gain, 1)}
-        for name, found in gains.items()
-        for seed, gain in enumerate(found)
-    ] + [{"world": "goods", "policy": "random", "seed": 0}]
-    assert verdicts(rows) == [
-        "goods (goods that come and go): thompson earns 10.0% more than mean, at least 10% more on "
-        "1 of 2 seeds; on every seed so much more: ucb"
-    ]
-    rows = [row for row in rows if row["policy"] != "ucb"]
-    assert verdicts(rows)[0].endswith("nobody")
-
-
-def test_what_is_not_there_is_said(capsys):
-    from benchmarks.ranking.bandit import main
-
-    for asked, told in (
-        (["--worlds", "Mars"], "there is no world 'Mars'"),
-        (["--policies", "mean,best"], "there is no policy 'best'"),
-        (["--visits", "10"], "--visits is at least 400"),
-        (["--from", "nowhere.csv"], "nowhere.csv cannot be read"),
-        (["--from", __file__], "is not a file of this benchmark"),
-    ):
-        with pytest.raises(SystemExit):
-            main(asked)
-        assert told in capsys.readouterr().err
-
-
 FIGURES = ROOT / "docs" / "figures"
 
 
@@ -266,58 +222,6 @@ def test_every_table_of_the_page_is_stored(stored):
     assert len(found) == len(wanted) + 1, "one more, of what shops are like"
     for lines in wanted:
         assert tuple(lines) in found, "\n".join(lines)
-
-
-def test_what_the_page_says_of_fresh_seeds(stored):
-    from benchmarks.ranking.bandit_report import grouped, mean_and_error
-
-    more = grouped(stored[1])
-    page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
-    gains = {key: [row["gain"][0] for row in own if "gain" in row] for key, own in more.items()}
-    for world in ("short lives", "few goods"):
-        assert min(gains[world, "ucb"]) > 0
-    assert sum(gain < 0 for gain in gains["front page", "ucb"]) == 5
-    assert min(gains["front page", "thompson-items"]) > 0
-    assert sum(gain >= 10 for gain in gains["front page", "thompson-items"]) == 1
-    assert sum(gain >= 10 for gain in gains["front page", "fitted thompson"]) == 7
-    assert sum(-3 < gain < 2.5 for gain in gains["cold start", "thompson-items"]) == 8
-    assert sum(gain < 0 for gain in gains["cold start", "thompson"]) == 9
-    for world, policy in (
-        ("short lives", "ucb"), ("few goods", "ucb"), ("front page", "thompson-items"),
-        ("front page", "mean+random"), ("front page", "fitted thompson"),
-        ("cold start", "thompson-items"), ("cold start", "fitted thompson"),
-    ):  # fmt: skip
-        mean, error = mean_and_error(more[world, policy])
-        assert f"{mean:.1f} ± {error:.1f}" in page, (world, policy)
-
-
-def test_what_the_page_says_of_all_seeds(stored):
-    from benchmarks.ranking.bandit_report import a_visit, grouped
-
-    found = grouped(stored[0] + stored[1])
-    page = " ".join((ROOT / "docs" / "bandits.md").read_text().split())
-    plain = [
-        row["gain"][0] for (_, name), own in found.items() if name == "thompson" for row in own
-    ]
-    assert len(plain) == 32 and sum(gain >= 10 for gain in plain) == 1
-    items = [row["gain"][0] for row in found["front page", "thompson-items"]]
-    assert len(items) == 10 and min(items) > 0 and sum(gain >= 10 for gain in items) == 4
-    for policy in ("mean", "thompson-items", "fitted mean", "fitted thompson"):
-        earned = np.mean([a_visit(row) for row in found["front page", policy]])
-        assert f"{earned:.3f}" in page.split("What could be gained")[1].split("## Items")[0], policy
-    sold = [
-        sum(row["curve"][-1] for row in found["cold start", name])
-        for name in ("thompson-items", "mean")
-    ]
-    assert round(100 * (sold[0] / sold[1] - 1)) == 5
-    for world in ("settled", "short lives", "newcomers", "few goods", "front page", "cold start"):
-        n_seeds = 10 if world == "cold start" else 3
-        half, whole = (
-            np.mean([row["gain"][0] for row in found[world, name][:n_seeds]])
-            for name in ("thompson-half", "thompson")
-        )
-        assert f"{half:+.1f} ({whole:+.1f})" in page, world
-        assert (half - whole) / -whole > (0.45 if world == "cold start" else 0.5)
 
 
 def test_draws_are_as_much_too_wide_as_the_page_says(stored):

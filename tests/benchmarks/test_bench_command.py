@@ -51,17 +51,14 @@ def test_one_thread_is_compared_with_nothing() -> None:
     assert told["threads"] == told["rules"] == [] and len(told["answers"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (("--shape", "netflix"), "netflix"),
-        (("--only", "nuts"), "nuts"),
-        (("--factors", "0"), "--factors"),
-        (("--scale", "0"), "--scale"),
-        (("--out", "bench.txt"), "bench.txt must end in .md or .json"),
-        (("--out", "none/bench.md"), "there is no folder"),
-    ],
-)
+@pytest.mark.parametrize(("args", "says"), [
+    (("--shape", "netflix"), "netflix"),
+    (("--only", "nuts"), "nuts"),
+    (("--factors", "0"), "--factors"),
+    (("--scale", "0"), "--scale"),
+    (("--out", "bench.txt"), "bench.txt must end in .md or .json"),
+    (("--out", "none/bench.md"), "there is no folder"),
+])  # fmt: skip
 def test_bench_says_no_in_a_sentence(args: tuple[str, ...], says: str) -> None:
     ran = command(main, *args)
     assert ran.status == 2 and says in ran.err and ran.err.count("\n") == 1

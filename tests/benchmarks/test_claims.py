@@ -51,16 +51,13 @@ def test_the_reference_is_not_taken_for_the_truth(stopping):
     assert ideal.loss_of(ideal.predictions) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--data", "no-such-folder"], "no-such-folder"),
-        (["--data", "."], "no data set"),
-        (["--data", ".", "--seeds", "0"], "--seeds"),
-        (["--data", ".", "--sets", "nobody"], "nobody"),
-        (["--data", ".", "--targets", "best"], "best"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    (["--data", "no-such-folder"], "no-such-folder"),
+    (["--data", "."], "no data set"),
+    (["--data", ".", "--seeds", "0"], "--seeds"),
+    (["--data", ".", "--sets", "nobody"], "nobody"),
+    (["--data", ".", "--targets", "best"], "best"),
+])  # fmt: skip
 def test_bad_input_is_one_sentence(options, said, capsys, stopping, tmp_path):
     if len(options) > 2:
         _write(tmp_path)

@@ -21,14 +21,11 @@ pytestmark = pytest.mark.skipif(NO_RAY, reason="the extra 'ray' is not installed
 CASES = ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--kinds", "flood"], "'flood' is none of worker, node"),
-        (["--n", "-1"], "0 or more"),
-        (["--out", "."], "is no file"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    (["--kinds", "flood"], "'flood' is none of worker, node"),
+    (["--n", "-1"], "0 or more"),
+    (["--out", "."], "is no file"),
+])  # fmt: skip
 def test_bad_options_are_one_sentence(options, said, capsys):
     with pytest.raises(SystemExit, match="2"):
         faults.main(options)

@@ -103,16 +103,13 @@ def test_five_folds_are_one_data_set(data):
     assert found["ml-100k u2"][0]()[1].rating[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--data", "no-such-folder"], "no-such-folder"),
-        (["--seeds", "0"], "--seeds"),
-        (["--sets", "nobody"], "nobody"),
-        (["--factors", "4,x"], "--factors"),
-        (["--noise-by", "mood"], "mood"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    (["--data", "no-such-folder"], "no-such-folder"),
+    (["--seeds", "0"], "--seeds"),
+    (["--sets", "nobody"], "nobody"),
+    (["--factors", "4,x"], "--factors"),
+    (["--noise-by", "mood"], "mood"),
+])  # fmt: skip
 def test_bad_input_is_one_sentence(options, said, data, capsys):
     assert run("--data", data, *options) == 2
     printed = capsys.readouterr().err
