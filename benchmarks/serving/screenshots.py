@@ -143,7 +143,7 @@ def _item(page: Any, address: str) -> None:
 
 def _model(page: Any, address: str) -> None:
     page.goto(f"{address}/#/model")
-    page.get_by_role("heading", name="Promised and observed").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Nominal and observed").wait_for(timeout=60_000)
 
 
 @command

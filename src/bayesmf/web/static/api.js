@@ -14,7 +14,7 @@ let onToken = null;
 let onVersion = null;
 const versions = new Set(); // seen so far: workers may alternate while a model is swapped
 
-// askForToken() resolves once somebody has typed a token; versionChanged() is called for a new model.
+// askForToken() resolves once a token has been typed; versionChanged() is called for a new model.
 export function listen({ askForToken, versionChanged }) {
   onToken = askForToken;
   onVersion = versionChanged;
@@ -68,7 +68,7 @@ function noticeVersion(now) {
   if (versions.size > 1) onVersion?.();
 }
 
-// Ids have up to 64 bits, numbers here 53: larger ones are BigInt, where the browser can tell.
+// Ids have up to 64 bits, numbers here 53: larger ones are BigInt, where the browser supports it.
 function parse(text) {
   return JSON.parse(text, (key, value, context) =>
     Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")

@@ -15,11 +15,11 @@ export function scaleOf(data, margin = 0.04) {
     ticks,
     at: (value) => (100 * (clamp(value, low, low + width) - low)) / width,
     cut: (value) => clamp(value, data.low, data.high),
-    told: (mean) => expected(mean, data),
+    text: (mean) => expected(mean, data),
   };
 }
 
-// An expected rating beyond the scale is cut. Its end itself would say more than is known.
+// An expected rating beyond the scale is cut. The end itself would look too exact.
 function expected(mean, { low, high }) {
   if (mean >= low && mean <= high) return fixed(mean);
   const power = Math.floor(Math.log10((high - low) / 20));
@@ -72,8 +72,8 @@ function starsText({ low, high }) {
 
 // Whose rating it is: "your", "their", or null for people whom the model has not met.
 export function inWords(one, scale, whose) {
-  const words = [`Expected ${scale.told(one.mean)}.`, likelyWords(one, scale, whose)];
-  if (whose && one.unknown) words.push(`What is not known yet: plus or minus ${fixed(within(one.unknown))}.`);
+  const words = [`Expected ${scale.text(one.mean)}.`, likelyWords(one, scale, whose)];
+  if (whose && one.unknown) words.push(`Uncertainty: plus or minus ${fixed(within(one.unknown))}.`);
   return words.join(" ");
 }
 
@@ -95,7 +95,7 @@ export function legend(whose) {
       "li",
       {},
       sample(s("rect.unknown", { x: 5, y: 4, width: 24, height: 8, rx: 4 })),
-      `what is not known of ${whose === "your" ? "you" : "them"} yet`,
+      `uncertainty about ${whose === "your" ? "you" : "them"}`,
     ),
     h(
       "li",

@@ -1,4 +1,4 @@
-// Pictures with axes, drawn anew whenever their width changes, so that text keeps its size.
+// Charts, drawn again when their width changes, so that text keeps its size.
 
 import { fixed, h, percent, s } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// A user, an item: what is known of one of them.
+// Facts about a user or an item.
 
 import { api } from "./api.js";
 import { inWords, intervalBar, axis, scaleOf, shareBar } from "./bars.js";
@@ -31,15 +31,15 @@ export function lookView(card) {
     h("div.card", {}, users.element),
     h("div.card", {}, finder.element, popular),
   );
-  const title = h("h1", { id: "look-title", tabindex: "-1" }, "What is known of a user, or of an item");
-  let known = null; // a few items that there are, once they are asked for
+  const title = h("h1", { id: "look-title", tabindex: "-1" }, "A user or an item");
+  let known = null; // a few items of the model, once requested
 
   async function someItems() {
     known ??= api.items("", EXAMPLES).then((answer) => answer.items);
     try {
       return await known;
     } catch {
-      known = null; // there are no examples, then
+      known = null; // no examples
       return [];
     }
   }
@@ -56,7 +56,7 @@ export function lookView(card) {
     arrange(isFound);
     for (const input of [users.input, finder.input]) input?.removeAttribute("aria-invalid");
     if (users.input) users.input.value = user ?? "";
-    someItems().then((items) => tellExamples(popular, items));
+    someItems().then((items) => showExamples(popular, items));
     if (!isFound) {
       const items = await someItems();
       if (signal.aborted) return null;
@@ -96,7 +96,7 @@ export function lookView(card) {
 
   async function showProblem(error, { user, item }) {
     if (error.status !== 404) {
-      fill(place, problem(error, () => window.dispatchEvent(new Event("hashchange")))); // as if one came anew
+      fill(place, problem(error, () => window.dispatchEvent(new Event("hashchange")))); // as on a new visit
       return "A user, an item";
     }
     arrange(false);
@@ -108,7 +108,7 @@ export function lookView(card) {
     return "Not found";
   }
 
-  // Where somebody who has come here goes on: at what was found, or at the field to mend.
+  // Move the focus to the result, or to the field to correct.
   function arrive() {
     const target = place.querySelector(".found-title") ?? cards.querySelector("[aria-invalid]") ?? title;
     target.focus();
@@ -127,7 +127,7 @@ function listed(links) {
   return links.flatMap((link, k) => (k ? [", ", link] : [link]));
 }
 
-function tellExamples(place, items) {
+function showExamples(place, items) {
   place.hidden = !items.length;
   if (items.length) fill(place, "Most rated: ", listed(items.map((one) => linkTo("item", one.item, nameOf(one)))), `. Ids look like ${items[0].item}.`);
 }
@@ -169,7 +169,7 @@ function userForm(card) {
     { onsubmit: look },
     h("label", { for: "user-id" }, "Find a user"),
     h("div.field-and-button", {}, input, h("button.main", { type: "submit" }, "Show")),
-    h("p.hint", { id: "user-hint" }, `By id: one of the ${plural(card.data.users, "user")} that the model was learnt from.`),
+    h("p.hint", { id: "user-hint" }, `By id: one of the ${plural(card.data.users, "user")} in the training data.`),
     some.length > 0 && h("p.hint", {}, "Ids look like ", listed(some), "."),
   );
   return { element, input };
@@ -249,7 +249,7 @@ function split(one) {
       {},
       `A new rating is off by at most ${fixed(within(one.std))}, 9 times in 10. ${percent(share)} of that is what the model does not know of the person and the item; the other ${percent(1 - share)} is chance.`,
     ),
-    part("Not known yet", unknown, share, "unknown", "The taste of somebody new, and what few ratings leave open about the item. More ratings take it away."),
+    part("Uncertainty", unknown, share, "unknown", "About the taste of a new person, and about an item with few ratings. More ratings reduce it."),
     part("Noise", noise, 1 - share, "noise", "Moods and chance: the same person would not rate the same twice. No data takes it away."),
   ];
 }
@@ -257,7 +257,7 @@ function split(one) {
 function neighbours(similar) {
   if (!similar.items.length) return h("p.empty", {}, "There is no other item.");
   return [
-    h("p.hint", {}, "1 stands for two items that everybody likes alike, 0 for two that have nothing in common; the line shows how far that is known, 9 times in 10."),
+    h("p.hint", {}, "1 means two items that everyone likes equally, 0 two items with nothing in common; the line is the interval that holds 9 times in 10."),
     h(
       "ul.near",
       {},

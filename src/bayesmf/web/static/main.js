@@ -51,7 +51,7 @@ async function show(moved) {
   if (moved) view.arrive?.();
 }
 
-function tellAbout() {
+function showAbout() {
   const named = card.name.toLowerCase() === "model" ? "The model" : `Model ${card.name}`;
   document.getElementById("about").textContent = `${named}, version ${card.model_version}, by bayesmf ${card.bayesmf}.`;
 }
@@ -60,7 +60,7 @@ async function begin() {
   main.setAttribute("aria-busy", "true");
   try {
     card = await api.model();
-    tellAbout();
+    showAbout();
     fill(main);
     await show(false);
   } catch (error) {
@@ -76,11 +76,11 @@ async function renew(looks = 1) {
   try {
     Object.assign(card, await api.model());
   } catch {
-    return; // whatever is asked next tells what is wrong
+    return; // the next request shows the error
   }
   if (card.model_version === before && looks < LOOKS) setTimeout(renew, AGAIN, looks + 1);
   if (card.model_version === before) return;
-  tellAbout();
+  showAbout();
   for (const name of ["look", "model"]) views.delete(name);
   views.get("try")?.renew();
   show(false);

@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { histogram, keyOf, lineChart } from "./charts.js";
 import { asGiven, facts, fill, fixed, h, note, notesOf, percent, plural, plusMinus, s, table, unique, whole } from "./dom.js";
 
-const LINES = 4; // kinds of lines that can be told apart
+const LINES = 4; // kinds of lines that can be distinguished
 const LEVELS = [50, 80, 90, 95]; // of the table of coverage
 
 const AGAIN = 2000; // milliseconds until the card is looked at again, while it is incomplete
@@ -72,7 +72,7 @@ function mark(kind) {
 
 function converged(found) {
   const [word, kind] =
-    found.converged === null ? ["Not known", "open"] : found.converged ? ["Yes", "good"] : ["Not yet", "bad"];
+    found.converged === null ? ["Unknown", "open"] : found.converged ? ["Yes", "good"] : ["Not yet", "bad"];
   return verdict(
     "Was it sampled for long enough?",
     word,
@@ -86,18 +86,18 @@ function converged(found) {
 function convergedWords({ converged, chains }) {
   if (chains.length < 2) {
     return converged
-      ? "The one chain stays where it is, as far as one can tell; more chains, begun elsewhere, would tell more."
+      ? "The one chain seems to have converged; several chains would show it more reliably."
       : "The one chain still wanders: predictions may change with more sampling.";
   }
   return converged
     ? "Chains that started apart have come to the same predictions, so more sampling would change them little."
-    : "Chains that started apart still tell different stories: predictions may change with more sampling.";
+    : "Chains that started apart still differ: predictions may change with more sampling.";
 }
 
 function calibrated(found, state) {
-  const question = "Do intervals hold what they promise?";
+  const question = "Are the intervals calibrated?";
   if (state === "pending" || state === "failed") {
-    return verdict(question, "Not known", "open", h("p", {}, "See the note above."));
+    return verdict(question, "Unknown", "open", h("p", {}, "See the note above."));
   }
   if (!found) {
     return verdict(
@@ -109,7 +109,7 @@ function calibrated(found, state) {
     );
   }
   const [word, kind] =
-    found.calibrated === null ? ["Not known", "open"] : found.calibrated ? ["Yes", "good"] : ["Not everywhere", "bad"];
+    found.calibrated === null ? ["Unknown", "open"] : found.calibrated ? ["Yes", "good"] : ["Not everywhere", "bad"];
   const ninety = found.levels.indexOf(90);
   const all = found.curves.find((one) => one.group === "");
   return verdict(
@@ -211,7 +211,7 @@ function taus({ chains }) {
     chains,
     "tau",
     "precision",
-    "One number of each chain that tells how well it mixes: it should wander around one level.",
+    "One number of each chain that shows how well it mixes: it should vary around one level.",
   );
 }
 
@@ -270,7 +270,7 @@ function reliability(found) {
     keyOf([
       ["all held-out ratings", "line-0"],
       ["groups", "group"],
-      ["as promised", "ideal"],
+      ["exact", "ideal"],
       ...(chosen ? [[groupName(chosen), "chosen"]] : []),
     ]);
   const id = unique("group");
@@ -282,8 +282,8 @@ function reliability(found) {
   );
   draw(null);
   return part(
-    "Promised and observed coverage",
-    h("p.hint", {}, "On the diagonal, intervals hold exactly what they promise. Below it they are too narrow, above it too wide."),
+    "Nominal and observed coverage",
+    h("p.hint", {}, "On the diagonal, intervals are exact. Below it they are too narrow, above it too wide."),
     place,
     groups.length > 0 && h("p.choose", {}, h("label", { for: id }, "Highlight a group: "), select),
     coverageTable(found),
@@ -300,18 +300,18 @@ function reliabilityChart(found, chosen) {
     title: groupName(curve),
   });
   const all = found.curves.find((one) => !one.group);
-  const ideal = { name: "as promised", x: [x[0], x.at(-1)], y: [x[0], x.at(-1)], kind: "ideal" };
+  const ideal = { name: "exact", x: [x[0], x.at(-1)], y: [x[0], x.at(-1)], kind: "ideal" };
   const words = all ? LEVELS.filter((level) => x.includes(level)).map((level) => `${percent(all.observed[x.indexOf(level)], 1)} inside the ${level}% interval`).join(", ") : "";
   return lineChart({
     height: 280,
-    label: `Promised and observed coverage of ${plural(found.n, "held-out rating")}: ${words}.`,
+    label: `Nominal and observed coverage of ${plural(found.n, "held-out rating")}: ${words}.`,
     series: [
       ...found.curves.filter((one) => one.group).map((one) => line(one, "group")),
       ideal,
       ...(all ? [line(all, "line-0")] : []),
       ...(chosen ? [line(chosen, "chosen")] : []),
     ],
-    xName: "promised",
+    xName: "nominal",
     yName: "observed",
     xText: (value) => `${value}%`,
     yText: (value) => `${value}%`,
@@ -355,12 +355,12 @@ function pit(found) {
 
 function about(card) {
   const { data, settings } = card;
-  const told = new Set(settings.map(([name]) => name));
+  const present = new Set(settings.map(([name]) => name));
   const own = [
     ["ratings", `${plural(data.ratings, "rating")} of ${plural(data.items, "item")} by ${plural(data.users, "user")}`],
     ["draws", `${plural(card.draws, "draw")} of ${plural(card.factors, "factor")}`],
     ["noise", `${plusMinus(card.noise)} around predictions, 9 times in 10`],
-  ].filter(([name]) => !told.has(name));
+  ].filter(([name]) => !present.has(name));
   const few = data.levels && data.levels.length <= 12;
   return part(
     "Facts",

@@ -5,8 +5,8 @@ import { fill, h, nameOf, plural, unique } from "./dom.js";
 
 const POLICIES = [
   ["mean", "Best guess", "Highest expected rating first."],
-  ["lcb", "Careful", "Expected rating less what is not known: what is surely good comes first."],
-  ["ucb", "Curious", "Expected rating plus what is not known: what could turn out great gets its chance."],
+  ["lcb", "Careful", "Expected rating minus its uncertainty: safe choices first."],
+  ["ucb", "Curious", "Expected rating plus its uncertainty: items that may be great get a chance."],
   [
     "thompson",
     "Explore",
@@ -93,7 +93,7 @@ export function tally() {
       ),
       draws >= MANY &&
         order[0].n <= 2 &&
-        h("p.hint", {}, "Hardly any comes first twice: so little is known yet that many could be the best. Rate more, and the same names come back."),
+        h("p.hint", {}, "Hardly any item comes first twice: many could be the best. Rate more, and the same ones come back."),
     );
   }
 
@@ -109,20 +109,20 @@ export function draws(policy) {
 export function moves(before, after) {
   if (!before) return null;
   const places = new Map(before.map((one, k) => [String(one.item), k]));
-  const told = new Map();
+  const moves = new Map();
   after.forEach((one, k) => {
     const place = places.get(String(one.item));
-    if (place === undefined) told.set(String(one.item), "new");
-    else if (place > k) told.set(String(one.item), `up ${place - k}`);
-    else if (place < k) told.set(String(one.item), `down ${k - place}`);
+    if (place === undefined) moves.set(String(one.item), "new");
+    else if (place > k) moves.set(String(one.item), `up ${place - k}`);
+    else if (place < k) moves.set(String(one.item), `down ${k - place}`);
   });
-  return told;
+  return moves;
 }
 
 // What changed in all of the list, where one sentence says it; a badge in each row says the rest.
-export function change(told, items) {
-  if (!told) return "";
-  if (!told.size) return "The list is the same as before.";
-  const fresh = items.every((one) => told.get(String(one.item)) === "new");
+export function change(moves, items) {
+  if (!moves) return "";
+  if (!moves.size) return "The list is the same as before.";
+  const fresh = items.every((one) => moves.get(String(one.item)) === "new");
   return fresh ? `All ${items.length === 10 ? "ten" : items.length} are new.` : "";
 }

@@ -32,7 +32,7 @@ export function ratingField({ title, rating, data, onRate }) {
     ),
   );
 
-  // Stars differ by their glyph too, for eyes and systems that do not tell their colours apart.
+  // Stars differ by their glyph too, for those who cannot distinguish their colours.
   function shade(chosen) {
     labels.forEach((label, k) => {
       const level = data.levels[k];

@@ -8,7 +8,7 @@ import {
 
 const LISTED = 8; // shares that are named; the rest is one line
 
-// `who` is {user} or {ratings}, as requests have it; `moved` tells by item what changed; onRate,
+// `who` is {user} or {ratings}, as requests have it; `moved` is the change by item; onRate,
 // where there is one, takes an item that is to be rated.
 export function recommended(answer, { scale, who, whose, moved = null, onRate = null }) {
   if (!answer.items.length) return h("p.empty", {}, "Nothing is left to recommend.");
@@ -45,7 +45,7 @@ function row(one, k, { scale, who, whose, moved, onRate }) {
       h("a", { href: `#/item/${encodeURIComponent(String(one.item))}`, title }, title),
       change && h("span.change", {}, change),
     ),
-    h("span.value", {}, scale.told(one.mean)),
+    h("span.value", {}, scale.text(one.mean)),
     h("div.bar", {}, intervalBar(one, scale, whose)),
     h("span.range", { "aria-hidden": "true" }, rangeText(one, scale)),
     h("div.do", {}, rate, button),
@@ -83,20 +83,20 @@ function why(one, { scale, who, whose }) {
 }
 
 // The expected rating as a sum: people in general, each rating, what is left.
-function sum(told, { scale, whose, one }) {
+function sum(answer, { scale, whose, one }) {
   const names = ["People in general"];
-  const parts = [told.rest];
+  const parts = [answer.rest];
   const spreads = [null];
-  for (const share of told.shares) {
+  for (const share of answer.shares) {
     const stars = asGiven(share.rating);
     names.push(`${whose === "your" ? "Your" : "Their"} ${stars} for ${nameOf(share)}`);
     parts.push(share.share);
     spreads.push(share.share_std);
   }
-  const left = told.n_ratings - told.shares.length;
+  const left = answer.n_ratings - answer.shares.length;
   if (left > 0) {
     names.push(plural(left, "other rating"));
-    parts.push(told.others);
+    parts.push(answer.others);
     spreads.push(null);
   }
   const shown = roundedParts(parts);
@@ -118,7 +118,7 @@ function sum(told, { scale, whose, one }) {
     h(
       "table.sum",
       {},
-      h("caption.unseen", {}, `How the expected rating of ${nameOf(told)} adds up`),
+      h("caption.unseen", {}, `How the expected rating of ${nameOf(answer)} adds up`),
       h("tbody", {}, lines),
       h(
         "tfoot",
@@ -133,9 +133,9 @@ function sum(told, { scale, whose, one }) {
         ),
       ),
     ),
-    told.shares.length > 0 && h("p.hint.off", {}, "± is how far a share may be off, 9 times in 10."),
-    beyond(told.prediction, one, scale),
-    notesOf(told),
+    answer.shares.length > 0 && h("p.hint.off", {}, "± is how far a share may be off, 9 times in 10."),
+    beyond(answer.prediction, one, scale),
+    notesOf(answer),
   ];
 }
 
@@ -158,6 +158,6 @@ function beyond(prediction, one, scale) {
   return h(
     "p.hint",
     {},
-    `The sum lies ${side} the scale, which ends at ${asGiven(end)}: it is shown as “${scale.told(one.mean)}”.`,
+    `The sum lies ${side} the scale, which ends at ${asGiven(end)}: it is shown as “${scale.text(one.mean)}”.`,
   );
 }

@@ -1,4 +1,4 @@
-// How sure, rating by rating: what is not known of the same few items after each rating.
+// Uncertainty about the same few items after each rating.
 
 import { api } from "./api.js";
 import { lineChart } from "./charts.js";
@@ -22,7 +22,7 @@ export function howSure() {
     return known.get(key);
   }
 
-  // Draw the curve for ratings in the order in which they were given; again() tries all anew.
+  // Draw the curve for ratings in the order in which they were given; again() tries again.
   async function update(ratings, signal, again) {
     element.setAttribute("aria-busy", "true");
     try {
@@ -41,7 +41,7 @@ export function howSure() {
 
   function shown(curve) {
     const n = curve.length - 1;
-    const label = `What is not known, on average over ${plural(watched.length, "item")}: ${curve
+    const label = `Uncertainty, on average over ${plural(watched.length, "item")}: ${curve
       .map((value, k) => `${fixed(value)} after ${plural(k, "rating")}`)
       .join(", ")}.`;
     return [
@@ -51,15 +51,15 @@ export function howSure() {
           height: 170,
           label,
           xName: "ratings given",
-          yName: "not known, ±",
+          yName: "uncertainty, ±",
           yLow: 0,
           whole: true,
-          series: [{ name: "not known", x: curve.map((_, k) => k), y: curve, points: true }],
+          series: [{ name: "uncertainty", x: curve.map((_, k) => k), y: curve, points: true }],
         }),
       n > 0 &&
         table(
-          "What is not known, by the number of ratings given",
-          ["Ratings given", "Not known (±, 9 times in 10)"],
+          "Uncertainty by the number of ratings",
+          ["Ratings", "Uncertainty (±, 9 times in 10)"],
           curve.map((value, k) => [String(k), fixed(value, 3)]),
         ),
     ];
@@ -77,11 +77,11 @@ function sentence(curve) {
   const n = curve.length - 1;
   const [first, last] = [curve[0], curve[n]];
   if (n === 0) {
-    return `Before any rating, the unknown part of a prediction is ± ${fixed(first)}, 9 times in 10. Rate something and watch it shrink.`;
+    return `Before any rating, the uncertainty of a prediction is ± ${fixed(first)}, 9 times in 10. Rate something and watch it shrink.`;
   }
   const change = 1 - last / first;
   const verb = change >= 0 ? "shrunk" : "grown";
-  const told = `With ${plural(n, "rating")} the unknown part has ${verb} by ${percent(Math.abs(change))} since the first look: from ± ${fixed(first)} to ± ${fixed(last)}, 9 times in 10.`;
+  const text = `With ${plural(n, "rating")} the uncertainty has ${verb} by ${percent(Math.abs(change))} since the first look: from ± ${fixed(first)} to ± ${fixed(last)}, 9 times in 10.`;
   const surprised = n > 1 && last > SURPRISE * curve[n - 1];
-  return surprised ? `${told} The last rating fits badly to those before it: a surprise makes the model less sure.` : told;
+  return surprised ? `${text} The last rating does not fit the others: a surprise makes the model less sure.` : text;
 }

@@ -1,4 +1,4 @@
-// Try it: rate a few items, and see what is recommended, how surely, and why.
+// Try it: rate a few items, and see the recommendations, their uncertainty, and why.
 
 import { api } from "./api.js";
 import { scaleOf } from "./bars.js";
@@ -59,10 +59,10 @@ export function tryView(card) {
 
 function leadOf(data) {
   const there = `${plural(data.items, "item")}, rated ${plural(data.ratings, "time")} by ${plural(data.users, "person", "people")}.`;
-  return `${there} Rate a few of them. The model has never met you: it works out your taste from these ratings alone, and tells how far to trust each guess.`;
+  return `${there} Rate a few of them. The model does not know you: it predicts your taste from these ratings alone, with the uncertainty of each prediction.`;
 }
 
-// What is recommended, by the policy that is chosen; again() asks for everything anew.
+// What is recommended, by the policy that is chosen; again() sends all requests again.
 function listPart(card, mine, again) {
   let policy = "mean";
   let last = null; // items of the list shown, where it is a draw
@@ -77,7 +77,7 @@ function listPart(card, mine, again) {
 
   const ask = (n, ratings, signal) => api.recommend({ ratings, n, policy, parts: n > 1, likely: n > 1 }, signal);
 
-  // What goes wrong is told in place of the list.
+  // Errors are shown in place of the list.
   async function guarded(call) {
     place.setAttribute("aria-busy", "true");
     try {
@@ -97,7 +97,7 @@ function listPart(card, mine, again) {
       if (draws(policy) && answer.items.length) first.count(answer.items[0]);
       fillList(answer, ratings, isDraw ? moves(last, answer.items) : null);
       const [best] = answer.items;
-      if (best) announceSoon(`${plural(answer.items.length, "recommendation")}. First: ${nameOf(best)}, expected ${scaleOf(card.data).told(best.mean)}.`);
+      if (best) announceSoon(`${plural(answer.items.length, "recommendation")}. First: ${nameOf(best)}, expected ${scaleOf(card.data).text(best.mean)}.`);
     });
   }
 
@@ -114,11 +114,11 @@ function listPart(card, mine, again) {
     });
   }
 
-  function fillList(answer, ratings, told) {
+  function fillList(answer, ratings, moves) {
     last = draws(policy) ? answer.items : null;
     about.textContent = headline(ratings.length);
-    changed.textContent = change(told, answer.items);
-    const moved = changed.textContent ? null : told;
+    changed.textContent = change(moves, answer.items);
+    const moved = changed.textContent ? null : moves;
     const scale = scaleOf(card.data);
     fill(place, recommended(answer, { scale, who: { ratings }, whose: "your", moved, onRate: mine.add }));
   }
@@ -148,6 +148,6 @@ function listPart(card, mine, again) {
 
 function headline(n) {
   return n
-    ? `For somebody with your ${plural(n, "rating")}.`
+    ? `For a person with your ${plural(n, "rating")}.`
     : "Before any rating, this is what people in general rate highest. Bands are wide: the model knows nothing of you.";
 }
