@@ -1,28 +1,59 @@
-"""Data for `benchmarks defaults`: what lies in a folder, and variants that are made on the spot."""
+"""Data sets that lie in a folder, and variants of them that are made on the spot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from bayesmf import Ratings, Synthetic
+from bayesmf.errors import InputError
+from benchmarks.options import words
 
+Kind = TypeVar("Kind")
 Split = tuple[Ratings, Ratings]  # training and test
 Maker = Callable[[], Split]
 
 HELD_OUT = 0.1
+# Whole data sets, the longest last.
+FILES = {
+    "ml-100k": "ml-100k/u.data",
+    "ml-latest-small": "ml-latest-small/ratings.csv",
+    "movietweetings": "movietweetings/ratings.dat",
+    "ml-1m": "ml-1m/ratings.dat",
+}
 FOLDS = 5  # of ml-100k
 # Share of users, or of items, who keep a single training rating.
 LONELY = 0.3
 
 
+def files(
+    folder: Path, asked: str | None = None, known: Mapping[str, str] = FILES
+) -> dict[str, Path]:
+    """Files in a folder by name, those that were asked for by commas; None is all of them."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    found = {name: folder / path for name, path in known.items() if (folder / path).exists()}
+    return chosen(found, asked, folder)
+
+
+def chosen(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
+    """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
+    if not found:
+        raise InputError(f"there is no data set that is known in {folder}")
+    names = list(found) if asked is None else words(asked)
+    for name in names:
+        if name not in found:
+            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
+    return {name: found[name] for name in names}
+
+
 def find(folder: Path) -> dict[str, Maker]:
     """Every data set that can be had, by name; nothing is read before it is asked for."""
     found: dict[str, Maker] = {}
-    small, tweets = folder / "ml-latest-small/ratings.csv", folder / "movietweetings/ratings.dat"
-    all_100k, all_1m = folder / "ml-100k/u.data", folder / "ml-1m/ratings.dat"
+    all_100k, small, tweets, all_1m = (folder / path for path in FILES.values())
     for k in range(1, FOLDS + 1):
         base, test = (folder / f"ml-100k/u{k}.{part}" for part in ("base", "test"))
         if base.exists() and test.exists():

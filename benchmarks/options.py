@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 from bayesmf.errors import BayesMFError, InputError
-
-Kind = TypeVar("Kind")
 
 
 def command(main: Callable[..., int | None]) -> Callable[..., int]:
@@ -42,17 +39,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"{self._module}: {message}", file=sys.stderr)
         raise SystemExit(2)
-
-
-def data_sets(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
-    """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
-    if not found:
-        raise InputError(f"there is no data set that is known in {folder}")
-    names = list(found) if asked is None else words(asked)
-    for name in names:
-        if name not in found:
-            raise InputError(f"there is no data set {name!r}: choose from {', '.join(found)}")
-    return {name: found[name] for name in names}
 
 
 def factors(text: str | None, usual: Iterable[int]) -> list[int]:

@@ -23,8 +23,9 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import InputError
+from benchmarks import data_sets
 from benchmarks.data_sets import Split, find, skewed
-from benchmarks.options import Parser, command, data_sets
+from benchmarks.options import Parser, command
 from benchmarks.speed.race import ROOT, THREADS
 
 LEVELS = ("50", "80", "90", "95")
@@ -66,7 +67,7 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     found = find(args.folder)
     # Planted ratings are no reason to go on where the folder has none.
     made = {"99% on 1% of items": skewed, **found} if found else {}
-    return data_sets(made, args.sets, args.folder)
+    return data_sets.chosen(made, args.sets, args.folder)
 
 
 def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:

@@ -19,15 +19,10 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
-from benchmarks.options import Parser, command, data_sets
+from benchmarks import data_sets
+from benchmarks.options import Parser, command
 from benchmarks.options import factors as numbers
 
-FILES = {
-    "ml-100k": "u.data",
-    "ml-latest-small": "ratings.csv",
-    "movietweetings": "ratings.dat",
-    "ml-1m": "ratings.dat",  # the longest comes last
-}
 FACTORS = (2, 4, 8, 16, 32, 64)
 HELD_OUT = 0.1
 
@@ -56,13 +51,9 @@ def make_parser() -> Parser:
 
 def chosen(args: argparse.Namespace) -> tuple[dict[str, Path], list[int]]:
     """Files by name, and numbers of factors; one sentence about what cannot be meant."""
-    if not args.data.is_dir():
-        raise InputError(f"there is no folder {args.data}")
     if args.seeds < 1:
         raise InputError("--seeds must be a whole number from 1 on")
-    found = {name: args.data / name / file for name, file in FILES.items()}
-    found = {name: path for name, path in found.items() if path.exists()}
-    return data_sets(found, args.sets, args.data), numbers(args.factors, FACTORS)
+    return data_sets.files(args.data, args.sets), numbers(args.factors, FACTORS)
 
 
 def fitted(

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from bayesmf import BayesianMF, Gibbs, Ratings
-from bayesmf.errors import DataWarning, InputError
+from bayesmf.errors import DataWarning
 from bayesmf.posterior.posterior import NewRatings, fold_in
 from bayesmf.posterior.rows import rows_at_once
 from bayesmf.process import Pool, parts
+from benchmarks.data_sets import files
 from benchmarks.options import Parser, command
 
 LEVELS = ("50", "80", "90", "95")
@@ -103,7 +104,7 @@ def many_users(model: BayesianMF, n_users: int) -> dict[str, float]:
     posterior = model.posterior_.with_users
     source, rng = posterior.sides.source, np.random.default_rng(0)
     rows = rng.integers(0, posterior.n_users, n_users)
-    source.given()
+    source.everything()
 
     def run(part: slice) -> None:
         source.solve(rows[part])
@@ -124,9 +125,7 @@ def many_users(model: BayesianMF, n_users: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> None:
     """Measure, and print what was found."""
     args = make_parser().parse_args(argv)
-    path = args.data / "ml-1m" / "ratings.dat"
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
+    path = files(args.data, "ml-1m")["ml-1m"]
     warnings.simplefilter("ignore", DataWarning)
     ratings = Ratings.read(path)
     print("| seed | | RMSE | 50, 80, 90, 95% hold |\n|---|---|---|---|")

@@ -15,8 +15,9 @@ import numpy as np
 
 from bayesmf import BayesianMF, Gibbs, Posterior, Ratings
 from bayesmf.diagnostics.metrics import Scorer, Scores
-from bayesmf.errors import DataWarning, InputError
+from bayesmf.errors import DataWarning
 from bayesmf.estimator.questions import rows_of_ratings
+from benchmarks.data_sets import files
 from benchmarks.options import Parser, command
 
 DRAWS = (1, 3, 6, 12, 24, 48, 112)
@@ -59,9 +60,7 @@ def table(model: BayesianMF, test: Ratings) -> list[tuple[int, Scores, Scores]]:
 def main(argv: list[str] | None = None) -> None:
     """Fit, and print the table."""
     args = make_parser().parse_args(argv)
-    path = args.data / "ml-1m" / "ratings.dat"
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
+    path = files(args.data, "ml-1m")["ml-1m"]
     warnings.simplefilter("ignore", DataWarning)
     train, test = Ratings.read(path).split(0.1, random_state=args.seed)
     sweeps = max(DRAWS) + 28

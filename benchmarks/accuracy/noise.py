@@ -21,9 +21,10 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
+from benchmarks import data_sets
 from benchmarks.accuracy.factors import fitted, told
 from benchmarks.data_sets import HELD_OUT, Maker, Split, given
-from benchmarks.options import Parser, command, data_sets, words
+from benchmarks.options import Parser, command, words
 from benchmarks.options import factors as numbers
 
 FACTORS = (1, 2, 4, 8, 16, 32)
@@ -64,7 +65,7 @@ def chosen(args: argparse.Namespace) -> tuple[dict[str, list[Maker]], list[int],
     found = given(args.data)
     if args.sets is None and "ml-100k" in found:  # single folds only where they are asked for
         found = {name: made for name, made in found.items() if not name.startswith("ml-100k u")}
-    return data_sets(found, args.sets, args.data), numbers(args.factors, FACTORS), kinds
+    return data_sets.chosen(found, args.sets, args.data), numbers(args.factors, FACTORS), kinds
 
 
 def of_training(split: Split) -> Split:

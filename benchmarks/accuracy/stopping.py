@@ -22,14 +22,10 @@ from numpy.typing import NDArray
 from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.server.stopping import TARGETS
-from benchmarks.options import Parser, command
+from benchmarks import data_sets
+from benchmarks.options import Parser, command, words
 
-FILES = {
-    "ml-100k": "u1.base",
-    "ml-latest-small": "ratings.csv",
-    "movietweetings": "ratings.dat",
-    "ml-1m": "ratings.dat",  # the longest comes last
-}
+FILES = {**data_sets.FILES, "ml-100k": "ml-100k/u1.base"}
 HELD_OUT = 0.1
 # Of the long runs: their seeds, which no fit has, chains of each, and draws that are averaged.
 LONG_SEEDS, LONG_CHAINS, LONG_DRAWS = (1001, 1002), 4, 400
@@ -86,26 +82,14 @@ def make_parser() -> Parser:
 
 def chosen(args: argparse.Namespace) -> tuple[dict[str, Path], list[str]]:
     """Files by name, and targets; one sentence about what cannot be meant."""
-    if not args.data.is_dir():
-        raise InputError(f"there is no folder {args.data}")
     for option in ("seeds", "sweeps"):
         if getattr(args, option) < 1:
             raise InputError(f"--{option} must be a whole number from 1 on")
-    found = {name: args.data / name / file for name, file in FILES.items()}
-    found = {name: path for name, path in found.items() if path.exists()}
-    if not found:
-        raise InputError(f"there is no data set that is known in {args.data}")
-    sets = some_of("data set", args.sets, list(found))
-    return {name: found[name] for name in sets}, some_of("target", args.targets, list(TARGETS))
-
-
-def some_of(what: str, typed: str | None, known: list[str]) -> list[str]:
-    """Names from what was typed, all that are known if nothing was."""
-    names = known if typed is None else [name.strip() for name in typed.split(",")]
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no {what} {name!r}: choose from {', '.join(known)}")
-    return names
+    targets = list(TARGETS) if args.targets is None else words(args.targets)
+    for name in targets:
+        if name not in TARGETS:
+            raise InputError(f"there is no target {name!r}: choose from {', '.join(TARGETS)}")
+    return data_sets.files(args.data, args.sets, FILES), targets
 
 
 def parts(name: str, path: Path) -> tuple[Ratings, Ratings]:

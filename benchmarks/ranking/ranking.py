@@ -33,13 +33,10 @@ from bayesmf.errors import InputError
 from bayesmf.estimator.evaluating import Liked, Popularity
 from bayesmf.estimator.questions import HeldOut
 from bayesmf.process import parts
+from benchmarks.data_sets import FILES, files
 from benchmarks.options import Parser, command
 
-FILES = {
-    "ml-latest-small": "ml-latest-small/ratings.csv",
-    "ml-100k": "ml-100k/u.data",
-    "ml-1m": "ml-1m/ratings.dat",
-}
+SETS = ("ml-latest-small", "ml-100k", "ml-1m")
 HELD_OUT = 0.2
 # What ways to rank leave open, and the values that are tried.
 CANDIDATES = (10, 15, 20, 30, 50, 100, 200, 400, 800)
@@ -268,7 +265,7 @@ def make_parser() -> Parser:
     parser = Parser("ranking", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
-    add("--sets", nargs="+", choices=FILES, metavar="NAME", help="only these")
+    add("--sets", nargs="+", choices=SETS, metavar="NAME", help="only these")
     add("--seeds", type=int, default=3, metavar="N", help="splits of each, and fits (3)")
     add("--k", type=int, default=10, help="items of a list (10)")
     add("--relevant", type=float, default=4.0, help="the least rating that is liked (4)")
@@ -280,15 +277,14 @@ def make_parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """0 when all is done; 2 for bad input."""
     args: argparse.Namespace = make_parser().parse_args(argv)
-    names = [name for name in args.sets or FILES if (args.data / FILES[name]).exists()]
-    if not names:
-        raise InputError(f"there is none of {', '.join(args.sets or FILES)} in {args.data}")
+    wanted = {name: FILES[name] for name in args.sets or SETS}
+    found = files(args.data, None, wanted)
     if args.seeds < 1:
         raise InputError("--seeds must be a whole number from 1 on")
     warnings.simplefilter("ignore", DataWarning)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    for name in names:
-        ratings = Ratings.read(args.data / FILES[name])
+    for name, path in found.items():
+        ratings = Ratings.read(path)
         seeds = range(args.seeds)
         rows = [row for seed in seeds for row in run(ratings, args.k, args.relevant, seed)]
         if args.json:

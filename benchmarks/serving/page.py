@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf import BayesianMF, Ratings
-from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
+from bayesmf.errors import ConvergenceWarning, DataWarning
+from benchmarks.data_sets import FILES, files
 from benchmarks.options import Parser, command
 
-FILES = {"ml-100k": "u.data", "ml-1m": "ratings.dat"}
+SETS = ("ml-100k", "ml-1m")
 FACTORS, HELD_OUT, LEVEL = 10, 0.1, 0.9
 # Users with so many held-out ratings have a coverage of their own; below this it is low.
 MANY, LOW = 30, 0.8
@@ -115,10 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     args = parser.parse_args(argv)
-    files = {name: args.data / name / file for name, file in FILES.items()}
-    there = {name: file for name, file in files.items() if file.exists()}
-    if not there:
-        raise InputError(f"there is no {' or '.join(FILES)} in {args.data}")
+    there = files(args.data, None, {name: FILES[name] for name in SETS})
     for category in (ConvergenceWarning, DataWarning):
         warnings.simplefilter("ignore", category)
     for name, file in there.items():

@@ -1,4 +1,4 @@
-"""What `benchmarks serving` and `benchmarks api_fuzz` share: a service, a client, questions."""
+"""What `benchmarks serving` and `benchmarks hostile` share: a service, a client, questions."""
 
 from __future__ import annotations
 

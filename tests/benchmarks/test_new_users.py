@@ -129,4 +129,4 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
 
     for module in (kept_side, fold_in):
         assert module.main(["--data", str(tmp_path)]) == 2
-        assert "there is no file" in capsys.readouterr().err
+        assert "there is no data set" in capsys.readouterr().err

@@ -18,4 +18,4 @@ def test_a_name_that_is_not_there(capsys):
 
 def test_a_benchmark_reports_bad_input_in_one_sentence(tmp_path, capsys):
     assert main(["kept_side", "--data", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("kept_side: there is no file")
+    assert capsys.readouterr().err.startswith("kept_side: there is no data set")

@@ -25,6 +25,7 @@ def test_ways_to_rank_are_compared(tmp_path, monkeypatch, capsys):
     from benchmarks.ranking import ranking
 
     monkeypatch.setattr(ranking, "FILES", {"few": "few.csv"})
+    monkeypatch.setattr(ranking, "SETS", ("few",))
     monkeypatch.setattr(ranking, "BayesianMF", quick)
     monkeypatch.setattr(ranking, "BLOCK", 40 * 7)
     ratings = Synthetic(60, 40, 1200, stars=True, random_state=1).ratings()
@@ -64,7 +65,7 @@ def test_ease_is_the_regression_that_it_says():
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--seeds", "0"], "--seeds"), (["--sets", "ml-1m"], "there is none of ml-1m")],
+    [(["--seeds", "0"], "--seeds"), (["--sets", "ml-1m"], "there is no data set")],
 )
 def test_bad_input_is_one_sentence(options, said, tmp_path, capsys):
     from benchmarks.ranking.ranking import main
