@@ -33,7 +33,7 @@ def rmse(predicted: Any, ratings: Ratings) -> float:
 
 
 def known(model: BayesianMF, ratings: Ratings) -> Ratings:
-    """Those of users and items that were learnt from: factors of others do not exist."""
+    """Those of users and items that are in the training data: factors of others do not exist."""
     user, item = model.user_ids_.lookup(ratings.users), model.item_ids_.lookup(ratings.items)
     return ratings.take((user >= 0) & (item >= 0))
 

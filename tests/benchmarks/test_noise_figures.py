@@ -71,7 +71,7 @@ def test_known_pairs_are_those_with_training_ratings(data):
     train, test = ratings.split(0.1, random_state=0)
     train = train.take(train.items != test.items[0])
     model = BayesianMF(1, sampler=Gibbs(epochs=10), random_state=0).fit(train)
-    with pytest.warns(UserWarning, match="not learnt from"):
+    with pytest.warns(UserWarning, match="not in the training data"):
         found = scores(model, test)
     known = test.take(test.items != test.items[0])
     assert found["n"] == len(test) and found["known"] == len(known) < len(test)

@@ -60,7 +60,10 @@ def test_predict_json_and_unseen_ids(data: Data, tmp_path: Path) -> None:
     assert found["unseen"] == 2
     ran = run(*args)
     assert ran.status == 0
-    assert "2 of 3 pairs have a user or an item that was not learnt from (user 007, new;" in ran.err
+    assert (
+        "2 of 3 pairs have a user or an item that is not in the training data (user 007, new;"
+        in ran.err
+    )
     assert "were leading zeros added?" in ran.err
     assert [line.split(",")[-1] for line in ran.out.splitlines()] == [
         "known", "false", "false", "true",

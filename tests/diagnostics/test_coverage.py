@@ -132,8 +132,8 @@ def test_ratings_that_were_learnt_from_judge_nothing():
     spoilt = replace(found, overall=replace(found.overall, learnt=1_000))
     assert spoilt.calibrated is None and spoilt.as_dict()["calibrated"] is None
     assert spoilt.verdict == (
-        "Intervals cannot be judged by these ratings: 1,000 of 20,000 were learnt from; test on "
-        "ratings that were held out."
+        "Intervals cannot be judged by these ratings: 1,000 of 20,000 are in the training data; "
+        "test on ratings that were held out."
     )
     assert "cannot be judged" in spoilt.headline
     few = replace(found, overall=replace(found.overall, learnt=100))

@@ -121,8 +121,8 @@ def test_who_is_left_out_and_why(small):
     assert found.popularity.ndcg == found.popularity.mrr == found.popularity.recall == 1.0
     assert found.popularity.precision == 0.5
     sentences = [str(one.message) for one in told]
-    assert any("1 of 7 ratings were learnt from" in one for one in sentences)
-    assert any("1 of 1 users was not learnt from" in one for one in sentences)
+    assert any("1 of 7 ratings are in the training data" in one for one in sentences)
+    assert any("1 of 1 users is not in the training data" in one for one in sentences)
 
 
 def test_longer_lists_than_there_are_items(small):
@@ -162,7 +162,10 @@ def test_bad_arguments(small, options, says):
 
 @pytest.mark.parametrize(
     ("item", "says"),
-    [(99, "1 who liked only items that were not learnt from"), (8, "1 who liked only what they")],
+    [
+        (99, "1 who liked only items that are not in the training data"),
+        (8, "1 who liked only what they"),
+    ],
 )
 def test_nobody_left(small, item, says):
     with pytest.raises(InputError, match=f"no user of the held-out ratings is left .*{says}"):

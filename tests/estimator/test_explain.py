@@ -193,5 +193,5 @@ def test_who_is_not_known_has_nothing_to_explain(model):
 
 def test_an_unknown_item_of_a_column_with_another_index_is_named(model):
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(InputError, match="item 10000 was not learnt from"):
+    with pytest.raises(InputError, match="item 10000 is not in the training data"):
         model.rows(items=pandas.Series([item(), 10_000], index=[5, 6]))

@@ -121,7 +121,7 @@ def test_a_rating_moves_predictions_towards_it_and_narrows_them(model):
     item = stars().item_ids.ids[0]
     for rating, sign in ((5, 1), (1, -1)):
         sent = dict.fromkeys(stars().item_ids.ids[1:21].tolist(), rating)
-        with pytest.warns(DataWarning, match="was not learnt from"):
+        with pytest.warns(DataWarning, match="is not in the training data"):
             nobody = model.predict("nobody", item, return_std=True)
         mean, std = model.predict(None, item, ratings=sent, return_std=True)
         assert sign * (mean - nobody[0]) > 0
@@ -184,7 +184,7 @@ def test_candidates_and_exclusions(model):
     assert all(everything[found.item] == found for found in chosen)
     many = model.recommend_many([USER, USER + 1], 4, items=items)
     assert many.items[0].tolist() == [f.item for f in model.recommend(USER, 4, items=items)]
-    with pytest.warns(DataWarning, match="1 of the 2 ids in items were not learnt from"):
+    with pytest.warns(DataWarning, match="1 of the 2 ids in items are not in the training data"):
         model.recommend(USER, items=[items[0], 10**9])
 
 
@@ -228,12 +228,15 @@ def test_unknown_items_and_odd_scales_are_told(model):
         (lambda m: m.recommend_many(ratings={1: 5}), "need to say whose they are"),
         (lambda m: m.predict([1, 2], [1, 2], ratings={1: 5}), "need to say whose they are"),
         (lambda m: m.recommend(USER, policy="best"), "policy"),
-        (lambda m: m.explain(USER, "nothing"), "item 'nothing' was not learnt from"),
+        (lambda m: m.explain(USER, "nothing"), "item 'nothing' is not in the training data"),
         (lambda m: m.explain(item=1), "say for whom"),
         (lambda m: m.explain(USER, 1, draw=10**6), "draw must be a whole number"),
-        (lambda m: m.similar_items("x"), "item 'x' was not learnt from"),
+        (lambda m: m.similar_items("x"), "item 'x' is not in the training data"),
         (lambda m: m.similar_users([1, 2]), "give the id of one user"),
-        (lambda m: m.rows(users=np.array([USER, 10**6])), "user 1000000 was not learnt from"),
+        (
+            lambda m: m.rows(users=np.array([USER, 10**6])),
+            "user 1000000 is not in",
+        ),
         (lambda m: m.rows(), "give one of them"),
         (lambda m: m.rows(items=[1], users=[1]), "give one of them"),
     ],

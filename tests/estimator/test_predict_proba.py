@@ -75,7 +75,7 @@ def test_new_ratings_count_and_edges_stay(model):
 
 
 def test_rows_that_nobody_has_seen(model):
-    with pytest.warns(DataWarning, match="not learnt from|prior"):
+    with pytest.warns(DataWarning, match="not in the training data|prior"):
         found = model.predict_proba([901, 1, 901], [1, 902, 902])
     np.testing.assert_allclose(found.sum(1), 1.0)
     assert (found > 0.001).all()  # little is known of them

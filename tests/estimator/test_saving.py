@@ -206,9 +206,9 @@ def test_what_a_model_without_users_does_not_know_is_said_as_it_is(fitted, tmp_p
         assert "saved without its users" in sentence and f"(user {learnt[0]}" in sentence
         assert "users was" not in sentence and "users were" not in sentence
     # Of one with users nothing changes.
-    with pytest.warns(DataWarning, match="1 of 1 pairs has a user or an item that was not learnt"):
+    with pytest.warns(DataWarning, match="1 of 1 pairs has a user or an item that is not in"):
         fitted.predict(1, 4)
-    with pytest.warns(DataWarning, match=r"1 of 1 users was not learnt from \(user 1\)"):
+    with pytest.warns(DataWarning, match=r"1 of 1 users is not in the training data \(user 1\)"):
         fitted.recommend(1)
 
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_used(model, tmp_path):
         item_vectors(model, draws=31)
     with pytest.raises(InputError, match="draws"):
         user_vectors(model, draws=0)
-    with pytest.raises(InputError, match="item 99 was not learnt from"):
+    with pytest.raises(InputError, match="item 99 is not in the training data"):
         item_vectors(model, [99])
     for name, ids, vectors, said in (
         ("a.csv", [1], [[1.0]], r"ends in \.parquet or \.npz"),

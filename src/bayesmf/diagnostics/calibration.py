@@ -298,7 +298,7 @@ class Calibration:
     def headline(self) -> str:
         """Verdict in few words, for titles."""
         if self._spoilt():
-            return "Intervals cannot be judged by ratings that were learnt from"
+            return "Intervals cannot be judged by training ratings"
         worst = self.worst
         told = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
         other = self._opposite()
@@ -311,7 +311,7 @@ class Calibration:
         if self._spoilt():
             return (
                 f"Intervals cannot be judged by these ratings: {self.overall.learnt:,} of "
-                f"{self.overall.n:,} were learnt from; test on ratings that were held out."
+                f"{self.overall.n:,} are in the training data; test on ratings that were held out."
             )
         worst = self.worst
         if worst.counts:

@@ -187,7 +187,7 @@ def why_left_out(relevant: float, no_relevant: int, unknown_items: int, learnt: 
     """How many users have nothing to be scored on, by reason; empty where there are none."""
     reasons = (
         (no_relevant, f"without a rating of {relevant:g} or more"),
-        (unknown_items, "who liked only items that were not learnt from"),
+        (unknown_items, "who liked only items that are not in the training data"),
         (learnt, "who liked only what they had rated in training"),
     )
     return ", ".join(f"{n:,} {why}" for n, why in reasons if n)

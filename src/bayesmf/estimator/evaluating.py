@@ -477,7 +477,7 @@ class Liked:
             why = why_left_out(relevant, **left_out)
             raise InputError(
                 f"no user of the held-out ratings is left to rank for ({why}): give ratings that "
-                "were held out, of items that were learnt from"
+                "were held out, of items that are in the training data"
             )
         # Unseen users come last: they are asked for together, which warns once.
         order = np.flatnonzero(new)
@@ -500,11 +500,11 @@ class Liked:
         return starts - starts[0], self.item[starts[0] : starts[-1]]
 
     def warn(self, held: HeldOut) -> None:
-        """Warn of held-out ratings that were learnt from."""
+        """Warn of held-out ratings that are in the training data."""
         if held.counts["learnt"]:
             warn(
-                f"{held.counts['learnt']:,} of {len(held.ratings):,} ratings were learnt from, and "
-                "their items are on nobody's list: score on ratings that were held out",
+                f"{held.counts['learnt']:,} of {len(held.ratings):,} ratings are in the training "
+                "data, so their items are on no list: score on ratings that were held out",
                 DataWarning,
             )
 

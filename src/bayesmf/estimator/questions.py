@@ -164,9 +164,9 @@ class HeldOut:
             )
         if self.counts["learnt"]:
             warn(
-                f"{self.counts['learnt']:,} of {len(self.ratings):,} ratings were learnt from, "
-                "which makes the scores look better than they are: score on ratings that were "
-                "held out",
+                f"{self.counts['learnt']:,} of {len(self.ratings):,} ratings are in the training "
+                "data, which makes the scores look better than they are: score on ratings that "
+                "were held out",
                 DataWarning,
             )
 
@@ -191,10 +191,10 @@ def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
     values = list(items) if isinstance(items, Set) else [items] if is_single(items) else items
     rows = ids.lookup(values) if len(values) else np.empty(0, np.int64)
     if (rows < 0).any():
-        told = _examples((("item", ids, _array(values)[rows < 0]),))
+        examples = _examples((("item", ids, _array(values)[rows < 0]),))
         warn(
-            f"{int((rows < 0).sum()):,} of the {len(rows):,} ids in {what} were not learnt from "
-            f"({told}) and are left out",
+            f"{int((rows < 0).sum()):,} of the {len(rows):,} ids in {what} are not in the training "
+            f"data ({examples}) and are left out",
             DataWarning,
         )
     return rows
@@ -205,13 +205,14 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -
     unknown = rows < 0
     if unknown.any():
         count = int(unknown.sum())
-        told = _examples((("user", ids, _array(users)[unknown]),))
-        what = f"{'was' if count == 1 else 'were'} not learnt from"
-        if left_out:
-            what = f"{'is' if count == 1 else 'are'} unknown to a model saved without its users"
+        examples = _examples((("user", ids, _array(users)[unknown]),))
+        what = (
+            "unknown to a model saved without its users" if left_out else "not in the training data"
+        )
+        be = "is" if count == 1 else "are"
         warn(
-            f"{count:,} of {len(rows):,} users {what} ({told}): what people in general rate "
-            "highest is recommended to them",
+            f"{count:,} of {len(rows):,} users {be} {what} ({examples}): the items with the "
+            "highest ratings in general are recommended",
             DataWarning,
         )
 
@@ -219,15 +220,15 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -
 def not_known(left_out: bool) -> str:
     """What pairs have that a model answers for from the prior; were its users left out of it?"""
     if not left_out:
-        return "a user or an item that was not learnt from"
+        return "a user or an item that is not in the training data"
     return (
         "a user that this model does not know, as it was saved without its users, or an item that "
-        "was not learnt from"
+        "is not in the training data"
     )
 
 
 def _examples(given: Any) -> str:
-    """Unknown ids of each side, three at the most, and what may have happened to them."""
+    """Unknown ids of each side, at most three, and a likely reason."""
     told, hints = [], []
     for noun, ids, values in given:
         n, examples, hint = unknown_examples(ids, values)
@@ -296,7 +297,7 @@ def sent_ratings(found: FitResult, ratings: Any) -> Sent:
         users, rating = table.users, np.asarray(table.rating, np.float64)
         known_items = table.items
     check_scale(found.posterior, rating)
-    _tell(found, known_items, rows, rating)
+    _warn_of_sent(found, known_items, rows, rating)
     known = rows >= 0
     users = users if users is None or known.all() else np.asarray(users)[known]
     return Sent(users, rows[known], rating[known].astype(np.float32))
@@ -365,7 +366,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_scale(posterior: Posterior, rating: NDArray[Any]) -> None:
-    """Refuse ratings that cannot be meant on the scale of those that were learnt from."""
+    """Refuse ratings that are clearly on another scale than the training ratings."""
     width = posterior.high - posterior.low
     beyond = np.maximum(posterior.low - rating, rating - posterior.high)
     far = beyond > min(FARTHEST * posterior.scale, MOST_WIDTHS * width)
@@ -377,7 +378,7 @@ def check_scale(posterior: Posterior, rating: NDArray[Any]) -> None:
 
 
 def outside(posterior: Posterior, rating: NDArray[Any], what: str) -> str:
-    """Sentence on ratings beyond those that were learnt from; empty where there are none."""
+    """Sentence on ratings outside the range of the training ratings; empty for none."""
     # Bounds are of single precision.
     rating = rating.astype(np.float32)
     out = (rating < posterior.low) | (rating > posterior.high)
@@ -385,23 +386,23 @@ def outside(posterior: Posterior, rating: NDArray[Any], what: str) -> str:
         return ""
     return (
         f"{int(out.sum()):,} of the {len(rating):,} {what}, such as {rating[out][0]:g}, lie "
-        f"outside {posterior.low:g} to {posterior.high:g}, the range that was learnt from: are "
+        f"outside {posterior.low:g} to {posterior.high:g}, the range of the training ratings: are "
         "they on the same scale?"
     )
 
 
-def _tell(found: FitResult, items: Any, rows: Index, rating: NDArray[np.float64]) -> None:
+def _warn_of_sent(found: FitResult, items: Any, rows: Index, rating: NDArray[np.float64]) -> None:
     """Warn of ratings that cannot be used, and of those that look wrong."""
     unknown = rows < 0
     if unknown.any():
         n, examples, hint = unknown_examples(found.item_ids, np.asarray(items)[unknown])
         listed = printable(", ".join(examples)) + (", ..." if n > len(examples) else "")
         count = int(unknown.sum())
-        be, left = ("is", "is") if count == 1 else ("are", "are")
+        be = "is" if count == 1 else "are"
         warn(
-            f"{count:,} of the {len(rows):,} ratings sent {be} of items that were not "
-            f"learnt from ({'; '.join([listed, *([hint] if hint else [])])}) and {left} left out: "
-            "partial_fit (bayesmf update) learns new items",
+            f"{count:,} of the {len(rows):,} ratings sent {be} of items that are not in "
+            f"the training data ({'; '.join([listed, *([hint] if hint else [])])}) and {be} left "
+            "out: partial_fit (bayesmf update) adds new items",
             DataWarning,
         )
     if told := outside(found.posterior, rating, "ratings sent"):
@@ -433,7 +434,7 @@ def with_senders(found: FitResult, users: Any, ratings: Any) -> FitResult:
     """The model for users who have sent ratings: they are all it knows of people.
 
     `users` are the ids that will be asked for, in any form; None stands for one without an id, who
-    is user 0. Who has neither sent a rating nor been learnt from stays unknown.
+    is user 0. A user without any rating stays unknown.
     """
     sent = sent_ratings(found, ratings)
     one = users is None or is_single(users)

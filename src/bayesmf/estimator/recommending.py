@@ -63,7 +63,7 @@ class Recommending(Fitted):
         n : int
             How many items; fewer come back only where no more are left.
         ratings : mapping or list of tuple, optional
-            Ratings of this user, `{item: rating}`, that count beside what was learnt from. Exact,
+            Ratings of this user, `{item: rating}`, that count beside training ratings. Exact,
             in milliseconds, without a refit; the model stays as it is.
         items : array-like, optional
             Ids of the items to choose from; all by default.
@@ -108,8 +108,8 @@ class Recommending(Fitted):
             warn_of_unknown_users([user], row, fitted.user_ids, self._fitted().left_out)
         elif row[0] < 0:
             warn(
-                "no rating was sent that can be used: what people in general rate highest is "
-                "recommended",
+                "no rating was sent that can be used: the items with the highest ratings in "
+                "general are recommended",
                 DataWarning,
             )
         choice = candidates(fitted.item_ids, items, exclude)
@@ -144,8 +144,8 @@ class Recommending(Fitted):
         n : int
             How many items for each user.
         ratings : as X of `fit`, optional
-            A table of user, item and rating: ratings of new or known users that count beside what
-            was learnt from, without a refit.
+            A table of user, item and rating: ratings of new or known users that count beside
+            training ratings, without a refit.
         items : array-like, optional
             Ids of the items to choose from; all by default.
         exclude : array-like, optional
@@ -229,7 +229,7 @@ class Recommending(Fitted):
         item : int or str
             Id of the item.
         ratings : mapping or list of tuple, optional
-            Ratings of this user, `{item: rating}`, beside what was learnt from.
+            Ratings of this user, `{item: rating}`, beside training ratings.
         draw : int, optional
             Explain the prediction of one draw alone; all are averaged over by default.
 
@@ -349,7 +349,7 @@ class Recommending(Fitted):
         users : array-like, optional
             Ids of users whose vectors are wanted, instead of items.
         ratings : as X of `fit`, or mapping, optional
-            Ratings of these users, beside what was learnt from.
+            Ratings of these users, beside training ratings.
         draw : int
             Number of the draw; the last by default.
 
@@ -431,7 +431,9 @@ def _all_known(ids: IdMap, values: Any, what: str) -> Index:
     if len(rows) and rows.min() < 0:
         bad = list(values)[int(np.argmin(rows))]
         bad = shown(bad.item() if isinstance(bad, np.generic) else bad)
-        raise InputError(f"{what} {bad} was not learnt from: give one of the model's {what}s")
+        raise InputError(
+            f"{what} {bad} is not in the training data: give one of the model's {what}s"
+        )
     return rows
 
 

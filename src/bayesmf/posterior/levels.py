@@ -5,7 +5,7 @@ two edges is the level between them; the outer bins are open. Edges begin halfwa
 are then moved so that each level is predicted, on average over training ratings, as often as it was
 given: people use half stars less often than whole ones, and the highest star more often than a bell
 curve does. That takes no held-out ratings: an average over many ratings hardly depends on whether
-they were learnt from, unlike a likelihood (docs/answers.md has figures).
+they are in the training data, unlike a likelihood (docs/answers.md has figures).
 
 Ratings vary more for being rounded, and the model's noise has that in it. Bins round once more, so
 that share of the variance is taken off before.
