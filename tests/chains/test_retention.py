@@ -73,8 +73,3 @@ def test_burn_in_ends_when_much_of_the_time_is_over():
     assert policy.burning and policy.after(0) == Decision()
     policy.before(1, Trace())
     assert not policy.burning and policy.after(1) == Decision(reserve=9, keep=True, average=True)
-
-
-def test_the_clock_of_a_run_knows_the_seconds_before_it_was_resumed():
-    resumed = RunClock(lambda: 2.0, before=5.0)
-    assert resumed.seconds() == 7.0

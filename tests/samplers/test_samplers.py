@@ -1,12 +1,10 @@
 """Settings of the update rules: defaults that follow the data, refusals, schedules."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
-from bayesmf import DSGD, DSGLD, SGD, SGLD, SGNHT, Auto, Gibbs, InputError
-from bayesmf.samplers.base import BATCHES, SMALLEST_BATCH, DataShape, check_settings
+from bayesmf import SGD, SGLD, SGNHT, Auto, Gibbs, InputError
+from bayesmf.samplers.base import BATCHES, SMALLEST_BATCH, DataShape
 from bayesmf.samplers.registry import sampler_from, settings_dict
 from bayesmf.samplers.schedules import (
     FixedBurnIn,
@@ -21,11 +19,6 @@ from bayesmf.samplers.schedules import (
 SMALL = DataShape(80_000, 943, 1650, 200)
 LARGE = DataShape(100_000_000, 480_000, 18_000, 800)
 HUGE = LARGE._replace(n_ratings=10**9)
-
-
-def test_second_names():
-    assert DSGD is SGD
-    assert DSGLD is SGLD
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE])
@@ -57,12 +50,6 @@ def test_a_chain_sets_out_without_noise_where_that_will_be_burn_in():
         assert rule.noise_share(epochs // 4) == 1  # what stays has all of it
     for loud in (SGLD(epochs=40, burn_in=10), SGLD(epochs=40, noise="paper"), SGNHT(epochs=40)):
         assert loud.resolve(SMALL).noise_share(0) == 1
-
-
-def test_rounds_of_the_paper():
-    """Netflix: mini-batches of 50K, rounds of 50 updates, thinning 10 rounds."""
-    rule = SGLD(grid=(9, 1), batch_size=50_000, round_length=50).resolve(LARGE)
-    assert rule.rounds_per_epoch(LARGE) == pytest.approx(100e6 / (50_000 * 50), rel=0.01)
 
 
 def test_step_follows_tau_unless_it_is_given():
@@ -174,16 +161,6 @@ def test_auto_draws_whole_rows_of_few_factors_and_columns_of_many():
     assert Auto(epochs=7, overrelax=0.5).choose(dense, 4, 2) == Gibbs(
         n_chains=2, epochs=7, overrelax=0.5
     )
-
-
-def test_a_rule_may_have_a_step_size_without_a_pace():
-    """Checks of one family ask nothing of the settings of another."""
-
-    @dataclass(frozen=True)
-    class Stepped(SGNHT):
-        step_size: float | None = 0.1
-
-    assert check_settings(Stepped()).step_size == 0.1
 
 
 @pytest.mark.parametrize(("n", "stripes"), [(1000, 8), (99_500_000, 66), (711_000_000, 256)])

@@ -105,13 +105,6 @@ def test_time_ends_a_run_of_known_length():
     assert len(model.posterior_.draws) >= 1
 
 
-@pytest.mark.usefixtures("endless")
-def test_a_callback_ends_a_run():
-    report = run(DATA, _settings(Gibbs(n_chains=2)), Serial(), callbacks=[_until(9)])
-    assert report.convergence["ended_by"] == "callback"
-    assert report.epochs == 9
-
-
 def test_a_run_that_does_not_converge_has_an_end(monkeypatch):
     monkeypatch.setitem(TARGETS, "balanced", TARGETS["balanced"]._replace(loss=0.0, most=30))
     report = run(DATA, _settings(), Serial())
@@ -341,13 +334,6 @@ def test_where_there_is_no_room_draws_are_thinned(n, max_draws, states):
 
 
 @pytest.mark.usefixtures("endless")
-def test_thinning_is_heeded(states):
-    sampler = Gibbs(n_chains=2, thin=3)
-    draws = run(DATA, _settings(sampler), Serial(), callbacks=[_until(30)]).draws
-    assert _sweeps(draws, 1, states) == [8, 11, 14, 17, 20, 23, 26, 29]
-
-
-@pytest.mark.usefixtures("endless")
 def test_events_count_the_draws_that_are_there():
     counts = []
 
@@ -377,32 +363,12 @@ def test_late_averages_are_those_of_the_last_draws(share):
     assert mean.late(0.0)[1] == len(x)
 
 
-def test_one_segment_averages_all():
-    x = np.random.default_rng(6).normal(size=(50, 4)).astype(np.float32)
-    mean = RunningMean()
-    for n in range(1, len(x) + 1):
-        mean.add(x[n - 1])
-        total, count = mean.late(0.0)
-        assert count == n
-        assert np.allclose(total, x[:n].sum(0, dtype=float), atol=1e-5)
-    assert len(mean.totals) == 1
-
-
 def test_a_run_that_was_stopped_at_once_can_be_saved(tmp_path):
     """Of fewer than four draws convergence is not known: None, which JSON has, not NaN."""
     model = BayesianMF(2, max_seconds=1e-3, random_state=0).fit(planted(30, 20, 300))
     assert model.report_["convergence"]["loss"] is None
     model.save(tmp_path / "m")
     assert BayesianMF.load(tmp_path / "m").report_ == model.report_
-
-
-def test_settings_may_be_numpy_scalars(tmp_path):
-    model = BayesianMF(
-        2, sampler=Gibbs(epochs=4, overrelax=np.float32(0.5)), max_draws=np.int64(3),
-        max_seconds=np.float32(9), tau=np.float32(1), standardize=np.bool_(True), random_state=0,
-    )  # fmt: skip
-    model.fit(planted(30, 20, 300)).save(tmp_path / "m")
-    assert BayesianMF.load(tmp_path / "m").sampler.overrelax == 0.5
 
 
 def test_the_rmse_that_is_followed_is_that_of_predict():
