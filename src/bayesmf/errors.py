@@ -138,7 +138,7 @@ class DataWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-        >>> from bayesmf import DataWarning
+    >>> from bayesmf import DataWarning
     >>> warnings.simplefilter("always", DataWarning)  # not only the first time
     """
 
