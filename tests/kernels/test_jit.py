@@ -1,6 +1,5 @@
 """Kernels give the same bits whatever else the process compiled: see bayesmf/kernels/jit.py."""
 
-import contextlib
 import importlib
 import os
 import pkgutil
@@ -9,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from numba.core.dispatcher import Dispatcher
@@ -158,27 +158,28 @@ def test_an_installation_that_cannot_be_written_to_compiles_without_a_cache(inst
     assert "NUMBA_CACHE_DIR" in told and compiled == "compiled True"
 
 
-def test_a_full_cache_folder_is_told_once(tmp_path, installed):
-    """A small file system that is full, where one can be mounted."""
-    full = tmp_path / "full"
-    full.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=777", "tmpfs", str(full)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        with contextlib.suppress(OSError), (full / "fill").open("wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
-        told, compiled = start(installed, NUMBA_CACHE_DIR=str(full))
-    finally:
-        subprocess.run(["umount", str(full)], check=True)
-    assert "CacheWarning" in told and "no room" in told and compiled == "compiled True"
+@pytest.fixture
+def forgetful():
+    """Warnings and looks at the disk of before are forgotten."""
+    for function in (jit._has_room, jit._warn_uncached):
+        function.cache_clear()
+    yield
+    jit._has_room.cache_clear()
 
 
+@pytest.mark.usefixtures("forgetful")
+def test_a_full_disk_is_reported_once(monkeypatch):
+    monkeypatch.setattr(jit.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.warns(CacheWarning, match="has no room") as caught:
+        once, again = (njit(**EXACT)(lambda x: 2 * x) for _ in range(2))
+    assert once(2) == again(2) == 4 and len(caught) == 1
+    assert once.stats.cache_path is None
+
+
+@pytest.mark.usefixtures("forgetful")
 def test_a_function_without_a_folder_is_compiled():
     namespace = {}
     exec(compile("def kernel(x):\n    return x", "<nowhere>", "exec"), namespace)
-    jit._warn_uncached.cache_clear()
     with pytest.warns(CacheWarning, match="no folder"):
         kernel = njit(**EXACT)(namespace["kernel"])
     assert kernel(3) == 3
