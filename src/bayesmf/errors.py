@@ -50,9 +50,9 @@ class DivergenceError(BayesMFError, ArithmeticError):
     Examples
     --------
     >>> from bayesmf import SGLD, BayesianMF, DivergenceError
-    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
+    >>> model = BayesianMF(2, sampler=SGLD(epochs=20, step_size=1e6))
     >>> try:
-    ...     BayesianMF(2, sampler=SGLD(epochs=20, step_size=1e6)).fit(ratings)
+    ...     model.fit(([1, 1, 2, 2], [7, 8, 7, 9], [4.0, 1.0, 5.0, 3.0]))
     ... except DivergenceError:
     ...     print("try a smaller step size")
     try a smaller step size
@@ -64,9 +64,9 @@ class EngineError(BayesMFError, RuntimeError):
 
     Examples
     --------
-    >>> from bayesmf import BayesMFError, EngineError
-    >>> issubclass(EngineError, BayesMFError), issubclass(EngineError, RuntimeError)
-    (True, True)
+    >>> from bayesmf import EngineError
+    >>> issubclass(EngineError, RuntimeError)
+    True
     """
 
 
@@ -114,9 +114,9 @@ class NotFittedError(BayesMFError, AttributeError):
     >>> from bayesmf import BayesianMF, NotFittedError
     >>> try:
     ...     BayesianMF(4).recommend(1)
-    ... except NotFittedError:
-    ...     print("call fit first")
-    call fit first
+    ... except NotFittedError as error:
+    ...     print("fit" in str(error))
+    True
     """
 
 
@@ -149,14 +149,9 @@ class CallbackWarning(UserWarning):
     Examples
     --------
     >>> import warnings
-    >>> from bayesmf import BayesianMF, CallbackWarning, Gibbs
-    >>> ratings = [1, 1, 2, 2, 3], [7, 8, 7, 9, 8], [4.0, 1.0, 5.0, 3.0, 2.0]
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always", CallbackWarning)
-    ...     model = BayesianMF(2, sampler=Gibbs(epochs=4), callbacks=[lambda event: 1 / 0])
-    ...     _ = model.fit(ratings)
-    >>> any(issubclass(warning.category, CallbackWarning) for warning in caught)
-    True
+    >>> from bayesmf import CallbackWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CallbackWarning)  # a fit raises it at its end
     """
 
 
