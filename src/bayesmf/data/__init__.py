@@ -1,1 +1,1 @@
-"""The ratings that a model learns from: held, split, freed of duplicates, told as tables."""
+"""Training ratings: storage, splits, export."""

@@ -1,4 +1,4 @@
-"""What becomes of ratings where a user rated an item more than once."""
+"""Repeated ratings of a user and an item."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("bayesmf")
 
 
 def check_duplicates(duplicates: str) -> None:
-    """Refuse another word than those in :data:`DUPLICATES`."""
+    """Refuse a value that is not in :data:`DUPLICATES`."""
     if duplicates not in DUPLICATES:
         raise InputError(f"duplicates is one of {', '.join(DUPLICATES)}, not {duplicates!r}")
 
@@ -28,18 +28,10 @@ def drop_repeats(
     timestamp: NDArray[np.int64] | None,
     duplicates: str,
 ) -> NDArray[np.bool_]:
-    """Tell which ratings are left when one of each key is; its rating is put where it was.
+    """Mask of ratings with one of each key; `rating` is changed there to the mean or the sum.
 
-    Parameters
-    ----------
-    key : numpy.ndarray
-        Ratings with the same key are of one user and item.
-    repeated : numpy.ndarray
-        The keys that occur more than once, ascending, at least one.
-    rating, timestamp : numpy.ndarray
-        Of all ratings; those that are left are changed, to the mean or the sum.
-    duplicates : {"last", "mean", "sum"}
-        As for :class:`bayesmf.data.ratings.Ratings`; the sum is that of cells of a sparse matrix.
+    `repeated` are the keys that occur more than once, ascending. The sum is for cells of a sparse
+    matrix.
     """
     nearest = repeated[np.minimum(np.searchsorted(repeated, key), len(repeated) - 1)]
     left = np.equal(nearest, key)
@@ -59,8 +51,8 @@ def _last_of_repeats(
     timestamp: NDArray[np.int64] | None,
     duplicates: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Positions of the last of each key, by time and then position; what their ratings become."""
-    # By pair, then time, then position: the last of each group is the one that is left.
+    """Positions of the last of each key, by time and then position, and their new ratings."""
+    # By key, then time, then position: the last of each group is kept.
     order = np.lexsort((key,) if timestamp is None else (timestamp, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     last = order[np.append(starts[1:], len(order)) - 1]
@@ -79,7 +71,7 @@ def _last_of_repeats(
 
 
 def repeat_error(user: Any, item: Any) -> InputError:
-    """Say that a user rated an item more than once."""
+    """Error: a user rated an item more than once."""
     return InputError(
         f"User {user!r} rated item {item!r} more than once; clean the data or choose"
         " duplicates='last' or 'mean' (--duplicates)"
@@ -87,11 +79,11 @@ def repeat_error(user: Any, item: Any) -> InputError:
 
 
 def warn_of_repeats(extra: int, total: int, duplicates: str) -> None:
-    """Log how many ratings were repeats; most of them are where a column is not what it seems."""
+    """Log how many ratings were repeats; many suggest that a column was mistaken."""
     _log.warning(
-        "%s of the %s ratings are repeats of a user and an item; %s of each is left%s",
+        "%s of the %s ratings are repeats of a user and an item; %s of each is kept%s",
         f"{extra:,}",
         f"{total:,}",
         "the mean" if duplicates == "mean" else "the last",
-        ": so many, is another column the user or the item?" if 3 * extra > total else "",
+        "; check which columns are the user and the item" if 3 * extra > total else "",
     )

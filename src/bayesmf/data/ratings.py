@@ -1,4 +1,4 @@
-"""The ratings that a model learns from, held compactly, and how they are split."""
+"""Training ratings: from files, tables and arrays, and back."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Ratings(Splitting, Tabular):
     timestamps : array-like, optional
         Integers, datetimes or ISO dates (which become epoch seconds).
     duplicates : {"last", "mean", "error"}
-        What to do when a user rated an item more than once: ``"last"`` keeps the latest
-        (by timestamp, else by position), ``"mean"`` their mean, ``"error"`` refuses.
+        Repeated ratings of a user and an item: ``"last"`` keeps the latest (by timestamp, else
+        by position), ``"mean"`` their mean, ``"error"`` refuses.
 
     Attributes
     ----------
@@ -115,13 +115,13 @@ class Ratings(Splitting, Tabular):
             Delimited text (perhaps compressed), Parquet or Arrow file, or a folder of a
             known format.
         format : {"auto", "csv", "parquet", "arrow", "movielens", "netflix", "yahoo-r2"}
-            What it is; ``"auto"`` looks.
+            Format; ``"auto"`` detects it.
         columns : mapping, optional
-            Where it cannot be guessed, the column of each role by name or by position
-            from 0: ``{"user": "customer", "item": "sku", "rating": "stars"}``; None for
-            ``"timestamp"`` leaves the timestamps out.
+            The column of each role by name or by position from 0, if it cannot be guessed:
+            ``{"user": "customer", "item": "sku", "rating": "stars"}``; None for ``"timestamp"``
+            leaves the timestamps out.
         duplicates : {"last", "mean", "error"}
-            What to do when a user rated an item more than once, as for `Ratings`.
+            Repeated ratings, as for `Ratings`.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class Ratings(Splitting, Tabular):
         Raises
         ------
         InputError
-            If there is no such file, or it is no table of ratings; the message names the line.
+            If there is no such file, or it is not a table of ratings; the message names the line.
 
         Examples
         --------
@@ -147,7 +147,7 @@ class Ratings(Splitting, Tabular):
 
         if not isinstance(path, str | os.PathLike):
             raise InputError(
-                f"{type(path).__name__} is no path: Ratings.read reads files,"
+                f"{type(path).__name__} is not a path: Ratings.read reads files,"
                 " Ratings.from_data takes tables and arrays"
             )
         check_duplicates(duplicates)
@@ -162,22 +162,21 @@ class Ratings(Splitting, Tabular):
         columns: Columns | None = None,
         duplicates: str = "last",
     ) -> Ratings:
-        """Take ratings from whatever holds them.
+        """Make ratings from a file, a table or arrays.
 
         Parameters
         ----------
         data : object
-            Ratings (returned as they are), a path, a pandas or polars data frame, an
-            Arrow table, a SciPy sparse matrix of users x items (stored zeros are ratings,
-            absent cells are not, a cell that is stored twice is the sum), a tuple of 3 or 4
-            columns, an array with 3 or 4 columns or with named ones, a dict of columns, or a
-            list of rows (tuples or dicts).
+            Ratings (returned as they are), a path, a pandas or polars data frame, an Arrow table,
+            a SciPy sparse matrix of users x items (stored zeros are ratings; a cell that is stored
+            twice is the sum), a tuple of 3 or 4 columns, an array with 3 or 4 columns or with named
+            ones, a dict of columns, or a list of rows (tuples or dicts).
         format : str
-            What a file is, as for :meth:`read`.
+            Format of a file, as for :meth:`read`.
         columns : mapping, optional
             Which column is which, as for :meth:`read`.
         duplicates : {"last", "mean", "error"}
-            What to do when a user rated an item more than once, as for `Ratings`.
+            Repeated ratings, as for `Ratings`.
 
         Returns
         -------
@@ -187,7 +186,7 @@ class Ratings(Splitting, Tabular):
         Raises
         ------
         InputError
-            If it cannot be told which column is which, or a value cannot be used.
+            If a column cannot be found, or a value cannot be used.
 
         Examples
         --------
@@ -205,7 +204,7 @@ class Ratings(Splitting, Tabular):
         check_duplicates(duplicates)
         _refuse_dataset(data)
         if hasattr(data, "tocoo"):
-            # One cell, and one rating, however often it is stored: to SciPy it is their sum.
+            # SciPy adds up cells that are stored several times.
             duplicates = "sum"
         table = table_of(data, columns)
         if table is None:
@@ -225,7 +224,7 @@ class Ratings(Splitting, Tabular):
         *,
         duplicates: str = "last",
     ) -> Ratings:
-        """Take ratings from pairs of user and item, and their ratings: scikit-learn's X and y.
+        """Make ratings from pairs of user and item and their ratings: scikit-learn's X and y.
 
         Parameters
         ----------
@@ -234,14 +233,14 @@ class Ratings(Splitting, Tabular):
         ratings : array-like
             One number for each pair.
         columns : mapping, optional
-            Which column of a table is the user and which the item, where names do not tell.
+            Columns of the user and the item in a table, if they cannot be guessed.
         duplicates : {"last", "mean", "error"}
-            What to do when a user rated an item more than once, as for `Ratings`.
+            Repeated ratings, as for `Ratings`.
 
         Returns
         -------
         Ratings
-            As many as there are pairs, less what `duplicates` leaves out.
+            A rating for each pair, but for repeats.
 
         Raises
         ------
@@ -273,7 +272,7 @@ class Ratings(Splitting, Tabular):
         user_ids: IdMap,
         item_ids: IdMap,
     ) -> Ratings:
-        """Make ratings of row numbers that are known to be right, without checking them.
+        """Make ratings from valid row numbers, without checks.
 
         Parameters
         ----------
@@ -289,7 +288,7 @@ class Ratings(Splitting, Tabular):
         Returns
         -------
         Ratings
-            These, in their order.
+            The ratings, in this order.
 
         Raises
         ------
@@ -360,7 +359,7 @@ class Ratings(Splitting, Tabular):
         return f"{size}, {low:.4g} to {high:.4g}, mean {self.mean():.4g}{timed}"
 
     def mean(self) -> float:
-        """Give the mean of the ratings.
+        """Return the mean of the ratings.
 
         Returns
         -------
@@ -382,7 +381,7 @@ class Ratings(Splitting, Tabular):
         return float(self.rating.mean(dtype=np.float64))
 
     def range(self) -> tuple[float, float]:
-        """Give the lowest and the highest rating.
+        """Return the lowest and the highest rating.
 
         Returns
         -------
@@ -404,7 +403,7 @@ class Ratings(Splitting, Tabular):
         return float(self.rating.min()), float(self.rating.max())
 
     def take(self, index: ArrayLike) -> Ratings:
-        """Take some of the ratings, with the same id maps.
+        """Select ratings, with the same id maps.
 
         Parameters
         ----------
@@ -414,7 +413,7 @@ class Ratings(Splitting, Tabular):
         Returns
         -------
         Ratings
-            Those ratings; users and items keep their row numbers.
+            The selected ratings; users and items keep their row numbers.
 
         Raises
         ------
@@ -447,12 +446,12 @@ class Ratings(Splitting, Tabular):
         )
 
     def compact(self) -> Ratings:
-        """Drop the ids without any rating.
+        """Drop ids without a rating.
 
         Returns
         -------
         Ratings
-            The same ratings; users and items are numbered anew.
+            The same ratings, with new row numbers.
 
         Examples
         --------
@@ -466,17 +465,17 @@ class Ratings(Splitting, Tabular):
         return Ratings.from_arrays(user, item, self.rating, self.timestamp, user_ids, item_ids)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the ratings to a CSV or a Parquet file, as the suffix says.
+        """Write the ratings to a CSV or a Parquet file, by its suffix.
 
         Parameters
         ----------
         path : str or path-like
-            Ends in ``.csv``, ``.parquet`` or ``.pq``; an existing file is replaced, at once.
+            Ends in ``.csv``, ``.parquet`` or ``.pq``; an existing file is replaced.
 
         Raises
         ------
         InputError
-            If the file cannot be written; one that was there is as it was.
+            If the file cannot be written; an existing one is unchanged then.
 
         Examples
         --------
@@ -507,11 +506,11 @@ class Ratings(Splitting, Tabular):
         return names if self.timestamp is None else {**names, "timestamp": self.timestamp}
 
     def _top(self) -> tuple[Mapping[str, Any], int]:
-        # Ids of all ratings may be millions of strings.
+        # Not of all ratings: there may be millions of ids.
         return self.take(np.arange(min(len(self), SHOWN_ROWS)))._columns(), len(self)
 
     def to_polars(self) -> pl.DataFrame:
-        """Give the ratings as a polars data frame.
+        """Return the ratings as a polars data frame.
 
         Returns
         -------
@@ -560,7 +559,7 @@ class Ratings(Splitting, Tabular):
 
 
 def _compact(ids: IdMap, rows: NDArray[np.int32]) -> tuple[IdMap, NDArray[np.int32]]:
-    """The ids that have ratings, and the rows as numbers among them."""
+    """The ids that have ratings, and the rows among them."""
     used = np.zeros(len(ids), np.bool_)
     used[rows] = True
     if used.all():

@@ -1,4 +1,4 @@
-"""How ratings are split into what is learnt from and what is held out."""
+"""Splits of ratings into train and test."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Splitting:
         rank = np.arange(len(self)) - (np.cumsum(counts) - counts)[grouped]
         test = order[rank < held[grouped]]
         if not len(test):
-            raise InputError("Every user has one rating only; split without regard to users")
+            raise InputError("Every user has one rating only: use split instead")
         return self._part(test)
 
     def split_by_time(self, share: float = 0.1) -> tuple[Self, Self]:
@@ -128,12 +128,12 @@ class Splitting:
         ([1], [7])
         """
         if self.timestamp is None:
-            raise InputError("These ratings have no timestamps, so they cannot be split by time")
+            raise InputError("These ratings have no timestamps: they cannot be split by time")
         count = self._test_count(share)
         return self._part(np.argsort(self.timestamp, kind="stable")[-count:])
 
     def k_folds(self, k: int = 5, random_state: int = 0) -> Iterator[tuple[Self, Self]]:
-        """Give ``k`` pairs of train and test; each rating is in one test.
+        """Iterate over ``k`` pairs of train and test; each rating is in one test set.
 
         Parameters
         ----------

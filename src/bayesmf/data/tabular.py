@@ -1,4 +1,4 @@
-"""Results that go back into the tables people have: pandas, polars, Arrow, HTML in notebooks."""
+"""Export of results: pandas, polars, Arrow, HTML in notebooks."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ SHOWN_ROWS = 10
 
 
 class Tabular:
-    """A result with rows and named columns.
+    """Base of results with rows and named columns.
 
-    A class says what its columns are (`_columns`); from that follow `to_pandas()`, `to_polars()`,
-    `to_arrow()`, iteration over rows as named tuples (so `pandas.DataFrame(result)` works), Arrow's
-    stream protocol (so `polars.DataFrame(result)` does) and a small table in notebooks.
+    From `_columns` follow `to_pandas()`, `to_polars()`, `to_arrow()`, iteration over rows as named
+    tuples (for `pandas.DataFrame(result)`), Arrow's stream protocol (for
+    `polars.DataFrame(result)`) and a small table in notebooks.
     """
 
     def _columns(self) -> Columns:
-        """Name to array or list, all of one length."""
+        """Arrays or lists of one length, by name."""
         raise NotImplementedError
 
     def _title(self) -> str:
-        """What stands above the table in a notebook."""
+        """Text above the table in a notebook."""
         return ""
 
     def to_polars(self) -> pl.DataFrame:
-        """Give the result as a polars data frame.
+        """Return the result as a polars data frame.
 
         Returns
         -------
@@ -56,7 +56,7 @@ class Tabular:
         return pl.DataFrame({name: _series(name, c) for name, c in self._columns().items()})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give the result as a pandas data frame.
+        """Return the result as a pandas data frame.
 
         Returns
         -------
@@ -80,7 +80,7 @@ class Tabular:
         return pandas.DataFrame({name: _plain(c) for name, c in self._columns().items()})
 
     def to_arrow(self) -> pa.Table:
-        """Give the result as an Arrow table.
+        """Return the result as an Arrow table.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class Tabular:
         return map(row._make, zip(*lists, strict=True))
 
     def _top(self) -> tuple[Columns, int]:
-        """Columns of the first rows at least, for a notebook, and how many rows there are."""
+        """Columns of the first rows, or of all, for a notebook; and the number of rows."""
         columns = self._columns()
         return columns, len(next(iter(columns.values())))
 
@@ -128,17 +128,7 @@ class Tabular:
 def html_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", below: str = ""
 ) -> str:
-    """A plain table for a notebook; text is escaped.
-
-    Parameters
-    ----------
-    head : sequence of str
-        Names of columns.
-    rows : sequence of sequence of str
-        Cells.
-    title, below : str
-        Sentences above and below.
-    """
+    """A plain HTML table for a notebook, with text above and below; text is escaped."""
     parts = [f"<p>{html.escape(title)}</p>"] if title else []
     parts.append("<table><thead>" + _html_row("th", head) + "</thead><tbody>")
     parts += [_html_row("td", row) for row in rows]
@@ -152,7 +142,7 @@ def _html_row(tag: str, cells: Sequence[str]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as people read it: numbers with four digits, nothing for none."""
+    """Text of a value: numbers with four digits, nothing for None."""
     if value is None:
         return ""
     if isinstance(value, float | np.floating):
@@ -166,7 +156,7 @@ def _series(name: str, column: Any) -> pl.Series:
     values = _plain(column)
     try:
         return pl.Series(name, values.tolist() if _is_object(values) else values)
-    except UnicodeEncodeError:  # half of a character, in an id that nobody knows
+    except UnicodeEncodeError:  # half of a character, in an unknown id
         texts = [str(value).encode("utf-8", "backslashreplace").decode() for value in values]
         return pl.Series(name, texts)
 

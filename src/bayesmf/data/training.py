@@ -21,12 +21,12 @@ from bayesmf.kernels.csr import (
 )
 from bayesmf.kernels.types import readonly
 
-# Numbers that are counted at a time: as int64, a few megabytes of what may not fit in memory.
+# Numbers counted at a time, so that memory is bounded.
 COUNTED = 1 << 20
 
 
 def count_numbers(numbers: NDArray[np.int32], n: int) -> NDArray[np.int64]:
-    """How often each of the numbers below n occurs, as np.bincount does, in little memory."""
+    """Counts of the numbers below n, as np.bincount does, in bounded memory."""
     found = np.zeros(n, np.int64)
     for lo in range(0, len(numbers), COUNTED):
         found += np.bincount(numbers[lo : lo + COUNTED], minlength=n)
@@ -37,8 +37,8 @@ def count_numbers(numbers: NDArray[np.int32], n: int) -> NDArray[np.int64]:
 class TrainingData:
     """Ratings in the units of the chain: centred and scaled, row numbers instead of ids.
 
-    By user, then item; by item where that is asked for, found once. Ratings of few values are codes
-    of one byte, and `levels` are what codes stand for. All may be mapped from files.
+    Sorted by user, then item; by item on request. Ratings of few distinct values are codes of one
+    byte, and `levels` are the values. Arrays may be mapped from files.
 
     A model that was loaded may lack the ratings: folders of earlier versions hold which items were
     rated, not how (their lists have no values); those saved without users hold `counts` alone.
@@ -47,13 +47,13 @@ class TrainingData:
     by_user: RowLists
     n_items: int
     levels: NDArray[np.float32]
-    turned: RowLists | None = None  # by item, where it is known
-    origin: Origin | None = None  # the folder that all are mapped from, where workers can do so too
-    counts: NDArray[np.int64] | None = None  # ratings of each item, where there are no users
+    turned: RowLists | None = None  # by item, if known
+    origin: Origin | None = None  # the packed file, if workers can map it too
+    counts: NDArray[np.int64] | None = None  # ratings of each item, if there are no users
 
     @classmethod
     def without_users(cls, counts: NDArray[np.int64]) -> TrainingData:
-        """No ratings of anybody; how many each item had is known."""
+        """Numbers of ratings of items alone."""
         lists = RowLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
         return cls(lists, len(counts), np.zeros(1, np.float32), counts=counts)
 
@@ -89,12 +89,12 @@ class TrainingData:
 
     @property
     def has_users(self) -> bool:
-        """Whether users are here, and which items they have rated."""
+        """Whether users and the items that they rated are known."""
         return self.counts is None
 
     @property
     def has_values(self) -> bool:
-        """Whether the ratings themselves are here."""
+        """Whether the ratings themselves are known."""
         return self.has_users and self.by_user.value is not None
 
     @cached_property
@@ -110,11 +110,11 @@ class TrainingData:
         return self._item_counts
 
     def decode(self, code: NDArray[Any]) -> NDArray[Any]:
-        """Ratings from what stands for them."""
+        """Ratings of codes."""
         return self.levels[code] if code.dtype == np.uint8 else code
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
-        """User, item and rating of all ratings, by user: for small data alone."""
+        """User, item and rating of all ratings, by user; for small data."""
         user = np.repeat(np.arange(self.n_users, dtype=np.int32), self.user_counts())
         return user, self.by_user.other, self.decode(self.by_user.value)
 
@@ -129,15 +129,15 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class RatedItems:
-    """Which items each user has rated: not to be recommended again, and how much there was."""
+    """Items that each user has rated, and numbers of ratings."""
 
     starts: NDArray[np.int64]
     items: NDArray[np.int32]
-    counts: NDArray[np.int64] | None = None  # ratings of each item, where there are no users
+    counts: NDArray[np.int64] | None = None  # ratings of each item, if there are no users
 
     @classmethod
     def from_training(cls, data: TrainingData) -> Self:
-        """From the training ratings."""
+        """From training ratings."""
         return cls(data.by_user.starts, data.by_user.other, data.counts)
 
     def for_user(self, user: int) -> NDArray[np.int64]:
@@ -147,7 +147,7 @@ class RatedItems:
         return self.items[self.starts[user] : self.starts[user + 1]].astype(np.int64)
 
     def rated(self, user: NDArray[np.int64], item: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pairs are training ratings; quickest where a user's pairs stand together."""
+        """Which pairs are training ratings; fastest if pairs are grouped by user."""
         out = np.zeros(len(user), np.bool_)
         marks = np.zeros(max(self._n_items, int(item.max(initial=-1)) + 1), np.bool_)
         pairs = readonly(self.starts), readonly(self.items), readonly(user), readonly(item)
@@ -159,17 +159,17 @@ class RatedItems:
         return int(self.items.max(initial=-1)) + 1
 
     def user_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Training ratings of users by row number; none of an unseen one (-1)."""
+        """Numbers of training ratings of users by row; 0 for an unseen one (-1)."""
         return _counts(np.append(np.diff(self.starts), 0), rows)
 
     def item_counts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Training ratings of items by row number; none of an unseen one (-1)."""
+        """Numbers of training ratings of items by row; 0 for an unseen one (-1)."""
         found = count_numbers(self.items, self._n_items) if self.counts is None else self.counts
         return _counts(np.append(found, 0), rows)
 
 
 def _counts(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Counts by row number; the last is that of an unseen row."""
+    """Counts by row; the last one is for unseen rows."""
     return np.asarray(counts[rows])
 
 
@@ -181,18 +181,18 @@ def add_ratings(
     item: NDArray[np.int32],
     value: NDArray[np.float32],
 ) -> TrainingData:
-    """Add ratings, in the chain's units; of a pair that has a rating the new one counts.
+    """Add ratings, in the chain's units; the new rating of a known pair replaces the old one.
 
     Parameters
     ----------
     data
         The ratings so far.
     moved
-        Where the users and items of `data` are now, ascending.
+        New rows of the users and items of `data`, ascending.
     sizes
-        Numbers of users and of items now.
+        New numbers of users and of items.
     user, item, value
-        The new ratings by row numbers of now, each pair once.
+        The added ratings by new rows, each pair once.
     """
     lists, (users, items) = data.by_user, moved
     old, new, levels = _recoded(lists.value, data.levels, value)
@@ -209,7 +209,7 @@ def add_ratings(
 def _recoded(
     old: NDArray[Any], levels: NDArray[np.float32], value: NDArray[np.float32]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """Old and new ratings as codes of the same levels; as they are where these are too many."""
+    """Old and new ratings as codes of the same levels, or as they are if there are too many."""
     if old.dtype != np.uint8:
         return old, value, levels
     union = np.union1d(levels, value).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Where tasks are executed: this process, its threads, or a Ray cluster."""
+"""Execution of tasks: this process, its threads, or a Ray cluster."""

@@ -1,4 +1,4 @@
-"""What an engine is, and the ledger of a run: who did what, how long it took, what was sent."""
+"""The protocol of engines, and the ledger of a run: tasks, times and bytes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 log = logging.getLogger("bayesmf")
 
-# Partitions that a report names: those that took longest.
+# Partitions in a report: those that took longest.
 NAMED = 10
 
 
 class Handle(Protocol):
-    """A task under way."""
+    """A submitted task."""
 
     def result(self) -> Result:
         """The task's result; raises what the task raised."""
@@ -30,15 +30,14 @@ class Handle(Protocol):
 
 @dataclass(frozen=True)
 class Workload:
-    """What an engine is started with.
+    """Ratings and tasks that an engine starts with.
 
-    `held` are the partitions of the ratings, which tasks name by number. `together` are lists of
-    partitions whose tasks come at the same time: each list should be spread over all workers.
-    `recipes`, by partition, say how workers get ratings that need not be sent. `rehearsal` are
-    tasks on a few made-up ratings, by which a worker compiles what it will need. `units` are, by
-    partition, the numbers of the stripes that stay with their workers, None where there are none:
-    all tasks of one chain on one unit are then done at one place, and those of other chains may be
-    done at another, which holds these ratings too.
+    `held` are the partitions of the ratings, which tasks refer to by number. `together` are lists
+    of partitions whose tasks are submitted at the same time, to be spread over all workers.
+    `recipes`, by partition, read ratings that need not be sent. `rehearsal` are tasks on a few
+    artificial ratings, with which workers compile. `units` are, by partition, the numbers of the
+    stripes that stay with their workers, if any: all tasks of one chain on one unit run on one
+    worker, those of other chains perhaps on another, which holds these ratings too.
     """
 
     held: Sequence[Held]
@@ -52,47 +51,45 @@ class Workload:
 class Engine(Protocol):
     """Executes tasks, in any order, anywhere.
 
-    A task names the partition it reads, and the rows, by references that results have given.
-    Whoever executes it gets the arrays. An engine owns no randomness and decides nothing, so
-    engines cannot differ in their results. It serves one run at a time.
+    A task has the number of its partition and references to rows, from earlier results; it gets
+    the arrays where it runs. Engines draw no random numbers, so their results do not differ. An
+    engine serves one run at a time.
     """
 
     def start(self, load: Workload) -> None:
-        """Hand out the ratings."""
+        """Start workers and give them the ratings."""
 
     def submit(self, task: Task) -> Handle:
-        """Begin a task."""
+        """Submit a task."""
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
         """Wait until at least one of these is done; return those that are."""
 
     def fetch(self, refs: Sequence[Ref]) -> list[Array]:
-        """Bring arrays that lie with workers here, to be read alone."""
+        """Fetch arrays from workers, read-only."""
 
     def settled(self, chain: int, refs: Sequence[Ref]) -> None:
-        """Told after every round of a chain what the rest of it depends on.
+        """Note, after a round of a chain, all arrays that the rest of the chain depends on.
 
-        An engine whose workers can be lost may have it copied now: what is not among these is
-        never asked for again.
+        An engine whose workers can be lost may copy them now.
         """
 
     def seconds(self) -> float:
         """Seconds since the start, by the engine's clock."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Context of what is not part of the algorithm, such as validation: an engine with a
-        clock of its own may stop it."""
+        """Context for work outside of the algorithm, in which a simulated clock stops."""
 
     def report(self) -> dict[str, Any]:
-        """Who did what, how long it took, and what was sent; see `Ledger`."""
+        """Tasks, times and bytes of the run; see `Ledger`."""
 
     def close(self) -> None:
-        """Release everything; tasks that have not begun are dropped."""
+        """Release everything, and drop tasks that have not begun."""
 
 
 @dataclass
 class _Sum:
-    """Tasks of one worker, or on one partition."""
+    """Number and times of tasks of one worker or on one partition."""
 
     tasks: int = 0
     seconds: float = 0.0
@@ -105,7 +102,7 @@ class _Sum:
 
 
 class Ledger:
-    """What an engine notes of one run; `clock` gives the seconds since its start."""
+    """Tasks, times, bytes and faults of one run; `clock` returns the seconds since its start."""
 
     def __init__(self, name: str, n_workers: int, clock: Callable[[], float] | None = None) -> None:
         self.name, self.clock = name, clock or self._since_begin
@@ -119,38 +116,37 @@ class Ledger:
         self._lock = threading.Lock()
 
     def restart(self) -> None:
-        """Start the clock anew: what came before was setting up."""
+        """Start the clock again, after setting up."""
         self._begin = time.monotonic()
 
     def _since_begin(self) -> float:
         return time.monotonic() - self._begin
 
     def done(self, worker: int, partition: int, seconds: float) -> None:
-        """Note that a worker has done a task on a partition."""
+        """Add a task of a worker on a partition."""
         with self._lock:
             self.seconds += seconds
             self._workers[worker].add(seconds)
             self._partitions.setdefault(partition, _Sum()).add(seconds)
 
     def moved(self, sent: int = 0, received: int = 0, peers: int = 0, fetched: int = 0) -> None:
-        """Note bytes: of tasks that the driver has sent and of results that came back; of rows
-        that went from node to node, and of those that were brought to the driver."""
+        """Add bytes: of tasks and results, of rows between nodes, and of rows for the driver."""
         self.bytes_sent += sent
         self.bytes_received += received
         self.peer_bytes += peers
         self.fetched_bytes += fetched
 
     def settled(self) -> None:
-        """Note that a chain has ended a round."""
+        """Add a round of a chain."""
         self.rounds += 1
 
     def fault(self, sentence: str) -> None:
-        """Note something that went wrong and was dealt with."""
+        """Log a fault that was handled."""
         self.faults.append(sentence)
         log.warning("%s", sentence)
 
     def report(self) -> dict[str, Any]:
-        """All notes in plain values, for people and for JSON."""
+        """Return everything as plain JSON."""
         elapsed = max(self.clock(), 1e-9)
         idle = [max(0.0, 1.0 - w.seconds / elapsed) for w in self._workers]
         slow = sorted(self._partitions.items(), key=lambda one: -one[1].seconds)
@@ -187,7 +183,7 @@ class Ledger:
 
 
 class WallClock:
-    """What engines share whose clock is that of the wall; they start a ledger with every run."""
+    """Base of engines in real time, with a ledger for each run."""
 
     _ledger: Ledger
 
@@ -196,16 +192,16 @@ class WallClock:
         return self._ledger.clock()
 
     def aside(self) -> AbstractContextManager[None]:
-        """Nothing: such a clock does not stand still."""
+        """Do nothing: real time does not stop."""
         return nullcontext()
 
     def report(self) -> dict[str, Any]:
-        """What the ledger has noted."""
+        """Report of the ledger."""
         return self._ledger.report()
 
 
 def payload(value: Any) -> int:
-    """Bytes of the arrays in a task or result: a message, but for some hundred bytes."""
+    """Bytes of the arrays in a task or a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, tuple):

@@ -19,12 +19,12 @@ from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
 
 
 def _here(how: str, name: str, array: Array) -> Ref:
-    """A reference to an array of this process, which is the array."""
+    """A reference to an array of this process."""
     return Ref(array)
 
 
 class _Local(WallClock):
-    """What engines of one machine share: ratings stay where they are, and nothing is sent."""
+    """Base of engines in one process, where nothing is sent."""
 
     n_workers: int
     _held: Sequence[Held]
@@ -37,7 +37,7 @@ class _Local(WallClock):
         return fetch_here(refs)
 
     def settled(self, chain: int, refs: Sequence[Ref]) -> None:
-        """Nothing is lost in one process."""
+        """Do nothing: arrays of this process are not lost."""
 
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
@@ -97,10 +97,7 @@ class Threads(_Local):
 
 
 class Rehearsal(Serial):
-    """A serial engine that remembers one task of each kind, for a run on a few made-up ratings.
-
-    A worker that has done these tasks has compiled what it needs.
-    """
+    """A serial engine that remembers one task of each kind, with which workers compile."""
 
     def __init__(self) -> None:
         self.tasks: list[tuple[Held, Task]] = []

@@ -1,4 +1,4 @@
-"""Which worker holds which partition of the ratings, and whose tasks it does."""
+"""Assignment of partitions and chains to workers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from bayesmf.engines.base import Workload
 
 
 class Homes:
-    """The worker of every task, by its chain and partition; the same load, the same places.
+    """The worker of every task, by its chain and partition; a function of the workload.
 
-    Where stripes of rows stay with their workers, a worker has all partitions of its stripes. With
-    so many workers that each stripe could have several, chains are dealt out to them: their rows
-    and their ratings are then at different places, and all can work at the same time.
+    If stripes of rows stay with their workers, a worker has all partitions of its stripes. If there
+    are several workers for each stripe, chains are distributed over them, and each worker holds the
+    ratings.
     """
 
     def __init__(self, load: Workload, n_workers: int) -> None:
@@ -39,7 +39,7 @@ class Homes:
         return self._worker[partition] + self._n * (chain % self._copies)
 
     def held_by(self, worker: int) -> list[int]:
-        """Partitions whose tasks a worker does, for some chain or other."""
+        """Partitions whose tasks a worker runs, for at least one chain."""
         copy, own = divmod(worker, self._n)
         if copy >= self._copies:
             return []
@@ -47,16 +47,15 @@ class Homes:
 
     @property
     def n_workers(self) -> int:
-        """Workers that have anything to do."""
+        """Number of workers with tasks."""
         return self._n * self._copies
 
 
 def spread(load: Workload, n_workers: int) -> list[int]:
-    """The worker of every partition; the same workload is always spread in the same way.
+    """The worker of every partition; a function of the workload.
 
-    Tasks of partitions that come together are done at the same time, so each such list is shared
-    out by number first: a worker with two of them is late however small they are. Among equals the
-    one with the fewest ratings gets the partition, so that memory and work come out even as well.
+    Tasks in a list of `together` run at the same time, so partitions of each list are first spread
+    evenly by number, then by ratings, for even memory and work.
     """
     weights = [len(held) for held in load.held]
     owner: dict[int, int] = {}
@@ -65,9 +64,9 @@ def spread(load: Workload, n_workers: int) -> list[int]:
     def share_out(partitions: range | list[int], by_number: bool) -> None:
         held = [0] * n_workers
         for partition in partitions if by_number else ():
-            if partition in owner:  # in an earlier list: it stays, and counts
+            if partition in owner:  # assigned with an earlier list
                 held[owner[partition]] += 1
-        # The heap's first is the next to be given: (partitions of this list, ratings, worker).
+        # The next worker is the heap's first: (partitions of this list, ratings, worker).
         heap = [(held[w], ratings[w], w) for w in range(n_workers)]
         heapify(heap)
         left = [partition for partition in partitions if partition not in owner]

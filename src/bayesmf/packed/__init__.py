@@ -1,1 +1,1 @@
-"""Ratings larger than memory: packed into a folder by an external sort, and read where it lies."""
+"""Ratings larger than memory: an external sort into one file, which is mapped."""

@@ -1,1 +1,1 @@
-"""Ratings with a planted truth, of any size, and the lowest error anyone could reach on them."""
+"""Synthetic ratings of any size with a planted truth."""

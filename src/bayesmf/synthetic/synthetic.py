@@ -36,8 +36,8 @@ SHAPES = {
 }
 
 _ACTIVITY_SIGMA = 1.25  # Netflix: the mean number of ratings of a user is 2.2 times the median
-_MOST_ITEMS = 0.6  # nobody rates more than this part of the items
-_MOST_DENSITY = 0.2  # a shape that is scaled down stays sparser than this
+_MOST_ITEMS = 0.6  # largest part of the items that a user rates
+_MOST_DENSITY = 0.2  # limit for shapes that are scaled down
 _INT32_MAX = 2**31 - 1
 
 
@@ -47,7 +47,7 @@ def _is_finite(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """A plan of synthetic ratings; nothing is made before it is asked for.
+    """A plan of synthetic ratings, which are made on request.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Synthetic:
     Raises
     ------
     InputError
-        If a value is not what it must be, or so many ratings do not fit.
+        If a value is invalid, or there are too many ratings for the shape.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class Synthetic:
         Raises
         ------
         InputError
-            If there is no such shape, or a value is not what it must be.
+            If there is no such shape, or a value is invalid.
 
         Examples
         --------
@@ -191,7 +191,7 @@ class Synthetic:
         )  # fmt: skip
 
     def user_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Plant factors and biases of some users, without making the others.
+        """Plant factors and biases of users in a range.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Synthetic:
         return self._rows(start, stop, USERS, self.bias_user)
 
     def item_factors(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Plant factors and biases of some items, without making the others.
+        """Plant factors and biases of items in a range.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class Synthetic:
         return self._rows(start, stop, ITEMS, self.bias_item)
 
     def activity(self) -> np.ndarray:
-        """Give the number of ratings of each user: log-normal above a minimum, exact in total.
+        """Return the number of ratings of each user: log-normal above a minimum, exact in total.
 
         Returns
         -------
@@ -253,13 +253,13 @@ class Synthetic:
         >>> len(counts), int(counts.sum())
         (60, 900)
         """
-        # As in MovieLens, nobody has a handful only, unless the mean itself is small.
+        # As in MovieLens, users have 20 ratings or more, unless the mean is small.
         least = max(1, int(min(20.0, self.n_ratings / self.n_users / 4)))
         most = self._most_per_user - least
         target = self.n_ratings - least * self.n_users
         weight = np.exp(_ACTIVITY_SIGMA * self._normals(self.n_users, ACTIVITY).astype(np.float64))
-        # Shares proportional to weight but at most `most`: what is cut off goes to the others,
-        # who may then be cut too, so until nobody new is. The set of the cut only grows.
+        # Shares are proportional to weight but at most `most`; the rest goes to the other users,
+        # which may exceed the limit then, until none does.
         cut, before = np.zeros(self.n_users, dtype=bool), -1
         extra = np.full(self.n_users, float(most))
         while before < (n_cut := int(cut.sum())) < self.n_users:
@@ -274,12 +274,12 @@ class Synthetic:
         return counts
 
     def popularity(self) -> np.ndarray:
-        """Give the chance of each item to be drawn, Zipf-like in an order that ids do not show.
+        """Return the probability of each item to be drawn, Zipf-like and unrelated to ids.
 
         Returns
         -------
         numpy.ndarray
-            A chance (``float64``) for each item, all together 1.
+            A probability (``float64``) for each item; their sum is 1.
 
         Examples
         --------
@@ -303,7 +303,7 @@ class Synthetic:
         Parameters
         ----------
         max_ratings : int
-            Largest chunk; only a user with more than this comes in a larger one.
+            Largest chunk; a user with more ratings makes a larger one.
 
         Returns
         -------
@@ -328,10 +328,10 @@ class Synthetic:
     def parts(
         self, holdout: float, max_ratings: int = _CHUNK, shuffle: bool = False
     ) -> Iterator[tuple[Arrays, Arrays]]:
-        """Make the ratings in two parts, to learn from and to test on, chunk by chunk.
+        """Make the ratings in two parts, train and test, chunk by chunk.
 
-        Which ratings are held out depends on `random_state` and their number alone. Everybody keeps
-        one to learn from; of the others the same share is held out of everybody's, within one.
+        Held-out ratings depend on `random_state` and their number alone. Each user keeps one for
+        training; of the others the same share is held out of each user's ratings.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class Synthetic:
         max_ratings : int
             Largest chunk, as for `chunks`.
         shuffle : bool
-            Give ratings of users from all over, in random order; otherwise in user order.
+            Whether chunks have random users in random order; otherwise in user order.
 
         Returns
         -------
@@ -350,7 +350,7 @@ class Synthetic:
         Raises
         ------
         InputError
-            If so many cannot be held out.
+            If too many are to be held out.
 
         Examples
         --------
@@ -363,7 +363,7 @@ class Synthetic:
         return make_parts(self, max_ratings, self.held_out(holdout), shuffle)
 
     def held_out(self, holdout: float) -> int:
-        """Count the ratings that `holdout`, a share or a number, holds out.
+        """Return the number of ratings that `holdout`, a share or a number, holds out.
 
         Parameters
         ----------
@@ -378,7 +378,7 @@ class Synthetic:
         Raises
         ------
         InputError
-            If so many cannot be held out.
+            If too many are to be held out.
 
         Examples
         --------
@@ -405,7 +405,7 @@ class Synthetic:
         Returns
         -------
         Ratings
-            Their ids are the rows of `truth()` counted from 1, those without a rating too.
+            Ids are the rows of `truth()` counted from 1, with those that have no rating.
 
         Examples
         --------
@@ -416,7 +416,7 @@ class Synthetic:
         return self._ratings(0)[0]
 
     def split(self, holdout: float = 0.01) -> tuple[Ratings, Ratings]:
-        """Make all ratings in memory, to learn from and to test on: those of `parts`.
+        """Make all ratings in memory, in two parts as `parts` makes them.
 
         Parameters
         ----------
@@ -431,7 +431,7 @@ class Synthetic:
         Raises
         ------
         InputError
-            If so many cannot be held out.
+            If too many are to be held out.
 
         Examples
         --------
@@ -453,8 +453,8 @@ class Synthetic:
     ) -> None:
         """Stream the ratings to a .csv, .tsv or .parquet file, with columns user, item, rating.
 
-        Ids are counted from 1. A file appears under its name only when all is complete. Memory
-        does not grow with the number of ratings.
+        Ids are counted from 1. A file appears under its name when it is complete. Memory does not
+        grow with the number of ratings.
 
         Parameters
         ----------
@@ -463,7 +463,7 @@ class Synthetic:
         progress : callable, optional
             Called with the number of ratings made since the last call.
         test : str or path-like, optional
-            File for the ratings that are held out; None holds none out.
+            File for held-out ratings; without one there are none.
         holdout : float or int
             Share of the ratings that is held out, or their number, as for `parts`.
         shuffle : bool
@@ -472,7 +472,7 @@ class Synthetic:
         Raises
         ------
         InputError
-            If a file cannot be written, or so many cannot be held out.
+            If a file cannot be written, or too many are to be held out.
 
         Examples
         --------
@@ -496,7 +496,7 @@ class Synthetic:
 
         sizes = self.n_ratings - held, held
         columns, ends = [empty(n) for n in sizes], [0, 0]
-        # By chunks, because the user rows of a chunk are made for it alone.
+        # By chunks, so that few rows of users are in memory.
         for parts in make_parts(self, _CHUNK, held):
             for k, part in enumerate(parts):
                 begin, ends[k] = ends[k], ends[k] + len(part[0])

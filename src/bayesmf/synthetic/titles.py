@@ -1,4 +1,4 @@
-"""Invented film titles, for data that has none: the demo's and the screenshots'."""
+"""Invented film titles, for the demo and the screenshots."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LISTS = {kind: text.split() for kind, text in WORDS.items()}
 
 
 def _title(draw: random.Random) -> str:
-    """One title; the same may come again."""
+    """A random title."""
 
     def word(kind: str) -> str:
         words = LISTS[kind]
@@ -68,12 +68,12 @@ def film_titles(n: int, seed: int = 0) -> list[str]:
     n : int
         How many.
     seed : int, default 0
-        Other titles for another seed, the same for the same.
+        Seed of the titles.
 
     Returns
     -------
     list of str
-        All different. The first ones are the same for any number of titles.
+        Different titles; the first ones are the same for any `n`.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def film_titles(n: int, seed: int = 0) -> list[str]:
     found: list[str] = []
     while len(found) < n:
         title = _title(draw)
-        # What was there before has a sequel, once in a while.
+        # A repeated title becomes a sequel, now and then.
         if title not in parts or draw.random() < 0.1:
             parts[title] = part = parts.get(title, 0) + 1
             found.append(title if part == 1 else f"{title} {part}")

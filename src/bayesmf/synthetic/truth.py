@@ -19,7 +19,7 @@ _NUMBERS = {
 
 
 class Truth(NamedTuple):
-    """What was planted: rating = mean + a[user] + b[item] + U[user] @ V[item] + noise.
+    """Planted parameters: rating = mean + a[user] + b[item] + U[user] @ V[item] + noise.
 
     Attributes
     ----------
@@ -28,8 +28,8 @@ class Truth(NamedTuple):
     a, b : numpy.ndarray
         Biases of users and items.
     noise_floor : float or None
-        The error (RMSE) that no model can beat; None where ratings are stars, because rounding and
-        clipping change it (`experiments.oracle` tells what it then is).
+        The error (RMSE) that no model can beat; None if ratings are stars, because rounding and
+        clipping change it (see `experiments.oracle`).
     mean : float
         Centre of the ratings.
     noise : float
@@ -94,7 +94,7 @@ class Truth(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Truth:
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Parameters
         ----------

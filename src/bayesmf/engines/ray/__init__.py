@@ -1,1 +1,1 @@
-"""Workers on a Ray cluster. This room alone imports Ray."""
+"""The engine on a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Settings of the Ray engine, and nothing of the model."""
+"""Settings of the Ray engine."""
 
 from __future__ import annotations
 
@@ -13,37 +13,34 @@ from bayesmf.errors import InputError
 
 @dataclass(frozen=True)
 class Cluster:
-    """Settings of the `ray` engine, which does the work of a fit on a Ray cluster.
+    """Settings of the `ray` engine, which runs a fit on a Ray cluster.
 
     Parameters
     ----------
     address : str, optional
-        Address of a Ray cluster: "auto" for the one this machine belongs to, or "host:port".
-        Without one it is that of the environment variable RAY_ADDRESS, which Ray sets for jobs.
-        Without that too, or with "local", a cluster of this machine is started, and ended with the
-        run. A process that is in a cluster already stays in that.
+        Address of a Ray cluster: "auto" for the one this machine belongs to, or "host:port"; by
+        default the environment variable RAY_ADDRESS, which Ray sets for jobs. Without either, or
+        with "local", a cluster of this machine is started, and ended with the run. A process that
+        is in a cluster already stays in it.
     n_workers : int, optional
-        Worker processes; by default as many as the cluster has room for. Where there is no room
-        for all of them yet, those that come later take their part over from the others: a cluster
-        that grows by itself is told what to grow for.
+        Worker processes; by default as many as fit into the cluster. Workers that find no room yet
+        wait for it and take over their part then, so that a cluster with autoscaling grows.
     cpus_per_worker : float
-        CPUs that Ray sets aside for each; a worker uses one, and now and then a little of
-        another, for tasks that take milliseconds. May be a fraction.
+        CPUs that Ray reserves for each worker; may be a fraction.
     resources : mapping, optional
-        Custom resources of Ray that each worker needs: {"ratings": 1} keeps workers on nodes that
-        were started with them.
+        Custom resources of Ray for each worker: {"ratings": 1} keeps workers on nodes that were
+        started with them.
     placement : {"spread", "pack"}
-        Workers on as many nodes as there are, or on as few as will do.
+        Workers on as many nodes as possible, or on as few.
     retries : int
-        How often a task is tried again after its worker was lost, before the run ends.
+        How often a task is repeated after its worker was lost, before the run ends.
     task_timeout : float
-        Seconds after which a worker that does not answer is taken for hung, and replaced.
+        Seconds after which a worker that does not answer is replaced.
     start_timeout : float
-        Seconds that a worker may take to start and compile. After them others do its work, until
-        it comes.
+        Seconds for a worker to start and compile; after them others do its work until it has
+        started.
     placement_group : ray.util.placement_group.PlacementGroup, optional
-        A placement group of Ray in whose bundles workers are started, each in one. A fit that runs
-        in a placement group itself uses that.
+        Placement group of Ray for the workers, by default that of the fit itself, if any.
 
     Raises
     ------
@@ -87,7 +84,7 @@ class Cluster:
 
 @contextmanager
 def needs_ray() -> Iterator[None]:
-    """Context for an import of what needs Ray; InputError where it is not installed."""
+    """Context for imports of Ray; InputError if it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
