@@ -3,7 +3,6 @@
     python -m benchmarks bandit --visits 20000 --seeds 3 [--worlds settled] [--policies mean,ucb]
         [--csv FILE] [--figure FILE]
     python -m benchmarks bandit --more [--csv FILE]
-    python -m benchmarks bandit --spread [--csv FILE]
     python -m benchmarks bandit --from FILE [FILE ...] [--figure FILE]
 
 Made-up shops (bandit_shop.py): old goods and known people; known people and goods that come and
@@ -16,9 +15,8 @@ same rules.
 The interval of a gain is a bootstrap over people, of one seed. It leaves out that another history
 would have led to another model: how seeds differ shows that.
 
-`--more` runs the seeds that came after the first three, and a control without any model. `--spread`
-asks instead whether the spread of the first models is right. `--from` reads what `--csv` has
-stored, for its tables and the figure.
+`--more` runs the seeds that came after the first three, and a control without any model. `--from`
+reads what `--csv` has stored, for its tables and the figure.
 """
 
 from __future__ import annotations
@@ -43,12 +41,9 @@ from benchmarks.ranking.bandit_report import (
     draw,
     over_seeds,
     read,
-    spread,
-    spread_table,
     table,
     verdicts,
     write,
-    write_spread,
 )
 from benchmarks.ranking.bandit_shop import (
     CONTROLS,
@@ -207,7 +202,6 @@ def arguments(argv: list[str] | None) -> Namespace:
     add("--worlds", metavar="NAMES", help="some of them, with commas between")
     add("--policies", metavar="NAMES", help="some of them, with commas between")
     add("--more", action="store_true", help="further seeds, and the control")
-    add("--spread", action="store_true", help="how sure the first models are, and may be")
     add("--from", dest="stored", type=Path, nargs="+", metavar="FILE", help="read, do not run")
     add("--csv", type=Path, metavar="FILE", help="write what was earned by then")
     add("--figure", type=Path, metavar="FILE", help="draw it")
@@ -215,7 +209,7 @@ def arguments(argv: list[str] | None) -> Namespace:
     try:
         if args.visits < ROUND or args.seeds < 1:
             raise InputError(f"--visits is at least {ROUND}, --seeds at least 1")
-        late = [] if args.more or args.spread else LATE
+        late = [] if args.more else LATE
         args.worlds = chosen(args.worlds, WORLDS, "world", late)
         args.policies = chosen(args.policies, POLICIES, "policy", [])
         args.rows = [row for path in args.stored or [] for row in read(path)]
@@ -243,16 +237,6 @@ def main(argv: list[str] | None = None) -> int:
     """0 where all went well; 2 for bad input."""
     args = arguments(argv)
     warnings.simplefilter("ignore", DataWarning)  # of people who are not known yet
-    if args.spread:
-        found = [
-            line
-            for name in args.worlds
-            for line in spread(name, WORLDS[name], range(args.seeds), first_model)
-        ]
-        print("\n".join(spread_table(found)))
-        if args.csv:
-            write_spread(found, args.csv)
-        return 0
     rows = runs(args)
     lines = table(rows)
     for world in WORLDS:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayesmf import BayesianMF
 from bayesmf.errors import InputError
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.storage.atomic import replacing
-from benchmarks.ranking.bandit_shop import CONTROLS, LATE, WORLDS, Shop, World
+from benchmarks.ranking.bandit_shop import CONTROLS, LATE, WORLDS
 
 # Rows from the top, with colours that every kind of colour vision tells apart.
 SHOWN = {
@@ -72,71 +69,6 @@ def _panel(axis: Any, world: str, policies: dict[str, list[Row]]) -> None:
     axis.grid(axis="x", color="#E5E5E5", linewidth=0.7)
     what, _, who = WORLDS[world].told.rpartition(", ")
     axis.set_title(f"{what.capitalize()},\n{who}{'' if usual else ' (other scale)'}", fontsize=FONT)
-
-
-HEAD = "world,from,to,stated,true"
-
-
-class Spread(NamedTuple):
-    """Of items with so many answers; root mean squares."""
-
-    world: str
-    low: int
-    high: int
-    stated: float
-    true: float
-
-
-def spread(
-    name: str, world: World, seeds: range, fit: Callable[[Shop, int], BayesianMF]
-) -> list[Spread]:
-    """Thirds of a world's pairs, by answers of the item."""
-    found = [_pairs(shop := Shop(world, 1, seed), fit(shop, seed)) for seed in seeds]
-    counts, variance, error = np.concatenate(found, axis=1)
-    edges = np.quantile(counts, np.linspace(0, 1, 4)).astype(int)
-    lines = []
-    for low, high in zip([0, *edges[1:-1]], edges[1:], strict=True):
-        own = (counts > low) & (counts <= high)
-        stated, true = (float(np.sqrt(part[own].mean())) for part in (variance, error))
-        lines.append(Spread(name, int(low) + 1, int(high), stated, true))
-    return lines
-
-
-def _pairs(shop: Shop, model: BayesianMF) -> NDArray[Any]:
-    """Answers of the item, stated variance and squared error, for every fifth of the known."""
-    people = np.arange(0, shop.world.known, 5)
-    answers = np.bincount(shop.past[1], minlength=shop.world.on_sale)
-    items = np.flatnonzero(answers)
-    who, what = np.repeat(people, len(items)), np.tile(items, len(people))
-    mean, std = model.predict(who, what, return_std=True)
-    variance = np.maximum(std**2 - model.posterior_.noise(), 0.0)
-    return np.array([answers[what], variance, (mean - shop.chance[who, what]) ** 2])
-
-
-def spread_table(lines: list[Spread]) -> list[str]:
-    """As it stands on the page."""
-    return [
-        "| shop | answers of an item | stated | true | ratio |",
-        "|---|---|--:|--:|--:|",
-        *(
-            f"| {one.world} | {one.low} to {one.high} | {one.stated:.3f} | {one.true:.3f} "
-            f"| {one.stated / one.true:.2f} |"
-            for one in lines
-        ),
-    ]
-
-
-def write_spread(lines: list[Spread], path: Path) -> None:
-    """Store it as text with commas."""
-    text = [f"{w},{low},{high},{stated:.5f},{true:.5f}" for w, low, high, stated, true in lines]
-    with replacing(path) as file:
-        file.write(("\n".join([HEAD, *text]) + "\n").encode())
-
-
-def read_spread(path: Path) -> list[Spread]:
-    """What `write_spread` has stored."""
-    rows = [line.split(",") for line in path.read_text("utf-8").splitlines()[1:]]
-    return [Spread(w, int(low), int(high), float(s), float(t)) for w, low, high, s, t in rows]
 
 
 # "gain", where there is one: percent more than the mean, and half of its interval.
