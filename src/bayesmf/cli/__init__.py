@@ -24,11 +24,11 @@ COMMANDS = {
     "predict": "predict ratings of pairs of user and item, with intervals",
     "evaluate": "score a model on ratings that were held out",
     "recommend": "recommend the best items to users",
-    "serve": "answer over HTTP, with a page that shows how sure it is",
-    "diagnose": "say whether chains have converged and intervals hold",
-    "pack": "write ratings that need not fit in memory to a file that fit maps",
+    "serve": "serve a model over HTTP, with a web page",
+    "diagnose": "check convergence and calibration of a model",
+    "pack": "pack ratings, perhaps more than fit in memory, into one file",
     "synth": "write synthetic ratings of a known size and noise",
-    "demo": "see it all work on synthetic ratings",
+    "demo": "run a demonstration on synthetic ratings",
 }
 BROKEN_PIPE = 141  # what the shell reports of a program that ended by SIGPIPE
 
@@ -125,7 +125,7 @@ def _about(args: list[str]) -> None:
     lines = "\n".join(f"  {name:<11}{does}" for name, does in COMMANDS.items())
     parser = Parser(
         "bayesmf",
-        "Bayesian matrix factorization: ratings predicted, and how sure that is.",
+        "Bayesian matrix factorization: predicted ratings, with their uncertainty.",
         f"commands:\n{lines}\n\n`bayesmf COMMAND -h` shows the options of a command.",
         usage="bayesmf [-h] [--version] COMMAND ...",
     )

@@ -1,4 +1,4 @@
-"""`bayesmf demo`: see it all work."""
+"""`bayesmf demo`: a demonstration on synthetic ratings."""
 
 from __future__ import annotations
 
