@@ -35,7 +35,7 @@ from bayesmf.errors import InputError
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.draws import Draws
 from bayesmf.samplers.registry import settings_dict
-from bayesmf.storage.artefact import Kind, check_writable, open_file, read_file, write_file
+from bayesmf.storage.artefact import Kind, check_writable, open_file, peek, read_file, write_file
 from bayesmf.storage.paths import PathLike, as_input_error, as_path
 
 log = logging.getLogger("bayesmf")
@@ -132,7 +132,7 @@ def begin(checkpoint: Checkpoint, here: dict[str, Any]) -> list[ChainFolder]:
             f"the checkpoint in {folder} is of another run: {found}; give the same ratings and "
             "settings, or choose another folder"
         )
-    run = open_file(folder / _RUN, RUN, mode=None).digest
+    run = peek(folder / _RUN, RUN)
     return [
         ChainFolder(folder / f"chain-{number}", checkpoint.keep, f"{run} {number}")
         for number in range(here["sampler"].get("n_chains", 1))
@@ -225,15 +225,6 @@ class DrawsFile(NamedTuple):
     n: int
 
 
-class LoadedCheckpoint(NamedTuple):
-    """A checkpoint of a chain."""
-
-    arrays: Arrays
-    plain: Plain
-    room: int
-    draws: list[Draws]
-
-
 class ChainFolder:
     """The checkpoints of one chain."""
 
@@ -284,22 +275,23 @@ class ChainFolder:
                 if _BATCH.fullmatch(name) and name not in used:
                     _remove(self._path / name)
 
-    def load(self, expecting: SnapshotRules) -> LoadedCheckpoint | None:
-        """The newest sound checkpoint, None if there is none at all.
+    def load(self, rules: SnapshotRules) -> tuple[Arrays, dict[str, Any], list[Draws]] | None:
+        """Arrays, metadata and draws of the newest sound checkpoint, None if there is none at all.
 
-        Those that are not sound are removed, unless none is.
+        Damaged ones are removed, unless all are.
         """
         damaged: list[int] = []
         found = None
         for t in sorted(self._rounds(), reverse=True):
             try:
-                arrays, meta = read_file(self._round(t), CHAIN, expecting.chain)
+                arrays, meta = read_file(self._round(t), CHAIN, rules.chain)
                 batches = [DrawsFile(*batch) for batch in meta["batches"]]
                 if found is None:
-                    draws = [self._read_batch(batch, expecting) for batch in batches]
-                    self._check_counts(t, meta, batches)
-                    found = LoadedCheckpoint(arrays, meta["chain"], meta["room"], draws)
-                    self._batches = batches
+                    draws = [self._read_draws(batch, rules) for batch in batches]
+                    n = sum(batch.n for batch in batches)
+                    if meta["of"] != self._of or meta["chain"]["t"] != t or n > meta["room"]:
+                        raise InputError(f"{self._round(t)} is of another run, chain or round")
+                    found, self._batches = (arrays, meta, draws), batches
                 self._named[t] = {batch.name for batch in batches}
             except InputError as error:
                 log.warning("%s", error)
@@ -313,17 +305,11 @@ class ChainFolder:
             _remove(self._round(t))
         return found
 
-    def _check_counts(self, t: int, meta: dict[str, Any], batches: list[DrawsFile]) -> None:
-        if meta["of"] != self._of:
-            raise InputError(f"the checkpoint {self._round(t)} is of another run or chain: {_CURE}")
-        if meta["chain"]["t"] != t or sum(batch.n for batch in batches) > meta["room"]:
-            raise InputError(f"the checkpoint {self._round(t)} is not what its name says: {_CURE}")
-
-    def _read_batch(self, batch: DrawsFile, expecting: SnapshotRules) -> Draws:
+    def _read_draws(self, batch: DrawsFile, rules: SnapshotRules) -> Draws:
         path = self._path / batch.name
         if not _BATCH.fullmatch(batch.name):
             raise InputError(f"a checkpoint in {self._path} names {batch.name[:40]!r}: {_CURE}")
-        found = open_file(path, BATCH, expecting.batch)
+        found = open_file(path, BATCH, rules.batch)
         found.verification.begin()
         found.verification.wait()
         if found.digest != batch.digest or len(found.arrays["tau"]) != batch.n:

@@ -61,15 +61,16 @@ class RunCheckpoints(NoCheckpoints):
             found = folder.load(snapshots.SnapshotRules(chain))
             if found is None:
                 continue
+            arrays, meta, draws = found
             try:
-                snapshots.put_back(chain, found.arrays, found.plain)
+                snapshots.put_back(chain, arrays, meta["chain"])
             except (KeyError, TypeError, ValueError, IndexError, OverflowError):
                 raise InputError(
                     f"the checkpoint of chain {chain.number} in {self._checkpoint.folder} is not "
                     "one of this run: start from the beginning in another folder"
                 ) from None
-            run.store.restore(chain.number, found.room, found.draws)
-            clock.before = max(clock.before, found.plain["seconds"])
+            run.store.restore(chain.number, meta["room"], draws)
+            clock.before = max(clock.before, meta["chain"]["seconds"])
         limit = run.settings.max_seconds  # which may have changed
         for chain in chains:
             chain.stopped |= limit is not None and clock.before >= limit
