@@ -2,11 +2,8 @@
 
 import json
 import re
-import subprocess
 import sys
-import threading
 from fnmatch import fnmatch
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -53,28 +50,6 @@ def test_the_command_is_valid(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         sys.exit(main(command[1:]))
     assert ended.value.code == 2 and "There is no model" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("status", "expected"), [(200, 0), (503, 1)])
-def test_the_health_check(status, expected):
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(status if self.path == "/healthz" else 404)
-            self.end_headers()
-
-        def log_message(self, *said):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    _, code = json.loads(of("HEALTHCHECK")[0].partition("CMD ")[2])[1:]
-    code = code.replace(":8000/", f":{server.server_port}/")
-    try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert done.returncode == expected
 
 
 def test_kernels_are_compiled():

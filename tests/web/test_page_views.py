@@ -76,17 +76,6 @@ def test_a_user(visit, page_model):
     page.locator(".found-title:focus", has_text=f"User {example}").wait_for()
 
 
-def test_find_an_item(visit):
-    watched = visit()
-    page = watched.open("#/look")
-    field = page.get_by_role("combobox")
-    field.fill("no such film")
-    page.locator(".search-message", has_text="Nothing found").wait_for()
-    field.fill("DROP TABLE")
-    page.get_by_role("option").filter(has_text="DROP TABLE").click()
-    page.get_by_role("heading", name="'; DROP TABLE films; --").wait_for()
-
-
 def test_the_model(visit, page_address):
     watched = visit()
     page = watched.open("#/model")

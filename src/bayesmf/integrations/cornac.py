@@ -63,11 +63,6 @@ class BayesianMFRecommender(Recommender):
         -------
         BayesianMFRecommender
             The recommender itself.
-
-        Raises
-        ------
-        InputError
-            For ratings that cannot be used.
         """
         super().fit(train_set, val_set)
         self._answers = {}

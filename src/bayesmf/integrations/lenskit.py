@@ -73,11 +73,6 @@ class BayesianMFScorer(Component[ItemList], Trainable):
             Interactions with the attribute "rating".
         options : lenskit.training.TrainingOptions, optional
             Its `rng` gives the seed.
-
-        Raises
-        ------
-        InputError
-            If interactions have no ratings.
         """
         options = TrainingOptions() if options is None else options
         if hasattr(self, "model_") and not options.retrain:

@@ -86,13 +86,6 @@ def save_model(
     max_draws : int, optional
         Most draws to save, as in `BayesianMF.save`.
 
-    Raises
-    ------
-    InputError
-        If MLflow is not installed, or the model cannot be saved.
-    NotFittedError
-        If the model has not been fitted.
-
     Examples
     --------
     >>> from bayesmf import BayesianMF, Gibbs
@@ -155,13 +148,6 @@ def log_model(
     mlflow.models.model.ModelInfo
         Description of the logged model; its `model_uri` is an argument of `load_model`.
 
-    Raises
-    ------
-    InputError
-        If MLflow is not installed, or the model cannot be saved.
-    NotFittedError
-        If the model has not been fitted.
-
     Examples
     --------
     >>> import os
@@ -201,11 +187,6 @@ def load_model(model_uri: str, dst_path: str | None = None) -> BayesianMF:
     -------
     BayesianMF
         The verified model.
-
-    Raises
-    ------
-    InputError
-        If MLflow is not installed, or the model is damaged or not one of bayesmf.
 
     Examples
     --------
@@ -310,11 +291,6 @@ class MLflowCallback:
         The run; by default the active one, or a new one.
     every : int
         Log every so many epochs of a chain.
-
-    Raises
-    ------
-    InputError
-        If MLflow is not installed, or `every` is not a positive integer.
 
     Examples
     --------
@@ -432,13 +408,6 @@ def log_report(
         Result of `model.evaluate(test)`, logged as `test_rmse`, `test_coverage_90` etc.
     run_id : str, optional
         The run; by default the active one, or a new one.
-
-    Raises
-    ------
-    InputError
-        If MLflow is not installed.
-    NotFittedError
-        If the model has not been fitted.
 
     Examples
     --------

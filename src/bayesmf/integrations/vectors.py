@@ -40,13 +40,6 @@ def item_vectors(model: BayesianMF, items: Any = None, *, draws: int = 1) -> Vec
     ndarray of float32, shape (n_items, draws * n_factors + 2)
         A vector for each id.
 
-    Raises
-    ------
-    InputError
-        If an id is unknown, or the model has fewer draws.
-    NotFittedError
-        If the model has not been fitted.
-
     Examples
     --------
     >>> from bayesmf import BayesianMF, Gibbs, Synthetic
@@ -83,13 +76,6 @@ def user_vectors(
     -------
     ndarray of float32, shape (n_users, draws * n_factors + 2)
         A vector for each user.
-
-    Raises
-    ------
-    InputError
-        If an id is unknown, or the model has fewer draws.
-    NotFittedError
-        If the model has not been fitted.
 
     Examples
     --------
@@ -133,11 +119,6 @@ def write_vectors(path: str | PathLike[str], ids: Any, vectors: Any) -> None:
         Integers or strings.
     vectors : array-like, shape (n_ids, length)
         A vector for each id.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written, has another ending, or ids and vectors do not match.
 
     Examples
     --------

@@ -75,11 +75,6 @@ def create_app(
     FastAPI
         The application.
 
-    Raises
-    ------
-    InputError
-        If the model, the table or the ratings cannot be used.
-
     Examples
     --------
     >>> from bayesmf import BayesianMF, Gibbs

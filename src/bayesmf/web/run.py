@@ -233,11 +233,6 @@ def deployment(
     ray.serve.Application
         The argument of `ray.serve.run`.
 
-    Raises
-    ------
-    InputError
-        If Ray Serve is not installed, or the model cannot be loaded.
-
     Examples
     --------
     >>> from bayesmf import InputError
