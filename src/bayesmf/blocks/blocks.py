@@ -99,19 +99,11 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
     user_stripe, item_stripe = _cut(data, grid, seed)
     users = [np.flatnonzero(user_stripe == r).astype(np.int32) for r in range(grid.rows)]
     items = [np.flatnonzero(item_stripe == c).astype(np.int32) for c in range(grid.cols)]
-    lists = data.by_user
-    pack = lists.starts, lists.other
-    cut = user_stripe, item_stripe, grid.cols
-    sizes, seeds = count_blocks(*pack, *cut, len(grid)), _block_seeds(grid, seed)
-    segments = count_segments(*pack, *cut, sizes, n_batches, seeds)
-    segment_user = np.empty(segments.sum(), np.int32)
-    segment_starts = np.empty(len(segment_user) + len(grid), np.int64)
-    item, value = np.empty(len(lists), np.int32), np.empty(len(lists), lists.value.dtype)
+    lists, seeds = data.by_user, _block_seeds(grid, seed)
+    sizes = count_blocks(lists.starts, lists.other, user_stripe, item_stripe, grid.cols, len(grid))
     positions = _positions(users, data.n_users), _positions(items, data.n_items)
-    deal(
-        Lists(*pack, lists.value), Cut(*cut, *positions), sizes, n_batches, seeds, segments,
-        Dealt(segment_user, segment_starts, item, value),
-    )  # fmt: skip
+    cut = Cut(user_stripe, item_stripe, grid.cols, *positions)
+    segments, dealt = _deal(lists, cut, sizes, n_batches, seeds)
     blocks, at, first = [], 0, 0
     for number, size in enumerate(sizes):
         starts = np.zeros(n_batches + 1, np.int64)
@@ -123,10 +115,10 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
                 users[number // grid.cols],
                 items[number % grid.cols],
                 Batches(
-                    segment_user[first:end],
-                    segment_starts[first + number : end + number + 1],
-                    item[own],
-                    value[own],
+                    dealt.segment_user[first:end],
+                    dealt.segment_starts[first + number : end + number + 1],
+                    dealt.item[own],
+                    dealt.value[own],
                     data.levels,
                     starts,
                 ),
@@ -151,37 +143,32 @@ def make_block(data: TrainingData, grid: Grid, n_batches: int, seed: int, number
     position[items] = np.arange(len(items), dtype=np.int32)
     lists = data.by_user
     own = RowLists(*take_block(lists.starts, lists.other, lists.value, users, position))
-    alone = TrainingData(own, len(items), data.levels)
-    seeds = _block_seeds(grid, seed)[number : number + 1]
-    return _deal_alone(alone, n_batches, seeds, number, users, items)
-
-
-def _deal_alone(
-    data: TrainingData,
-    n_batches: int,
-    seeds: NDArray[np.uint64],
-    number: int,
-    users: NDArray[np.int32],
-    items: NDArray[np.int32],
-) -> Block:
-    lists, n = data.by_user, len(data)
     same = np.arange(len(users), dtype=np.int32), np.arange(len(items), dtype=np.int32)
-    cut = np.zeros(len(users), np.int32), np.zeros(len(items), np.int32)
-    sizes = np.array([n], np.int64)
-    segments = count_segments(lists.starts, lists.other, *cut, 1, sizes, n_batches, seeds)
-    segment_user, segment_starts = (
-        np.empty(segments.sum(), np.int32),
-        np.empty(segments.sum() + 1, np.int64),
-    )
-    item, value = np.empty(n, np.int32), np.empty(n, lists.value.dtype)
-    deal(
-        Lists(lists.starts, lists.other, lists.value), Cut(*cut, 1, *same), sizes, n_batches, seeds,
-        segments, Dealt(segment_user, segment_starts, item, value),
-    )  # fmt: skip
+    cut = Cut(np.zeros(len(users), np.int32), np.zeros(len(items), np.int32), 1, *same)
+    seeds = _block_seeds(grid, seed)[number : number + 1]
+    segments, dealt = _deal(own, cut, np.array([len(own)], np.int64), n_batches, seeds)
     starts = np.zeros(n_batches + 1, np.int64)
     np.cumsum(segments, out=starts[1:])
-    batches = Batches(segment_user, segment_starts, item, value, data.levels, starts)
-    return Block(number, users, items, batches)
+    return Block(number, users, items, Batches(*dealt, data.levels, starts))
+
+
+def _deal(
+    lists: RowLists,
+    cut: Cut,
+    sizes: NDArray[np.int64],
+    n_batches: int,
+    seeds: NDArray[np.uint64],
+) -> tuple[NDArray[np.int64], Dealt]:
+    """Numbers of segments of all mini-batches, and the dealt ratings of all blocks."""
+    pack = lists.starts, lists.other
+    segments = count_segments(*pack, *cut[:3], sizes, n_batches, seeds)
+    n = int(segments.sum())
+    dealt = Dealt(
+        np.empty(n, np.int32), np.empty(n + len(sizes), np.int64),
+        np.empty(len(lists), np.int32), np.empty(len(lists), lists.value.dtype),
+    )  # fmt: skip
+    deal(Lists(*pack, lists.value), cut, sizes, n_batches, seeds, segments, dealt)
+    return segments, dealt
 
 
 def _cut(data: TrainingData, grid: Grid, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
