@@ -2,7 +2,10 @@
 
 With a given burn-in draws are spread evenly over the rounds after it; without, the average grows
 with the run: whenever that ends, its first quarter is burn-in. A policy is called before and after
-every round and returns a `Decision`, which the chain carries out; it sees no parameters.
+every round and returns a `Decision`, which the chain carries out; it sees no parameters. Asked at
+any time, `kept` are the rounds whose states would be the draws if the run ended now,
+`first_after_burn_in` is the position of the first of some rounds that would not be burn-in, and
+`finish` are the positions of the draws that stay, None for all.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,38 +54,9 @@ class Decision(NamedTuple):
     average: bool = False  # add its predictions to the average that is followed
 
 
-class Retention(Protocol):
-    """When states are kept."""
-
-    burning: bool
-    needs_validation: bool
-
-    def before(self, t: int, trace: Trace) -> None:
-        """Find whether round t belongs to burn-in, which `burning` says from then on."""
-
-    def after(self, t: int) -> Decision:
-        """Decide on the state after round t."""
-
-    def first_after_burn_in(self, rounds: Sequence[int]) -> int:
-        """Position of the first of some rounds that is no burn-in if the run ends with the last of
-        them; their number where all are."""
-
-    def kept(self, rounds: Sequence[int]) -> Sequence[int]:
-        """Those of the rounds so far whose states would be the draws if the run ended now."""
-
-    def finish(self) -> Sequence[int] | None:
-        """Positions of the draws that stay when the run is over; None for all."""
-
-    def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays and plain values for a checkpoint."""
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
-        """Take up what `export` gave."""
-
-
 def make_retention(
     settings: RunSettings, shape: DataShape, length: RunLength, room: int, clock: RunClock
-) -> Retention:
+) -> Fixed | Growing:
     """The policy of a run with room for `room` draws of a chain."""
     sampler = settings.sampler
     if sampler.growing:
