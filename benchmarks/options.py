@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bayesmf.errors import BayesMFError, InputError
@@ -41,12 +41,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def factors(text: str | None, usual: Iterable[int]) -> list[int]:
-    """Numbers of factors from what was typed, ascending."""
-    typed = list(map(str, usual)) if text is None else words(text)
-    if not all(word.isdecimal() and int(word) > 0 for word in typed):
+def factors(text: str) -> list[int | None]:
+    """Numbers of factors from what was typed, ascending; None for "auto", which comes first."""
+    typed = words(text)
+    if not all(word == "auto" or (word.isdecimal() and int(word) > 0) for word in typed):
         raise InputError(f"--factors must be whole numbers from 1 on, by commas, not {text!r}")
-    return sorted(set(map(int, typed)))
+    numbers = sorted({int(word) for word in typed if word != "auto"})
+    return [None] * ("auto" in typed) + numbers
 
 
 def words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""One noise level for all ratings, or one for each user and item.
+"""Accuracy by the number of factors, with one noise level for all or one for each user and item.
 
 Looks under the folder for ml-100k (its five folds as given), ml-latest-small, movietweetings and
 ml-1m (a tenth held out), and fits with several numbers of factors and kinds of noise. All else is
@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,11 @@ import numpy as np
 from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from benchmarks import data_sets
-from benchmarks.accuracy.factors import fitted, told
 from benchmarks.data_sets import HELD_OUT, Maker, Split, given
 from benchmarks.options import Parser, command, words
 from benchmarks.options import factors as numbers
 
-FACTORS = (1, 2, 4, 8, 16, 32)
+FACTORS = "1,2,4,8,16,32"
 KINDS = {"none": None, "user": "user", "item": "item", "both": "both"}
 LEVELS = ("50", "90")
 SCORES = {
@@ -44,7 +44,8 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     add("--sets", metavar="NAMES", help="only these, by commas; also single folds, 'ml-100k u1'")
-    add("--factors", metavar="NUMBERS", help=f"by commas; {','.join(map(str, FACTORS))} if not")
+    add("--factors", metavar="NUMBERS", default=FACTORS,
+        help=f"by commas, auto too ({FACTORS})")  # fmt: skip
     add("--noise-by", default="none,both", metavar="KINDS", help=f"of {', '.join(KINDS)}")
     add("--seeds", type=int, default=1, metavar="N", help="means over N fits, of seeds 0 to N - 1")
     add("--held-out", choices=("test", "training"), default="test", help="what is scored")
@@ -52,7 +53,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def chosen(args: argparse.Namespace) -> tuple[dict[str, list[Maker]], list[int], list[str]]:
+def chosen(args: argparse.Namespace) -> tuple[dict[str, list[Maker]], list[int | None], list[str]]:
     """Data sets by name, numbers of factors, kinds of noise; one sentence about what is wrong."""
     if not args.data.is_dir():
         raise InputError(f"there is no folder {args.data}")
@@ -65,7 +66,27 @@ def chosen(args: argparse.Namespace) -> tuple[dict[str, list[Maker]], list[int],
     found = given(args.data)
     if args.sets is None and "ml-100k" in found:  # single folds only where they are asked for
         found = {name: made for name, made in found.items() if not name.startswith("ml-100k u")}
-    return data_sets.chosen(found, args.sets, args.data), numbers(args.factors, FACTORS), kinds
+    return data_sets.chosen(found, args.sets, args.data), numbers(args.factors), kinds
+
+
+def fitted(
+    train: Ratings, factors: int | None, seed: int, **options: Any
+) -> tuple[BayesianMF, float]:
+    """A model by the defaults, or these options, and the seconds of one core that it took."""
+    # On one thread, which changes seconds and nothing else; by the clock of this process, so that
+    # others who use the machine are not counted either.
+    options |= {"engine": "serial", "random_state": seed}
+    # Whatever this width must compile, or bring from a cache, is not to be counted.
+    BayesianMF(factors, max_seconds=1e-3, **options).fit(train)
+    model = BayesianMF(factors, **options)
+    begin = time.process_time()
+    model.fit(train)
+    return model, time.process_time() - begin
+
+
+def told(seeds: int) -> str:
+    """What a number in the table is."""
+    return "one fit each" if seeds == 1 else f"mean of {seeds} fits"
 
 
 def of_training(split: Split) -> Split:
@@ -89,13 +110,13 @@ def scores(model: BayesianMF, test: Ratings) -> Row:
     }  # fmt: skip
 
 
-def fits(data: str, split: Split, factors: int, kind: str, seeds: int) -> Iterator[Row]:
+def fits(data: str, split: Split, factors: int | None, kind: str, seeds: int) -> Iterator[Row]:
     """One split with one number of factors and one kind of noise, seed by seed."""
     train, test = split
     for seed in range(seeds):
         model, seconds = fitted(train, factors, seed, noise_by=KINDS[kind])
         yield {
-            "data": data, "factors": factors, "noise_by": kind, "seed": seed,
+            "data": data, "factors": factors or "auto", "noise_by": kind, "seed": seed,
             **scores(model, test),
             "seconds": seconds, "sweeps": model.report_["epochs"],
             "converged": model.report_["convergence"]["converged"],
@@ -140,7 +161,7 @@ def tables(done: list[Row], seeds: int, held_out: str) -> Iterator[str]:
         "Fifths of the ratings by how far their user's training ratings are from their "
         "predictions, nearest first."
     )
-    columns = sorted({row["factors"] for row in means})
+    columns = sorted({row["factors"] for row in means} - {"auto"})
     if len(columns) > 1:
         yield ""
         heads = ["RMSE", "noise by", *(f"D = {d}" for d in columns), "largest rise", "of known"]

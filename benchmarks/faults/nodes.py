@@ -75,16 +75,6 @@ def title(pid: int) -> str:
         return ""
 
 
-def processor_seconds(pid: int) -> float:
-    """Of a process and all that it has started, as far as they still run."""
-    total = 0.0
-    for one in (pid, *(number for number, _ in descendants(pid))):
-        with suppress(OSError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
 def is_worker(pid: int) -> bool:
     """Whether a process is one of an engine's workers, whatever these call themselves."""
     name = title(pid)

@@ -36,15 +36,7 @@ from numpy.typing import NDArray
 from bayesmf import BayesianMF
 from bayesmf.errors import DataWarning, InputError
 from benchmarks.options import Parser, command
-from benchmarks.ranking.bandit_report import (
-    Row,
-    draw,
-    over_seeds,
-    read,
-    table,
-    verdicts,
-    write,
-)
+from benchmarks.ranking.bandit_report import Row, draw, over_seeds, read, table, verdicts, write
 from benchmarks.ranking.bandit_shop import (
     CONTROLS,
     LATE,

@@ -1,7 +1,7 @@
 """The figures of docs/answers.md.
 
 Looks under the folder for ml-100k and ml-1m, holds out a tenth of each, and fits with 10 factors
-and the defaults otherwise. The table of factors has a command of its own, benchmarks factors.
+and the defaults otherwise. The table of factors is that of `benchmarks noise`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import subprocess
 import sys
 import textwrap
@@ -79,28 +78,6 @@ def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
         (row,) = csv.DictReader(file)
     assert 0.5 < float(row["rmse"]) < 1.5 and 0.7 < float(row["coverage_90"]) <= 1
     assert row["repairs"] == "0" and row["myfm_rmse"] == ""
-
-
-def test_factors_are_compared_in_a_table(tmp_path, capsys, at_root):
-    from benchmarks.accuracy.factors import main
-
-    (tmp_path / "ml-100k").mkdir()
-    made = Synthetic(60, 40, 900, stars=True).ratings()
-    lines = zip(made.users, made.items, made.rating.astype(int), strict=True)
-    (tmp_path / "ml-100k/u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in lines))
-    # 810 / 100 / 3 is 2.7: eight are chosen, and are not fitted twice.
-    assert main(["--data", str(tmp_path), "--factors", "8,2", "--seeds", "2"]) == 0
-    printed = capsys.readouterr()
-    heads, _, line, _, note = printed.out.splitlines()
-    assert heads == "| data | D = 2 | D = 8 | automatic | above the best |"
-    name, two, eight, automatic, above = line.strip("| ").split(" | ")
-    assert name == "ml-100k" and eight.startswith("auto: ")
-    assert automatic == eight.replace("auto", "D = 8")
-    found = [float(re.search(r"\d\.\d{4}", text)[0]) for text in (two, eight)]
-    assert all(0.5 < rmse < 1.5 for rmse in found)
-    assert float(above.strip("%")) == pytest.approx(100 * (found[1] / min(found) - 1), abs=0.02)
-    assert (two if found[0] < found[1] else eight).count("**") == 2
-    assert "mean of 2 fits" in note and printed.err.count("Row(") == 2
 
 
 def test_variants_are_what_they_are_called(at_root):
