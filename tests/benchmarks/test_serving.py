@@ -112,7 +112,7 @@ def service(folder, tmp_path):
 
 
 def test_the_service_beside_the_library(folder, service, tmp_path):
-    from benchmarks.serving import checks as checks
+    from benchmarks.serving import serving as checks
     from benchmarks.serving.service import Asker
 
     model = BayesianMF.load(folder)
@@ -129,7 +129,7 @@ def test_the_service_beside_the_library(folder, service, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
 def test_memory_is_followed_and_models_change(service, tmp_path):
-    from benchmarks.serving import checks as checks
+    from benchmarks.serving import serving as checks
 
     said = []
     soaked = checks.soak(service, BayesianMF.load(tmp_path / "served"), 1000, said.append)
