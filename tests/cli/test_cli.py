@@ -192,12 +192,6 @@ def test_without_users_items_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
         assert found.users_kept == found.ratings.has_users == has_users
 
 
-def test_prior_factors_and_seed(data: Data, tmp_path: Path) -> None:
-    more = ("--prior", "wishart", "--factors", "5", "--seed", "9")
-    found = run("fit", data.train, "--out", tmp_path / "m", "--json", *QUICK, *more).json
-    assert (found["prior"], found["factors"], found["seed"]) == ("wishart", 5, 9)
-
-
 def test_validation_is_followed_and_test_is_not(data: Data, tmp_path: Path) -> None:
     args = ("fit", data.train, "--out", tmp_path / "m", "--json", *QUICK)
     assert run(*args, "--test", data.test).json["validation_rmse"] is None
@@ -280,29 +274,6 @@ def test_fit_refuses(data: Data, tmp_path: Path, options: str, says: str) -> Non
     assert ran.status == 2
     assert says in ran.sentence
     assert contents(tmp_path) == set()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("user,item,rating\n1,1,3\n1,2,nan\n", "line 3"),
-        ("user,item,rating\n1,1,3\n1,2,good\n", "line 3"),
-        ("user,item,rating\n1,1,3\n1,2\n", "fields"),
-        ("user,item,rating\n", "no ratings"),
-        ("", "empty"),
-        ("hello\n", "not a table"),
-        (None, "There is no file"),
-    ],
-)
-def test_fit_refuses_files(tmp_path: Path, text: str | None, says: str) -> None:
-    file = tmp_path / "r.csv"
-    if text is not None:
-        file.write_text(text)
-    before = contents(tmp_path)
-    ran = run("fit", file, "--out", tmp_path / "m")
-    assert ran.status == 2
-    assert says in ran.sentence
-    assert contents(tmp_path) == before
 
 
 def test_fit_checks_its_out_before_it_reads(tmp_path: Path) -> None:

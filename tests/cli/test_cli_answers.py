@@ -303,12 +303,6 @@ def test_demo_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 # -- in processes of their own --------------------------------------------------------------------
 
 
-def test_a_fresh_process_predicts_the_same(data: Data) -> None:
-    fresh = process("predict", data.model, data.test)
-    assert (fresh.returncode, fresh.stderr) == (0, "")
-    assert fresh.stdout == run("predict", data.model, data.test).out
-
-
 def test_a_process_says_no_without_a_traceback(tmp_path: Path) -> None:
     ended = process("fit", tmp_path / "nowhere.csv", "--out", tmp_path / "m")
     assert (ended.returncode, ended.stdout) == (2, "")
