@@ -50,20 +50,7 @@ class BayesianMFRecommender(Recommender):
         self._answers: dict[tuple[int, int], float] = {}
 
     def fit(self, train_set: Any, val_set: Any = None) -> BayesianMFRecommender:
-        """Fit to a data set of Cornac.
-
-        Parameters
-        ----------
-        train_set : cornac.data.Dataset
-            Training ratings.
-        val_set : cornac.data.Dataset, optional
-            Ratings whose RMSE is monitored.
-
-        Returns
-        -------
-        BayesianMFRecommender
-            The recommender itself.
-        """
+        """Fit to a data set of Cornac; the RMSE of `val_set` is monitored."""
         super().fit(train_set, val_set)
         self._answers = {}
         if not self.trainable:
@@ -76,33 +63,14 @@ class BayesianMFRecommender(Recommender):
         return self
 
     def transform(self, test_set: Any) -> None:
-        """Predict all pairs of a test set at once, before Cornac asks for them one by one.
-
-        Parameters
-        ----------
-        test_set : cornac.data.Dataset
-            The pairs.
-        """
+        """Predict all pairs of a test set at once, before Cornac asks for them one by one."""
         users, items, _ = test_set.uir_tuple
         means = self._predict(users, items)
         pairs = zip(users.tolist(), items.tolist(), strict=True)
         self._answers = dict(zip(pairs, means.tolist(), strict=True))
 
     def score(self, user_idx: int, item_idx: int | None = None) -> Any:
-        """Predict the rating of an item, or of all items.
-
-        Parameters
-        ----------
-        user_idx : int
-            Cornac's number of the user.
-        item_idx : int, optional
-            Cornac's number of the item; all known items by default.
-
-        Returns
-        -------
-        float or ndarray
-            Expected rating or ratings.
-        """
+        """Expected rating of an item, or of all items, by Cornac's numbers of users and items."""
         if item_idx is None:
             return self._predict(int(user_idx), np.arange(self.num_items))
         asked = int(user_idx), int(item_idx)

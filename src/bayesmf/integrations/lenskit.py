@@ -65,15 +65,7 @@ class BayesianMFScorer(Component[ItemList], Trainable):
     model_: BayesianMF
 
     def train(self, data: Dataset, options: TrainingOptions | None = None) -> None:
-        """Fit the model to the ratings of a data set.
-
-        Parameters
-        ----------
-        data : lenskit.data.Dataset
-            Interactions with the attribute "rating".
-        options : lenskit.training.TrainingOptions, optional
-            Its `rng` gives the seed.
-        """
+        """Fit the model to the attribute "rating" of a data set; `options.rng` gives the seed."""
         options = TrainingOptions() if options is None else options
         if hasattr(self, "model_") and not options.retrain:
             return
@@ -87,19 +79,9 @@ class BayesianMFScorer(Component[ItemList], Trainable):
         self.model_ = model.fit((*ids, np.asarray(cells.data, np.float64)))
 
     def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
-        """Score items for a user.
+        """Score items for a user id, for rated items, or for both.
 
-        Parameters
-        ----------
-        query : lenskit.data.RecQuery or convertible
-            The user's id, or rated items, or both.
-        items : lenskit.data.ItemList
-            Candidates.
-
-        Returns
-        -------
-        lenskit.data.ItemList
-            The same items with scores, and the field `std`: the standard deviation of a new rating.
+        Returns the items with scores and the field `std`, the standard deviation of a new rating.
         """
         asked = RecQuery.create(query)
         if not len(items):

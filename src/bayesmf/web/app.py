@@ -23,7 +23,7 @@ from bayesmf.process import cores
 from bayesmf.web.card import compute_diagnostics
 from bayesmf.web.guard import Guard, Limits, Metrics, check_token, where
 from bayesmf.web.problems import ProblemError, of_validation
-from bayesmf.web.routes import STATIC, Executor, around, v1
+from bayesmf.web.routes import STATIC, Executor, service, v1
 from bayesmf.web.served import LOG, ModelHolder, release_memory, try_out
 
 # Seconds between two checks of the model's path.
@@ -101,7 +101,7 @@ def create_app(
         lifespan=_lifespan(holder, metrics, executor, held_out),
     )
     app.include_router(v1(executor, held_out is not None))
-    app.include_router(around(holder, metrics))
+    app.include_router(service(holder, metrics))
     app.mount("/static", StaticFiles(directory=STATIC), "static")
     app.state.holder, app.state.metrics = holder, metrics
     _one_error_shape(app)

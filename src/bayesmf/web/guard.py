@@ -15,14 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-    multiprocess,
-)
+import prometheus_client as prometheus
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from bayesmf.checks import positive, whole
 from bayesmf.errors import InputError
@@ -91,27 +85,27 @@ class Metrics:
     """Counts for Prometheus: requests by route and status, their duration, loaded models."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
+        self.registry = prometheus.CollectorRegistry()
+        self._requests = prometheus.Counter(
             "bayesmf_requests",
             "Requests by route and status.",
             ("method", "route", "status"),
             registry=self.registry,
         )
-        self._seconds = Histogram(
+        self._seconds = prometheus.Histogram(
             "bayesmf_request_seconds",
             "Seconds from the first byte of a request to the last of its answer.",
             ("route",),
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self._loads = Counter(
+        self._loads = prometheus.Counter(
             "bayesmf_model_loads",
             "Models that were loaded, and that could not be.",
             ("result",),
             registry=self.registry,
         )
-        self._loaded = Gauge(
+        self._loaded = prometheus.Gauge(
             "bayesmf_model_loaded_timestamp_seconds",
             "When the model was loaded.",
             registry=self.registry,
@@ -134,9 +128,9 @@ class Metrics:
         """The counts of all processes of the service, in the format of Prometheus."""
         registry = self.registry
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # as set by `bayesmf.web.run`
-            registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+            registry = prometheus.CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return prometheus.generate_latest(registry)
 
 
 class Guard:

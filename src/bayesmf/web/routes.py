@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, JSONResponse
 
 import bayesmf.web.answers as answers
 import bayesmf.web.schemas as schemas
@@ -93,21 +93,17 @@ class Executor:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="bayesmf-answer")
 
     async def ask(self, question: Callable[..., dict[str, Any]], *args: Any) -> Response:
-        """Answer a question with the model that is served now."""
-        body = await self.run(_answer, question, self.holder.current, *args)
-        return Response(body, media_type="application/json")
-
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on one of the threads."""
-        loop = asyncio.get_running_loop()
+        """Answer a question with the model that is served now, on one of the threads."""
+        loop, served = asyncio.get_running_loop(), self.holder.current
         try:
             async with asyncio.timeout(self.seconds):
-                return await loop.run_in_executor(self.pool, function, *args)
+                body = await loop.run_in_executor(self.pool, _answer, question, served, *args)
         except TimeoutError:
             raise ProblemError(
                 503, f"no answer within {self.seconds:g} seconds: ask for less at a time",
                 headers={"retry-after": "1"},
             ) from None  # fmt: skip
+        return Response(body, media_type="application/json")
 
 
 def _answer(question: Callable[..., dict[str, Any]], served: Served, *args: Any) -> bytes:
@@ -171,30 +167,28 @@ def v1(executor: Executor, tested: bool) -> APIRouter:
     return made
 
 
-def around(holder: ModelHolder, metrics: Metrics) -> APIRouter:
-    """Health, metrics and the page."""
+def service(holder: ModelHolder, metrics: Metrics) -> APIRouter:
+    """Routes of health checks, metrics and the page."""
     made = APIRouter()
+    not_ready: dict[str, Any] = {"description": "Not ready yet.", "model": schemas.Health}
+
+    def health(ok: bool) -> Response:
+        content = {"status": "ok" if ok else "not ready", "model_version": holder.current.version}
+        return JSONResponse(content, 200 if ok else 503)
 
     @made.head("/healthz", include_in_schema=False)
     @made.get("/healthz", response_model=schemas.Health, tags=["service"])
     async def healthz() -> Response:
         """Report that the process is alive."""
-        return Response(
-            to_json({"status": "ok", "model_version": holder.current.version}), 200, None, _JSON
-        )
+        return health(True)
 
     @made.head("/readyz", include_in_schema=False)
     @made.get(
-        "/readyz",
-        response_model=schemas.Health,
-        tags=["service"],
-        responses={503: {"description": "Not ready yet.", "model": schemas.Health}},
+        "/readyz", response_model=schemas.Health, tags=["service"], responses={503: not_ready}
     )
     async def readyz() -> Response:
         """Report whether requests are answered without delay."""
-        status, word = (200, "ok") if holder.ready else (503, "not ready")
-        content = {"status": word, "model_version": holder.current.version}
-        return Response(to_json(content), status, None, _JSON)
+        return health(holder.ready)
 
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
@@ -209,6 +203,3 @@ def around(holder: ModelHolder, metrics: Metrics) -> APIRouter:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
     return made
-
-
-_JSON = "application/json"
