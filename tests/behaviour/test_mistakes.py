@@ -169,7 +169,7 @@ def _with(*values: float, scale: Any = (1, 2, 3, 4, 5)) -> tuple[Any, ...]:
 @pytest.mark.parametrize(("ratings", "says"), [
     (_with(-1, -1), "the rating -1 stands apart from all others, 1 to 5"),
     (_with(9999), "the rating 9999 stands apart from all others, 1 to 5"),
-    (_with(scale=[8.7e8, 8.8e8, 9.1e8]), "as times since 1970 are"),
+    (_with(scale=[8.7e8, 8.8e8, 9.1e8]), "like times since 1970"),
     (_with(), None),
     (_with(scale=[-1, 1]), None),
     (_with(scale=[0, 1]), None),

@@ -111,14 +111,14 @@ def test_progress_waits_and_starts_anew(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ([Progress], "the class Progress: make one of it, Progress()"),
+        ([Progress], "the class Progress: pass an instance, Progress()"),
         (
             Progress(),
             "callbacks must be a list of callables: write callbacks=[...] around Progress",
         ),
         (print, "around print"),
         ([3], "callbacks holds 3, which cannot be called"),
-        ([EarlyStop()], "EarlyStop looks at the validation RMSE, and there is no validation set"),
+        ([EarlyStop()], "EarlyStop needs a validation set: pass validation= to fit"),
     ],
 )
 def test_callbacks_are_checked_before_anything_is_done(given, says):

@@ -149,7 +149,9 @@ def history_events(columns: Sequence[str], array: NDArray[np.float64]) -> list[d
             for row in array.tolist()
         ]
     except (ValueError, OverflowError):  # no whole number
-        raise InputError("the history holds a count that is none: fit again") from None
+        raise InputError(
+            "the history holds a count that is not a whole number: fit again"
+        ) from None
 
 
 def _number(value: float) -> float | None:
@@ -375,12 +377,11 @@ def checked_callbacks(callbacks: Any, validated: bool) -> tuple[Callback, ...]:
     for callback in callbacks:
         if inspect.isclass(callback):
             name = callback.__name__
-            raise InputError(f"callbacks holds the class {name}: make one of it, {name}()")
+            raise InputError(f"callbacks holds the class {name}: pass an instance, {name}()")
         if not callable(callback):
             raise InputError(f"callbacks holds {callback!r}, which cannot be called")
         if getattr(callback, "needs_validation", False) and not validated:
             raise InputError(
-                f"{type(callback).__name__} looks at the validation RMSE, and there is no "
-                "validation set: pass validation= to fit"
+                f"{type(callback).__name__} needs a validation set: pass validation= to fit"
             )
     return tuple(callbacks)

@@ -303,7 +303,7 @@ class Chain:
         if self.retention.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(
-                f"burn-in of chain {self.number} never ended: the validation RMSE came down to "
+                f"burn-in of chain {self.number} never ended: the lowest validation RMSE was "
                 f"{best:.4f} in {self.length.epochs:g} epochs; raise epochs or the "
                 "RMSE in burn_in"
             )

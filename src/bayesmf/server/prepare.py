@@ -125,7 +125,7 @@ def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
     """
     if low >= TIME:
         warn(
-            f"ratings are {low:.10g} and above, as times since 1970 are: is the rating in another "
+            f"ratings are {low:.10g} and above, like times since 1970: is the rating in another "
             "column?",
             DataWarning,
         )
@@ -147,7 +147,7 @@ def _scale(spread: float, standardize: bool) -> float:
     """The number that ratings are divided by."""
     if spread > 0 and not 1e-12 < spread < 1e12:
         raise InputError(
-            f"ratings vary by {spread:.2g}, which single precision cannot carry: rescale them"
+            f"ratings vary by {spread:.2g}, out of the range of single precision: rescale them"
         )
     return _rounded(spread) if standardize and spread > 0 else 1.0
 
@@ -173,8 +173,8 @@ def prepare_validation(known: Ratings, made: Prepared) -> Validation:
     item = made.item_ids.lookup(known.item_ids)[known.item_rows].astype(np.int32)
     if not ((user >= 0) & (item >= 0)).any():
         raise InputError(
-            "no validation rating has both a user and an item of the training ratings: nothing "
-            "can be followed; leave validation out, or check its ids"
+            "no validation rating has both a user and an item of the training ratings: leave "
+            "validation out, or check its ids"
         )
     value = ((known.rating - center) / scale).astype(np.float32)
     bounds = (made.low - center) / scale, (made.high - center) / scale

@@ -125,8 +125,8 @@ def check_target(target: str, sampler: Sampler) -> None:
     """Refuse a target that a run of known length would pass over."""
     if target != DEFAULT_TARGET and not sampler.adaptive:
         raise InputError(
-            f"target={target!r} does nothing here: how long {type(sampler).__name__} samples its "
-            "settings say (epochs); leave target out, or use sampler='auto' without epochs"
+            f"target={target!r} does nothing here: epochs set the length of "
+            f"{type(sampler).__name__}; leave target out, or use sampler='auto' without epochs"
         )
 
 
@@ -174,7 +174,7 @@ def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None
     for unused, value in (("alpha_0", alpha_0), ("beta_0", beta_0)):
         if value != 1.0:
             raise InputError(
-                f'{unused} does nothing with the prior that is used here: add prior="gamma" '
+                f'{unused} does nothing with this prior: add prior="gamma" '
                 "(--prior gamma), or leave it out"
             )
     return WishartPrior(bias=name == "wishart-bias")
