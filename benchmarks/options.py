@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bayesmf.errors import BayesMFError, InputError
@@ -48,6 +48,14 @@ def factors(text: str) -> list[int | None]:
         raise InputError(f"--factors must be whole numbers from 1 on, by commas, not {text!r}")
     numbers = sorted({int(word) for word in typed if word != "auto"})
     return [None] * ("auto" in typed) + numbers
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table in Markdown."""
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
+    for cells in rows:
+        yield "| " + " | ".join(cells) + " |"
 
 
 def words(text: str) -> list[str]:

@@ -28,7 +28,7 @@ def main(
         run(parser().parse_args(argv))
     except (BayesMFError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
+        return 2 if isinstance(error, InputError | OSError) else 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

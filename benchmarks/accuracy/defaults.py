@@ -8,7 +8,6 @@ each on one thread, and so is myFM at the same rank where its environment is giv
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -19,14 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import InputError
 from benchmarks import data_sets
 from benchmarks.data_sets import Split, find, skewed
-from benchmarks.options import Parser, command
-from benchmarks.speed.race import ROOT, THREADS
+from benchmarks.options import Parser, command, markdown
+from benchmarks.speed.race import ROOT, THREADS, write_data
 
 LEVELS = ("50", "80", "90", "95")
 SWEEPS = 200
@@ -92,7 +89,7 @@ def myfm_row(python: Path, split: Split, factors: int, seed: int) -> dict[str, f
     """A row of the table for myFM; empty where it failed, which is said."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
-        write(*split, path)
+        write_data(*split, path, unknown=True)
         job = {"task": "fit", "data": str(path), "factors": factors, "seed": seed, "sweeps": SWEEPS}
         done = subprocess.run(
             [str(python), "-m", "benchmarks.speed.peer_worker"], input=json.dumps(job),
@@ -105,18 +102,6 @@ def myfm_row(python: Path, split: Split, factors: int, seed: int) -> dict[str, f
         print(f"no myFM: {line.get('missing', last[0])}", file=sys.stderr)
         return {}
     return {"myfm_rmse": line["rmse"], "myfm_seconds": line["seconds"]}
-
-
-def write(train: Ratings, test: Ratings, path: Path) -> None:
-    """Row numbers and ratings; -1 for test rows that the training ratings lack."""
-    train = train.compact()
-    np.savez(
-        path,
-        train_user=train.user_rows, train_item=train.item_rows, train_rating=train.rating,
-        test_user=train.user_ids.lookup(test.user_ids.ids)[test.user_rows],
-        test_item=train.item_ids.lookup(test.item_ids.ids)[test.item_rows],
-        test_rating=test.rating, n_users=train.n_users, n_items=train.n_items,
-    )  # fmt: skip
 
 
 def rows(sets: dict[str, Any], python: Path | None, seed: int) -> Iterator[dict[str, Any]]:
@@ -134,18 +119,14 @@ def rows(sets: dict[str, Any], python: Path | None, seed: int) -> Iterator[dict[
 
 def table(done: list[dict[str, Any]]) -> Iterator[str]:
     """Markdown."""
-    yield "| " + " | ".join(HEADS.values()) + " |"
-    yield "|---" * len(HEADS) + "|"
-    for row in done:
-        yield (
-            "| "
-            + " | ".join(format(row[k], FORMATS.get(k, "")) if k in row else "" for k in HEADS)
-            + " |"
-        )
+    lines = (
+        [format(row[k], FORMATS.get(k, "")) if k in row else "" for k in HEADS] for row in done
+    )
+    return markdown(list(HEADS.values()), map(cells, done))
 
 
 def save(done: list[dict[str, Any]], folder: Path) -> str:
-    """Write the table and the CSV; returns the table."""
+    """Write the table, and return it."""
     text = "\n".join(
         [
             "# Defaults on many data sets",
@@ -160,10 +141,6 @@ def save(done: list[dict[str, Any]], folder: Path) -> str:
         ]
     )
     (folder / "datasets.md").write_text(text)
-    with (folder / "datasets.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(HEADS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(done)
     return text
 
 

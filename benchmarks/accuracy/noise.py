@@ -24,7 +24,7 @@ from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from benchmarks import data_sets
 from benchmarks.data_sets import HELD_OUT, Maker, Split, given
-from benchmarks.options import Parser, command, words
+from benchmarks.options import Parser, command, markdown, words
 from benchmarks.options import factors as numbers
 
 FACTORS = "1,2,4,8,16,32"
@@ -168,14 +168,6 @@ def tables(done: list[Row], seeds: int, held_out: str) -> Iterator[str]:
         yield from markdown(heads, growth(means, columns))
         yield ""
         yield "Rises are from one D to the next; those below zero are falls."
-
-
-def markdown(heads: list[str], lines: Iterator[list[str]]) -> Iterator[str]:
-    """A table."""
-    yield "| " + " | ".join(heads) + " |"
-    yield "|---" * len(heads) + "|"
-    for cells in lines:
-        yield "| " + " | ".join(cells) + " |"
 
 
 def head_cells(row: Row) -> list[str]:

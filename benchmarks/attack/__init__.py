@@ -8,7 +8,7 @@
 | text.py, binary.py, typed.py, arguments.py, artefacts.py, sharing.py, kernels.py, processes.py | the attacks |
 | worker.py, pool.py | processes that run them, and what becomes of one that dies or hangs |
 | plain.py | kernels as plain Python, every index checked |
-| failing.py, shims.py, failing.c, writers.py | I/O that fails at the k-th call, for every k |
+| failing.py, shims.py, failing.c | I/O that fails at the k-th call, for every k |
 
 A new attack is one function with `@attack("kind")` above it. It takes a `Case`, does harm with
 `case.rng` alone to decide, asks bayesmf for an answer by `case.call` or `case.cli`, and reports

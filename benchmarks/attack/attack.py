@@ -41,7 +41,6 @@ def parser() -> Parser:
     out.add_argument("--limit", type=float, default=LIMIT, help=f"seconds of an attack ({LIMIT:g})")
     out.add_argument("--material", type=Path, help="keep what attacks begin from in this folder")
     out.add_argument("--list", action="store_true", help="the names of all attacks")
-    out.add_argument("--report", choices=("text", "docs-table"), default="text")
     out.add_argument("--json", action="store_true")
     return out
 
@@ -155,13 +154,8 @@ def show(args: Any, done: list[dict[str, Any]], seconds: float) -> None:
             json.dumps({"seed": args.seed, "seconds": seconds, "counts": rows, "findings": found})
         )
         return
-    if args.report == "docs-table":
-        print(f"| kind | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
-        for kind, row in rows.items():
-            print(f"| {kind} | {' | '.join(f'{row[c]:,}' for c in columns)} |")
-    else:
-        print(f"{'':<12}" + "".join(f"{c:>15}" for c in columns))
-        for kind, row in rows.items():
-            print(f"{kind:<12}" + "".join(f"{row[c]:>15,}" for c in columns))
+    print(f"{'':<12}" + "".join(f"{c:>15}" for c in columns))
+    for kind, row in rows.items():
+        print(f"{kind:<12}" + "".join(f"{row[c]:>15,}" for c in columns))
     rate = len(done) / seconds
     print(f"{len(done):,} attacks of seed {args.seed} in {seconds:.0f} s, {rate:.0f} a second")

@@ -64,16 +64,16 @@ def read_data(name: str, where: Any, seed: int) -> tuple[Ratings, Ratings]:
     )
 
 
-def write_data(train: Ratings, test: Ratings, path: Path) -> str:
+def write_data(train: Ratings, test: Ratings, path: Path, unknown: bool = False) -> str:
     """Row numbers and ratings for all systems alike; returns what there is in a sentence.
 
-    Test ratings of users or items without training ratings are left out: most peers cannot
-    predict them.
+    Test ratings of users or items without training ratings are left out, for most peers cannot
+    predict them; with `unknown` they stay, with -1 for what is not in the training ratings.
     """
     train = train.compact()
     user = train.user_ids.lookup(test.user_ids.ids)[test.user_rows].astype(np.int32)
     item = train.item_ids.lookup(test.item_ids.ids)[test.item_rows].astype(np.int32)
-    known = (user >= 0) & (item >= 0)
+    known = (user >= 0) & (item >= 0) | unknown
     if not known.any():
         raise InputError("no test rating has both a user and an item of the training ratings")
     np.savez(

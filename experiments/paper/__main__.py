@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,26 +172,18 @@ def _lasting(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
-class _writable:
-    """Context in which the folder exists; InputError where it cannot be written to."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-
-    def __enter__(self) -> None:
-        try:
-            as_path(self._out)
-            self._made = not self._out.exists()
-            self._out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out {self._out} cannot be made: {error.strerror}") from None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None and self._made:
+@contextlib.contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    """Context in which the folder exists; a new one goes again if nothing came of it."""
+    made = not as_path(out).exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
             with contextlib.suppress(OSError):
-                self._out.rmdir()  # if nothing came of it
-        if isinstance(error, OSError):
-            raise InputError(f"--out {self._out} cannot be written: {error.strerror}") from None
+                out.rmdir()
+        raise
 
 
 def _tell_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:

@@ -74,10 +74,6 @@ def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
     assert main([*options, "--peers-python", sys.executable]) == 0
     printed = capsys.readouterr()
     assert "no myFM" in printed.err and "| ml-latest-small | 810 | 90 |" in printed.out
-    with (out / "datasets.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert 0.5 < float(row["rmse"]) < 1.5 and 0.7 < float(row["coverage_90"]) <= 1
-    assert row["repairs"] == "0" and row["myfm_rmse"] == ""
 
 
 def test_variants_are_what_they_are_called(at_root):
