@@ -2,13 +2,11 @@
 
 import warnings
 
-import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, NotFittedError, Ratings, Synthetic
+from bayesmf import BayesianMF, DataWarning, Gibbs, InputError, Synthetic
 from bayesmf.diagnostics.ranking import MEASURES
 from bayesmf.estimator import evaluating
-from bayesmf.estimator.evaluating import Liked, Popularity
 from plain_ranking import library_means, plain_means
 
 K, RELEVANT = 5, 3.5
@@ -170,35 +168,3 @@ def test_bad_arguments(small, options, says):
 def test_nobody_left(small, item, says):
     with pytest.raises(InputError, match=f"no user of the held-out ratings is left .*{says}"):
         small.evaluate_ranking(([4], [item], [5.0]))
-
-
-def test_a_model_must_be_fitted(split):
-    with pytest.raises(NotFittedError):
-        BayesianMF().evaluate_ranking(split[1])
-
-
-def test_blocks_of_popular_items_skip_what_a_user_rated(small):
-    popularity = Popularity(small._fitted().seen, 4)
-    ids = small.item_ids_.ids
-    assert ids[popularity.order].tolist() == [7, 8, 9, 10]
-    rows = small.user_ids_.lookup([1, 3])
-    assert ids[popularity.top(rows, 2)].tolist() == [[9, 10], [8, 9]]
-    assert popularity.top(rows, 3)[0, 2] == -1
-
-
-def test_liked_items_stand_by_user_strangers_last(small):
-    found = small._fitted()
-    ratings = Ratings([9, 1, 3, 9, 1], [7, 9, 10, 8, 10], [5.0, 4.0, 4.0, 4.0, 5.0])
-    maps = found.user_ids, found.item_ids
-    held = evaluating.HeldOut.from_ratings(ratings, maps, found.seen)
-    liked = Liked.from_held_out(held, 4.0)
-    assert ratings.user_ids.ids[liked.test_user].tolist() == [1, 3, 9]
-    assert [part.stop for part in liked.parts()] == [2, 3]
-    starts, items = liked.of(slice(1, 3))
-    assert starts.tolist() == [0, 1, 3]
-    assert np.array_equal(small.item_ids_.ids[items], [10, 7, 8])
-
-
-def test_nothing_to_score(model, split):
-    with pytest.raises(InputError, match="no ratings to score"):
-        model.evaluate_ranking(split[1].take([]))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, InputError
-from bayesmf.posterior.rows import ExactRows
+from bayesmf import BayesianMF, DataWarning, Gibbs
 from problems import stars
 
 USER = 1
@@ -152,28 +148,6 @@ def test_similar_users_of_kept_rows_and_of_rows_worked_out(keep):
     np.testing.assert_allclose(found.std, np.std(wanted, 0)[others], atol=1e-5)
 
 
-def test_rows_of_users_are_worked_out_once(monkeypatch):
-    """Where they are within the budget of rows that are remembered; answers are the same."""
-    sampler = Gibbs(epochs=24, burn_in=4)
-    model = BayesianMF(4, sampler=sampler, keep="items", random_state=0).fit(stars())
-    solved, solve = [], ExactRows.solve
-    monkeypatch.setattr(
-        ExactRows, "solve", lambda *a, **k: solved.append(len(a[1])) or solve(*a, **k)
-    )
-    first = model.similar_users(USER)
-    assert sum(solved) == len(model.user_ids_)
-    again = model.similar_users(USER)
-    assert sum(solved) == len(model.user_ids_) and again.ids.tolist() == first.ids.tolist()
-    assert "few_draws" not in pickle.loads(pickle.dumps(model)).posterior_.__dict__
-    model._found = model._found._replace(posterior=replace(model.posterior_))
-    few = model.posterior_.few_draws
-    monkeypatch.setitem(few.sides.__dict__, "source", replace(few.sides.source, budget=1000))
-    solved.clear()
-    for _ in range(2):
-        assert np.array_equal(model.similar_users(USER).similarity, first.similarity)
-    assert sum(solved) == 2 * len(model.user_ids_)
-
-
 def test_tables_and_texts(model):
     found = model.explain(USER, item())
     names = ["item", "rating", "share", "share_std", "effect", "effect_std"]
@@ -189,9 +163,3 @@ def test_who_is_not_known_has_nothing_to_explain(model):
     for user, sent in (("nobody", None), (None, {}), ("nobody", [("other", item(), 5.0)])):
         with pytest.warns(DataWarning, match="no rating of"):
             assert len(model.explain(user, item(), ratings=sent)) == 0
-
-
-def test_an_unknown_item_of_a_column_with_another_index_is_named(model):
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(InputError, match="item 10000 is not in the training data"):
-        model.rows(items=pandas.Series([item(), 10_000], index=[5, 6]))

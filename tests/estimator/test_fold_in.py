@@ -188,15 +188,6 @@ def test_candidates_and_exclusions(model):
         model.recommend(USER, items=[items[0], 10**9])
 
 
-@pytest.mark.parametrize("policy", ["mean", "ucb", "thompson"])
-def test_of_no_candidates_none_is_recommended(model, policy):
-    everything = model.item_ids_.ids.tolist()
-    for chosen in ({"items": []}, {"exclude": everything}):
-        assert len(model.recommend(USER, 3, policy=policy, **chosen)) == 0
-        many = model.recommend_many(n=3, policy=policy, level=0.9, **chosen)
-        assert len(many) == 0 and len(many.users) == len(model.user_ids_)
-
-
 def test_unknown_items_and_odd_scales_are_told(model):
     item = stars().item_ids.ids[0]
     with pytest.warns(DataWarning, match="1 of the 2 ratings sent is of items"):
@@ -254,14 +245,6 @@ def test_nothing_sent_is_the_prior(model):
         assert np.array_equal(model.predict(None, items, ratings={}, return_std=True), nobody)
 
 
-def test_a_table_may_be_columns(model):
-    columns = {"user": ["ann", "ann"], "item": [1, 2], "rating": [5.0, 1.0]}
-    by_rows = [("ann", 1, 5.0), ("ann", 2, 1.0)]
-    assert np.array_equal(
-        model.predict("ann", [3, 4], ratings=columns), model.predict("ann", [3, 4], ratings=by_rows)
-    )
-
-
 @pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
 @pytest.mark.parametrize("users", [1, 10])
 def test_nothing_to_choose_from_is_no_recommendation(model, policy, users):
@@ -272,13 +255,6 @@ def test_nothing_to_choose_from_is_no_recommendation(model, policy, users):
     assert model.recommend_many(asked, exclude=every, policy=policy).items.shape == (users, 0)
 
 
-def test_items_may_be_a_set(model):
-    best = [found.item for found in model.recommend(USER, n=4)]
-    for some in (set(best[:2]), dict.fromkeys(best[:2]).keys(), frozenset(best[:2])):
-        assert [found.item for found in model.recommend(USER, n=2, exclude=some)] == best[2:]
-        assert [found.item for found in model.recommend(USER, items=some)] == best[:2]
-
-
 @pytest.mark.parametrize("sent", [{}, {10_000: 5.0}])
 def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
     with warnings.catch_warnings(record=True) as told:
@@ -286,15 +262,6 @@ def test_nothing_of_use_sent_is_told_of_without_an_id(model, sent):
         model.recommend(ratings=sent)
     assert any("no rating was sent that can be used" in str(one.message) for one in told)
     assert not any("user 0" in str(one.message) for one in told)
-
-
-@pytest.mark.parametrize("policy", ["mean", "ucb", "lcb", "thompson"])
-@pytest.mark.parametrize("users", [[USER], None])
-def test_no_candidate_is_left(model, policy, users):
-    every = stars().item_ids.ids.tolist()
-    for which in ({"items": []}, {"exclude": every}, {"items": every[:2], "exclude": every[:2]}):
-        assert model.recommend(USER, policy=policy, **which) == []
-        assert len(model.recommend_many(users, policy=policy, **which)) == 0
 
 
 def test_only_who_has_sent_ratings_is_answered(model):

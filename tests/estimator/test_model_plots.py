@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import sys
 
 import matplotlib
@@ -13,7 +12,6 @@ from bayesmf import SGD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.diagnostics.convergence import headline
 from bayesmf.estimator import evaluating as looking
 from bayesmf.plots import panels
-from bayesmf.plots.panels import RowSpread, running_median
 from forged import forge
 from looks import check_legends, check_text, lines
 from problems import planted
@@ -111,12 +109,6 @@ def test_axes_that_are_given_are_drawn_into(model, triple, plt, picture):
     assert 0 < width < 1.05 * axes[1].get_window_extent().width
 
 
-def test_a_subfigure_will_do(model, plt):
-    figure = plt.figure(layout="constrained")
-    ax = figure.subfigures(1, 2)[0].subplots()
-    assert model.plot_uncertainty(ax) is ax
-
-
 @pytest.mark.parametrize("picture", PICTURES)
 def test_refusals(model, triple, plt, picture, monkeypatch):
     with pytest.raises(NotFittedError):
@@ -126,12 +118,6 @@ def test_refusals(model, triple, plt, picture, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install matplotlib"):
         draw(model, picture, triple)
-
-
-def test_examples_run():
-    done = doctest.testmod(looking)
-    assert done.attempted
-    assert not done.failed
 
 
 # -- convergence ----------------------------------------------------------------------------------
@@ -242,11 +228,3 @@ def test_large_models_are_sampled_the_same_each_time(model, monkeypatch):
     one, two = (looking.spread_by_row(model.posterior_, "user") for _ in range(2))
     assert len(one.std) == 10
     np.testing.assert_array_equal(one.std, two.std)
-
-
-def test_running_medians_need_rows():
-    few = RowSpread(np.arange(1, 20), np.ones(19))
-    assert running_median(few).shape == (0, 2)
-    many = RowSpread(np.arange(1, 141)[::-1], np.repeat(np.arange(14.0), 10)[::-1])
-    np.testing.assert_allclose(running_median(many)[:, 1], np.arange(14.0))
-    np.testing.assert_allclose(running_median(many)[:2, 0], [5.5, 15.5])

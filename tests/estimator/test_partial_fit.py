@@ -307,13 +307,6 @@ def test_bad_ratings_are_refused_in_a_sentence(more, sentence, fitted):
     assert model._found is fitted._found
 
 
-def test_columns_are_named_as_in_fit(fitted):
-    table = {"who": [1000, 7000], "what": [5, 7001], "stars": [3.0, 4.0]}
-    columns = {"user": "who", "item": "what", "rating": "stars"}
-    model = _model(fitted).partial_fit(table, columns=columns)
-    assert model.item_ids_.index(7001) == 88 and model.user_ids_.index(7000) == 117
-
-
 def test_points_have_no_draws_to_go_on_from(halves):
     model = BayesianMF(D, sampler=SGD(epochs=3), random_state=0).fit(halves[0])
     with pytest.raises(InputError, match="SGD has no draws"):

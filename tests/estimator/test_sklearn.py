@@ -129,35 +129,6 @@ def test_a_target_that_would_be_passed_over_is_refused():
             BayesianMF(2, sampler=sampler, target="accurate").fit(planted(20, 15, 100))
 
 
-def test_types_find_a_wrong_name(tmp_path):
-    """With mypy, as an editor would. Names of samplers are the registry's, found at run time."""
-    from mypy import api
-
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(
-        "from bayesmf import BayesianMF\n"
-        'model = BayesianMF(sampler="gibbs")\n'
-        'BayesianMF(target="fastest", prior="gama")\n'
-        'reveal_type(model.predict("a", "b"))\n'
-        "reveal_type(model.predict([1], [2]))\n"
-        'reveal_type(model.predict("a", "b", return_std=True))\n'
-        'model.recommend(1, policy="men")\n'
-    )
-    # Packages that have no part in these types would take half of the time to read.
-    settings = tmp_path / "mypy.ini"
-    settings.write_text(
-        "[mypy]\nstrict = true\nfollow_imports = silent\n"
-        "[mypy-polars.*,numba.*,llvmlite.*,pandas.*,pyarrow.*,scipy.*,matplotlib.*,ray.*]\n"
-        "follow_imports = skip\n"
-    )
-    told, _, _ = api.run(["--no-incremental", f"--config-file={settings}", str(wrong)])
-    lines = {n: [x for x in told.splitlines() if f"wrong.py:{n}:" in x] for n in range(1, 8)}
-    assert not lines[2] and len(lines[3]) == 2 and "men" in lines[7][0]
-    assert 'Revealed type is "float"' in lines[4][0].replace("builtins.", "")
-    assert "ndarray" in lines[5][0]
-    assert "tuple[float, float]" in lines[6][0].replace("builtins.", "")
-
-
 def test_repr_has_what_differs_from_the_defaults():
     model = BayesianMF(8, sampler=Gibbs(epochs=20), engine=Cluster(retries=1), random_state=1)
     said = "n_factors=8, sampler=Gibbs(epochs=20), engine=Cluster(retries=1), random_state=1"

@@ -1,6 +1,4 @@
-"""Draws from hyper-priors and log densities of a model, for tests of its samplers."""
-
-import math
+"""Draws from hyper-priors, for tests of samplers."""
 
 import numpy as np
 
@@ -21,16 +19,3 @@ def draw_prior(prior, n_factors, rng):
 def covariance(prior):
     """Covariance of rows under their prior."""
     return np.diag(1.0 / prior.Lambda) if prior.Lambda.ndim == 1 else np.linalg.inv(prior.Lambda)
-
-
-def log_rows(rows, prior):
-    """log p(rows | mu, Lambda), up to a constant."""
-    centred = rows.astype(np.float64) - prior.mu
-    matrix = np.diag(prior.Lambda) if prior.Lambda.ndim == 1 else prior.Lambda
-    log_det = float(np.linalg.slogdet(matrix)[1])
-    return 0.5 * (len(rows) * log_det - float(np.einsum("nd,de,ne->", centred, matrix, centred)))
-
-
-def log_likelihood(errors, tau):
-    """log p(R | U, V, a, b, tau) of given errors."""
-    return 0.5 * len(errors) * math.log(tau / (2.0 * math.pi)) - 0.5 * tau * float(errors @ errors)

@@ -1,17 +1,14 @@
 """Draws of precisions against their known moments; log densities against their draws."""
 
 import numpy as np
-import pytest
 
 from bayesmf.model.priors import (
     GammaPrior,
     Params,
-    RowPrior,
     WishartPrior,
     bartlett,
     draw_tau,
 )
-from densities import log_likelihood, log_rows
 
 N = 20_000
 
@@ -67,35 +64,6 @@ def test_tau_conditional():
     assert _close(tau.mean(), 41 / 26, 41**0.5 / 26)
     variance = 41 / 26**2
     assert _close(tau.var(), variance, variance * (2 + 6 / 41) ** 0.5)
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_log_posterior_gradient_is_the_updates_drift(full):
-    """Finite differences of the log posterior equal the gradient that the kernels use."""
-    import naive
-
-    rng = np.random.default_rng(4)
-    d, width = 2, 2 if full else 3
-    users, items = rng.normal(size=(3, width)), rng.normal(size=(4, width))
-    root = rng.normal(size=(width, width))
-    Lambda = root @ root.T + np.eye(width) if full else rng.uniform(1, 2, width)
-    prior = RowPrior(rng.normal(size=width), Lambda)
-    ratings = [(i, j, rng.normal()) for i in range(3) for j in range(4) if (i + j) % 3]
-    tau = 1.7
-
-    def log_posterior(x):
-        errors = np.array([r - naive.predict(x[i], items[j], d) for i, j, r in ratings])
-        return log_likelihood(errors, tau) + log_rows(x, prior)
-
-    gx, _, _ = naive.gradients(users, items, ratings, d)
-    matrix = Lambda if full else np.diag(Lambda)
-    gradient = tau * gx - (users - prior.mu) @ matrix
-    for i in range(3):
-        for k in range(width):
-            step = np.zeros_like(users)
-            step[i, k] = 1e-5
-            slope = (log_posterior(users + step) - log_posterior(users - step)) / 2e-5
-            assert slope == pytest.approx(gradient[i, k], abs=1e-6)
 
 
 def test_params_views_and_start():

@@ -176,15 +176,6 @@ def test_one_is_told_what_many_are(model, policy, exclude_seen):
     assert [r.item for r in model.recommend(-7, 12, **asked)] == unseen.items[0].tolist()
 
 
-def test_one_user_with_strings():
-    data = (["a", "a", "b", "c"], ["x", "y", "x", "z"], [3.0, 4.0, 5.0, 2.0])
-    model = BayesianMF(2, sampler=SGLD(epochs=4), random_state=0).fit(data)
-    assert {r.item for r in model.recommend("b")} == {"y", "z"}
-    assert model.recommend("b", exclude_seen=False)[0].item in {"x", "y", "z"}
-    assert {r.item for r in model.recommend("nobody")} == {"x", "y", "z"}
-    assert isinstance(model.recommend("c")[0].item, str)
-
-
 NO_LEVELS = [None, "0.9", 90, 10**400, 1, 0, float("nan"), [0.9], 0.9 + 0j, 1 - 2**-53]
 
 

@@ -10,7 +10,6 @@ from bayesmf import SGLD, BayesianMF, Gibbs, InputError, NotFittedError
 from bayesmf.kernels.ranking import select_top
 from bayesmf.posterior import POLICIES, ranking, rows
 from bayesmf.posterior.ranking import Question, rank_users
-from bayesmf.process import Pool, parts
 from naive import Exact
 from posteriors import KEEPS, random_posterior
 from problems import planted
@@ -43,16 +42,6 @@ def test_large_offsets_do_not_cancel():
     sharp = dataclasses.replace(draws, tau=np.full(6, 1e12))
     _, std = dataclasses.replace(posterior, draws=sharp).mean_std(np.arange(50), np.arange(50))
     assert np.allclose(std, 1.5 * np.linspace(0, 0.01, 6).std(), rtol=0.02)
-
-
-def test_errors_come_out_of_threads():
-    def fail(part):
-        if part.start == 20:
-            raise ValueError("part 20")
-
-    with Pool(2) as pool, pytest.raises(ValueError, match="part 20"):
-        pool.each(fail, parts(50, 10))
-    assert [(p.start, p.stop) for p in parts(5, 2)] == [(0, 2), (2, 4), (4, 5)]
 
 
 # -- selection ------------------------------------------------------------------------------------
@@ -175,14 +164,6 @@ def test_what_is_left_and_what_is_asked(model):
     counted = []
     model.recommend_many(n=1, progress=counted.append)
     assert sum(counted) == 40
-
-
-def test_strings_have_none_where_nothing_is_left():
-    data = (["a", "a", "b"], ["x", "y", "x"], [3.0, 4.0, 5.0])
-    found = BayesianMF(2, sampler=SGLD(epochs=4), random_state=0).fit(data).recommend_many(n=2)
-    assert found.users.tolist() == ["a", "b"]
-    assert found.items.tolist() == [[None, None], ["y", None]]
-    assert found.counts.tolist() == [0, 1]
 
 
 def test_refusals(model):
