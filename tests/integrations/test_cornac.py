@@ -1,7 +1,5 @@
 """Cornac: its experiments take the model, and score it as we do."""
 
-import copy
-
 import numpy as np
 import pytest
 
@@ -58,18 +56,6 @@ def test_scores_are_the_same_one_by_one_and_together(split):
 
 def every_best(made, user):
     return int(np.argmax(made.score(made.uid_map[user])))
-
-
-def test_copies_keep_the_settings(split):
-    made = recommender()
-    again = made.clone().fit(split.train_set)
-    assert again.model.n_factors == 4 and not hasattr(made, "fitted_")
-    again.trainable = False
-    before = again.score(0)
-    with pytest.warns(UserWarning, match="already fitted"):  # Cornac's, of every second fit
-        again.fit(split.train_set)
-    np.testing.assert_array_equal(again.score(0), before)
-    np.testing.assert_array_equal(copy.deepcopy(again).score(0), before)
 
 
 def test_wrong_arguments(split):

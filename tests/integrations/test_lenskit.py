@@ -1,7 +1,5 @@
 """LensKit: a pipeline with our scorer, for known users and for ratings in the query."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from bayesmf import InputError, Synthetic
 pytest.importorskip("lenskit")
 
 from lenskit import predict, recommend, score
-from lenskit.batch import predict as predict_all
 from lenskit.data import ItemList, RecQuery, from_interactions_df
 from lenskit.pipeline import topn_pipeline
 from lenskit.training import TrainingOptions
@@ -77,23 +74,6 @@ def test_history_is_used_unless_stored_rows_are_preferred(made):
     np.testing.assert_array_equal(
         made[1](RecQuery(1, history_items=turned), ITEMS).scores(), stored
     )
-
-
-def test_seeds_copies_and_batches(made):
-    pipeline, scorer = made
-    again = trained()[1]
-    np.testing.assert_array_equal(again(1, ITEMS).scores(), scorer(1, ITEMS).scores())
-    copied = pickle.loads(pickle.dumps(scorer))  # as LensKit sends it to its workers
-    np.testing.assert_array_equal(copied(1, ITEMS).scores(), scorer(1, ITEMS).scores())
-    before = scorer.model_
-    scorer.train(DATA, TrainingOptions(retrain=False))
-    assert scorer.model_ is before
-    asked = [
-        (RecQuery(user, query_id=user), ItemList(item_ids=table["item_id"]))
-        for user, table in interactions(TEST).groupby("user_id")
-    ]
-    found = predict_all(pipeline, asked, n_jobs=1)
-    assert sum(len(one) for one in found.lists()) == len(TEST)
 
 
 def test_ratings_are_needed():

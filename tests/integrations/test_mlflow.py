@@ -1,14 +1,11 @@
 """MLflow: a saved model predicts the same, also in a fresh process; runs log the fit."""
 
 import copy
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, NotFittedError, Synthetic
-from bayesmf.chains.callbacks import Event, RunPlan
 from forged import file_contents, flip
 
 mlflow = pytest.importorskip("mlflow")
@@ -155,24 +152,3 @@ def test_every_fifth_epoch_of_a_run_by_its_id(tracking):
     for wrong in (0, 2.5):
         with pytest.raises(InputError, match="every"):
             MLflowCallback(every=wrong)
-
-
-def test_an_unknown_run_is_an_error(tracking):
-    callback = MLflowCallback("nowhere")
-    callback.begin(RunPlan(1, 9, None, False))
-    callback(Event(0, 1, 9, 0, 0.1, False, 0, None, None, 1.0, 1.0, None, 9.0))
-    with pytest.raises(mlflow.MlflowException, match="nowhere"):
-        callback.flush()
-
-
-def test_a_fresh_process_predicts_the_same(model, tracking):
-    save_model(model, tracking / "saved")
-    PAIRS.to_csv(tracking / "pairs.csv", index=False)
-    code = (
-        "import mlflow.pyfunc, pandas\n"
-        "served = mlflow.pyfunc.load_model('saved')\n"
-        "served.predict(pandas.read_csv('pairs.csv')).to_csv('found.csv', index=False)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tracking)
-    found = pandas.read_csv(tracking / "found.csv")
-    np.testing.assert_allclose(found["mean"], model.predict(PAIRS), rtol=1e-12)

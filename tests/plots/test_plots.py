@@ -154,13 +154,6 @@ def test_rmse(drawn, chains):
     assert "validation at 0.8512" in ax.get_title(loc="left")
 
 
-def test_rmse_without_draws_or_validation(drawn):
-    shown = lines(drawn(plots.rmse, history(1, 20, draws=False)).axes[0])
-    assert set(shown) == {"training", "validation, current state"}
-    (ax,) = drawn(plots.rmse, history(1, 1, followed=False)).axes
-    assert set(lines(ax)) == {"training"}
-
-
 def test_draw_returns_files_and_what_is_missing(tmp_path, calibration):
     paths, missing = plots.draw(tmp_path, quantities(2, 9), history(2, 9), calibration)
     assert [path.name for path in paths] == list(plots.NAMES)

@@ -83,12 +83,6 @@ def test_slow_bodies_are_refused_and_block_nobody(service):
             sock.close()
 
 
-def test_the_body_of_a_health_check_is_not_awaited(service):
-    _, port = service
-    found = ask(port, b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
-    assert found.startswith(b"HTTP/1.1 405 ") and b"connection: close" in found
-
-
 def test_a_client_that_does_not_read_frees_its_place(service):
     app, port = service
     guard = app.middleware_stack

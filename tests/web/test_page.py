@@ -167,27 +167,6 @@ def test_draws_are_counted(visit):
     assert page.get_by_role("button", name="Draw again").is_visible()
 
 
-def test_a_recommended_item_can_be_rated(visit):
-    watched = visit()
-    page = watched.open()
-    row = page.locator(".rows li").first
-    item = row.get_attribute("data-item")
-    row.get_by_role("button", name="Rate").click()
-    mine = page.locator(f'.mine li[data-item="{item}"]')
-    assert mine.get_by_role("radio").first.evaluate(FOCUSED)
-    for key in ("Space", "ArrowRight", "ArrowRight"):
-        page.keyboard.press(key)
-    page.get_by_text("your 1 rating").wait_for()
-    watched.settle()
-    assert item not in watched.items()
-    undo = page.get_by_role("button", name="Undo")
-    undo.click()  # all three ratings of the one item
-    assert mine.locator("input:checked").count() == 0
-    undo.click()
-    assert mine.count() == 0 and undo.is_hidden()
-    assert page.get_by_role("combobox").evaluate(FOCUSED)
-
-
 def test_by_keyboard_alone(visit):
     watched = visit()
     page = watched.open()

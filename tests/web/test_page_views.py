@@ -131,31 +131,6 @@ def test_the_page_says_no_more_than_the_verdict(visit):
     assert "one chain" in said and "started apart" not in said and "never seen" not in said
 
 
-def test_links_reload_and_titles(visit):
-    watched = visit()
-    page = watched.open("#/model")
-    assert page.title() == f"The model {DASH} bayesmf"
-    assert page.locator("nav [aria-current]").inner_text() == "The model"
-    page.reload()
-    watched.settle()
-    assert page.get_by_role("heading", level=1).inner_text() == "Can this model be trusted?"
-    page.get_by_role("link", name="Try it").click()
-    watched.settle()
-    watched.rate("Film 9", 5)
-    page.get_by_role("link", name="A user, an item").click()
-    page.locator("#look-title:focus").wait_for()
-    page.go_back()
-    page.locator("#try-title:focus").wait_for()
-    assert page.locator(".mine li").count() == 1  # ratings outlast a look around
-    watched.open("#/no-such-view")
-    assert page.locator("nav [aria-current]").inner_text() == "Try it"
-    assert page.evaluate("location.hash") == "#/try"
-    about = page.locator("footer").inner_text()
-    assert "version" in about
-    described = page.locator("footer a").get_attribute("href")
-    assert page.request.get(f"{watched.address}/{described}").ok
-
-
 def test_hostile_titles_are_text(visit, page_model):
     watched = visit()
     page = watched.open(f"#/item/{page_model.item_ids_.ids[0]}")
