@@ -449,8 +449,8 @@ def _integers(missing: NDArray[np.object_], side: str) -> NDArray[np.int64]:
         number = int(text) if text.lstrip("-").isdecimal() and text.isascii() else None
         if number is None or str(number) != text or not -(2**63) <= number < 2**63:
             raise InputError(
-                f"the {side} id {shown(text)} is text, but the {side} ids of the model are integers:"
-                " pass ids of the type that was passed to fit"
+                f"the {side} id {shown(text)} is text, but the {side} ids of the model are"
+                " integers: pass ids of the type that was passed to fit"
             )
         numbers.append(number)
     return np.array(numbers, np.int64)

@@ -13,7 +13,7 @@ import gzip
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -286,7 +286,7 @@ def _typed_chunks(file: RatingFile, rows: int) -> Iterator[tuple[Table, float]]:
             yield table, offset / total
 
 
-def _typed_table(path: str | Path, columns: Mapping[str, Any], offset: int) -> Table:
+def _typed_table(path: str | Path, columns: dict[str, Any], offset: int) -> Table:
     return make_table(columns, where=lambda row: f"{path} row {offset + row} (counting from 0)")
 
 

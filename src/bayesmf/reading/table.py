@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,9 +20,9 @@ from bayesmf.ids.columns import (
     memory_row,
     plain_column,
     polars_series,
-    text_column,
 )
 from bayesmf.ids.strings import Strings
+from bayesmf.reading.files import first_true
 from bayesmf.wording import cut
 
 if TYPE_CHECKING:
@@ -50,13 +50,14 @@ class Table(NamedTuple):
     """Seconds, or whatever integers were given; None when there are none."""
 
 
-def make_table(found: Mapping[str, Any], *, text: bool = False, where: Where = memory_row) -> Table:
+def make_table(found: dict[str, Any], *, text: bool = False, where: Where = memory_row) -> Table:
     """Check and convert the columns of a table.
 
     Parameters
     ----------
     found
-        Role to column: whatever :func:`bayesmf.ids.columns.plain_column` takes.
+        Role to column: whatever :func:`bayesmf.ids.columns.plain_column` takes. Ids are removed
+        from it, so that their memory is free once they are converted.
     text
         Whether the columns are polars series from a text file: then ids that are all integers
         in their usual form become integers, and an empty id is a missing one.
@@ -65,12 +66,7 @@ def make_table(found: Mapping[str, Any], *, text: bool = False, where: Where = m
     """
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:
-        user, item = (
-            _text_ids(found[side], side, where)
-            if text and not isinstance(found[side], np.ndarray)
-            else id_column(found[side], what=f"{side} id", where=where)
-            for side in ("user", "item")
-        )
+        user, item = (_ids(found.pop(side), side, text, where) for side in ("user", "item"))
         return Table(
             user,
             item,
@@ -111,32 +107,41 @@ def join_ids(columns: Sequence[Ids]) -> Ids:
     )
 
 
+def _ids(column: Any, side: str, text: bool, where: Where) -> Ids:
+    if text and not column.dtype.is_integer():
+        return _text_ids(column, side, where)
+    return id_column(column, what=f"{side} id", where=where)
+
+
 def _text_ids(column: pl.Series, side: str, where: Where) -> Ids:
     """Ids from text; integers only if every one is in its usual form."""
-    if column.dtype.is_integer():
-        return id_column(column, where=where)
-    what = f"{side} id"
-    numbers, whole = text_column(column.fill_null(""), what, where).integers()
-    if whole.all():
-        return numbers
-    texts = text_column(column.fill_null("").str.strip_chars(), what, where)
-    empty = texts.starts == texts.ends
+    numbers = _canonical_ints(column)
+    if not numbers.null_count():
+        return numbers.to_numpy()
+    texts = column.fill_null("").str.strip_chars()
+    empty = texts == ""
     if empty.any():
-        raise InputError(f"{where(int(empty.argmax()))}: the {side} id is missing")
-    numbers, whole = texts.integers()
-    if whole.all():
-        return numbers
-    _refuse_missing_words(texts, np.flatnonzero(~whole), side, where)
-    return texts
+        raise InputError(f"{where(first_true(empty))}: the {side} id is missing")
+    numbers = _canonical_ints(texts)
+    if not numbers.null_count():
+        return numbers.to_numpy()
+    odd = numbers.is_null()
+    words = texts.filter(odd).str.to_lowercase()
+    if len(words) < len(texts) and words.is_in(MISSING).all():
+        row = first_true(odd)
+        shown = cut(repr(texts[row]), 80)
+        raise InputError(f"{where(row)}: the {side} id is missing ({shown})")
+    return Strings.from_series(texts)
 
 
-def _refuse_missing_words(texts: Strings, odd: NDArray[np.int64], side: str, where: Where) -> None:
-    """Refuse "nan" and the like where all other ids are integers."""
-    if len(odd) == len(texts) or texts[odd[0]].lower() not in MISSING:
-        return
-    if all(text.lower() in MISSING for text in texts.take(odd).tolist()):
-        shown = cut(repr(texts[odd[0]]), 80)
-        raise InputError(f"{where(int(odd[0]))}: the {side} id is missing ({shown})")
+def _canonical_ints(texts: pl.Series) -> pl.Series:
+    """Strings as integers; null where the text is not the usual form of one ("007", "+7", "-0")."""
+    import polars as pl
+
+    numbers = texts.cast(pl.Int64, strict=False)
+    padded = texts.str.starts_with("0") & (texts.str.len_bytes() > 1)
+    unusual = padded | texts.str.starts_with("+") | texts.str.starts_with("-0")
+    return numbers.set(unusual, None) if unusual.any() else numbers
 
 
 # -- ratings --------------------------------------------------------------------------------------
@@ -317,7 +322,7 @@ def _series_seconds(column: pl.Series, where: Where) -> NDArray[np.int64]:
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
     dtype = column.dtype
-    row = int((column.is_not_null()).arg_max() or 0)
+    row = first_true(column.is_not_null())
     if dtype in (pl.Duration, pl.Time, pl.Boolean) and len(column):
         raise InputError(_no_moment(column[row], where(row), "m"))
     if dtype.is_temporal():
@@ -333,7 +338,7 @@ def _series_seconds(column: pl.Series, where: Where) -> NDArray[np.int64]:
             " of numbers or of text"
         )
     if seconds.null_count():
-        row = int(seconds.is_null().arg_max() or 0)
+        row = first_true(seconds.is_null())
         raise InputError(_no_moment(column[row], where(row), ""))
     return seconds.to_numpy()
 

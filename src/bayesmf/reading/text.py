@@ -98,6 +98,7 @@ def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | 
         return f"{path} line {layout.skip + row + 1}"
 
     chosen = {role: frame.to_series(at) for role, at in found.items()}
+    del frame
     return make_table(chosen, text=True, where=where)
 
 
