@@ -67,9 +67,9 @@ class Strings(Sequence[str]):
         if len(series) <= _SMALL:
             return cls.from_texts(series.to_list())
         # polars joins strings into one of at most 4 GB.
-        pieces = [series.slice(k, _PIECE) for k in range(0, len(series), _PIECE)]
-        offsets = _offsets(series.str.len_bytes().to_numpy())
+        pieces = (series.slice(k, _PIECE) for k in range(0, len(series), _PIECE))
         blob = b"".join([piece.str.join("").item().encode() for piece in pieces])
+        offsets = _offsets(series.str.len_bytes().to_numpy())
         return cls(blob, offsets[:-1], offsets[1:])
 
     @classmethod

@@ -66,7 +66,12 @@ def make_table(found: dict[str, Any], *, text: bool = False, where: Where = memo
     """
     rating, timestamp = found.get("rating"), found.get("timestamp")
     try:
-        user, item = (_ids(found.pop(side), side, text, where) for side in ("user", "item"))
+        user, item = (
+            _text_ids(found, side, where)
+            if text and not found[side].dtype.is_integer()
+            else id_column(found.pop(side), what=f"{side} id", where=where)
+            for side in ("user", "item")
+        )
         return Table(
             user,
             item,
@@ -107,18 +112,14 @@ def join_ids(columns: Sequence[Ids]) -> Ids:
     )
 
 
-def _ids(column: Any, side: str, text: bool, where: Where) -> Ids:
-    if text and not column.dtype.is_integer():
-        return _text_ids(column, side, where)
-    return id_column(column, what=f"{side} id", where=where)
-
-
-def _text_ids(column: pl.Series, side: str, where: Where) -> Ids:
+def _text_ids(found: dict[str, Any], side: str, where: Where) -> Ids:
     """Ids from text; integers only if every one is in its usual form."""
+    column: pl.Series = found.pop(side)
     numbers = _canonical_ints(column)
     if not numbers.null_count():
         return numbers.to_numpy()
     texts = column.fill_null("").str.strip_chars()
+    del column
     empty = texts == ""
     if empty.any():
         raise InputError(f"{where(first_true(empty))}: the {side} id is missing")
@@ -126,6 +127,7 @@ def _text_ids(column: pl.Series, side: str, where: Where) -> Ids:
     if not numbers.null_count():
         return numbers.to_numpy()
     odd = numbers.is_null()
+    del numbers
     words = texts.filter(odd).str.to_lowercase()
     if len(words) < len(texts) and words.is_in(MISSING).all():
         row = first_true(odd)
@@ -194,7 +196,7 @@ def _numbers(column: Any, where: Where) -> tuple[Any, NDArray[np.float64]]:
         raise InputError(_no_rating(values[0], where(0)))
     if kind not in "iufbmM":
         return values, _numbers_of_list(values.tolist(), where)
-    return values, values.astype(np.float64)
+    return values, values.astype(np.float64, copy=False)
 
 
 def _numbers_of_list(values: Sequence[Any], where: Where) -> NDArray[np.float64]:
@@ -280,7 +282,7 @@ def _array_seconds(values: NDArray[Any], where: Where) -> NDArray[np.int64]:
     if bad.any():
         row = int(bad.argmax())
         raise InputError(_no_moment(values[row], where(row), kind))
-    return values.astype(np.int64)
+    return values.astype(np.int64, copy=False)
 
 
 def _no_moment(value: Any, where: str, kind: str) -> str:
