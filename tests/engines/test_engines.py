@@ -22,11 +22,11 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.lineage import Export, Input, Order, ResultRef
 from bayesmf.engines.ray.worker import (
     About,
-    Holder,
     Missing,
     NotFetched,
     NotHeld,
     Store,
+    Worker,
     check_versions,
     contiguous,
     packed,
@@ -140,8 +140,8 @@ def order(tasks, phase=0, refs=None, dropped=(), export=True):
 
 
 def test_a_holder_gives_the_bits_of_run_task(watched):
-    """Rows come with the task, stay from task to task, or come from another holder."""
-    here, there = (Holder([], Shelf()) for _ in range(2))
+    """Rows come with the task, stay from task to task, or come from another worker."""
+    here, there = (Worker("here", [], Shelf()) for _ in range(2))
     for partition, held in enumerate(watched.work.held):
         here.hold(partition, contiguous(held))
         there.hold(partition, contiguous(held))

@@ -14,7 +14,7 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.ray.dispatch import Dispatch, Pending
 from bayesmf.engines.ray.lineage import Order
 from bayesmf.engines.ray.pool import Call, Process, Slot, WorkerPool
-from bayesmf.engines.ray.worker import About, Holder, NotHeld, Store
+from bayesmf.engines.ray.worker import About, NotHeld, Store, Worker
 from bayesmf.worker.row_tasks import StartTask
 from bayesmf.worker.stripe_tasks import MomentsTask
 
@@ -93,7 +93,7 @@ class Shelf(Store):
 
 
 def test_short_orders_run_beside_long_ones_to_the_same_bits():
-    holder = Holder([], Shelf())
+    worker = Worker("here", [], Shelf())
     rows = [np.random.default_rng(k).standard_normal((60, 9)).astype(np.float32) for k in range(4)]
     key = np.zeros(2, np.uint32)
     starts = [(100 + k, StartTask(0, k, 0, 8, True, 1.0, key)) for k in range(4)]
@@ -101,17 +101,17 @@ def test_short_orders_run_beside_long_ones_to_the_same_bits():
     numbers = np.arange(240, dtype=np.int32).reshape(4, 60)
     held = [SimpleNamespace(numbers=lambda side, k=k: numbers[k]) for k in range(4)]
     for k in range(4):
-        holder.hold(k, held[k])
+        worker.hold(k, held[k])
     first = [task.execute(held[k]).rows for k, (_, task) in enumerate(starts)]
     second = [task.execute(held[k]).moments for k, (_, task) in enumerate(moments)]
     with ThreadPoolExecutor(2) as pool:
         for _ in range(20):
-            long = pool.submit(holder.run, Order(0, starts, 0, {}, [], True, 1.0), None)
+            long = pool.submit(worker.run, Order(0, starts, 0, {}, [], True, 1.0), None)
             beside = Order(0, moments, 0, {}, [], True, 1.0, short=True)
-            short = pool.submit(holder.run, beside, None)
+            short = pool.submit(worker.run, beside, None)
             for (found, _), wanted in zip(short.result(), second, strict=True):
                 assert pickle.dumps(found.moments) == pickle.dumps(wanted)
             refs = [found.rows for found, _ in long.result()]
             assert all(ref.export is not None for ref in refs)
-            for mine, wanted in zip(holder.fetch([ref.key for ref in refs]), first, strict=True):
+            for mine, wanted in zip(worker.fetch([ref.key for ref in refs]), first, strict=True):
                 assert mine.tobytes() == wanted.tobytes()

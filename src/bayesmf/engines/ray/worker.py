@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import ray
 from ray.exceptions import RayError
-from ray.util.metrics import Counter
 
 from bayesmf.engines.ray.lineage import Export, Input, Key, Order, ResultRef
 from bayesmf.errors import InputError
@@ -82,13 +81,16 @@ def _there(ref: Any) -> bool:
     return True
 
 
-class Holder:
-    """Holds partitions of the ratings and arrays, and executes tasks.
+class Worker:
+    """The actor: holds partitions of the ratings and arrays, and executes tasks.
 
     Tasks run one after the other in one thread, and short ones in a second thread.
     """
 
-    def __init__(self, rehearsal: Sequence[tuple[Held, Task]], store: Store | None = None) -> None:
+    def __init__(
+        self, name: str, rehearsal: Sequence[tuple[Held, Task]], store: Store | None = None
+    ) -> None:
+        self._name = name
         self._held: dict[int, Held] = {}
         self._missing: dict[int, str] = {}
         self._arrays: dict[Key, Array] = {}
@@ -97,6 +99,14 @@ class Holder:
         self._store = store or Store()
         for held, task in rehearsal:
             run_task(private_copy(held), private_copy(task))
+
+    def __repr__(self) -> str:  # shown by Ray's dashboard
+        return f"Worker({self._name})"
+
+    def about(self) -> About:
+        """Where it is; answered first when the worker has compiled."""
+        context = ray.get_runtime_context()
+        return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
 
     # -- ratings --------------------------------------------------------------------------------
 
@@ -256,36 +266,6 @@ class Holder:
         for key in keys:
             self._arrays.pop(key, None)
             self._exports.pop(key, None)
-
-
-class Worker(Holder):
-    """The actor; Ray's dashboard and metrics show its name."""
-
-    def __init__(self, name: str, rehearsal: Sequence[tuple[Held, Task]]) -> None:
-        super().__init__(rehearsal)
-        self._name, run = name, name.rpartition("-worker-")[0]
-        tags = {"worker": name, "run": run}
-        self._tasks, self._ratings = (
-            Counter(f"bayesmf_{what}", description=said, tag_keys=tuple(tags))
-            for what, said in (("tasks", "tasks done"), ("ratings", "ratings read by tasks"))
-        )
-        for counter in (self._tasks, self._ratings):
-            counter.set_default_tags(tags)
-
-    def __repr__(self) -> str:
-        return f"Worker({self._name})"
-
-    def about(self) -> About:
-        """Where it is; answered first when the worker has compiled."""
-        context = ray.get_runtime_context()
-        return About(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), versions())
-
-    def run(self, order: Order, shared: Shared | None) -> list[tuple[Result, float]]:
-        found = super().run(order, shared)
-        self._tasks.inc(len(found))
-        if ratings := sum(result.count for result, _ in found):
-            self._ratings.inc(ratings)
-        return found
 
 
 def versions() -> dict[str, str]:
