@@ -290,7 +290,7 @@ class MLflowCallback:
     run_id : str, optional
         The run; by default the active one, or a new one.
     every : int
-        Log every so many epochs of a chain.
+        Number of epochs between two logged ones.
 
     Examples
     --------

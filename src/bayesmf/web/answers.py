@@ -25,12 +25,12 @@ _SOME, _OTHERS = 50, 50
 
 
 def recommend(served: Served, asked: schemas.RecommendRequest) -> dict[str, Any]:
-    """The best items for a known user, or for somebody who sends ratings."""
+    """The best items for a user, or for a person who sends ratings."""
     ratings = _sent(served, asked.ratings)
     if asked.user is None and ratings is None:
         raise ProblemError(
-            422, "say for whom: give `user`, or the `ratings` of somebody new (an empty list will "
-            "do: then what people in general rate highest is recommended)"
+            422, "say for whom: give `user`, or `ratings` of a new person (an empty list returns "
+            "what people in general rate highest)"
         )  # fmt: skip
     row = _user_row(served, asked.user, ratings)
     if asked.items and not (served.model.item_ids_.lookup(asked.items) >= 0).any():

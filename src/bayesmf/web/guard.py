@@ -94,7 +94,7 @@ class Metrics:
         )
         self._seconds = prometheus.Histogram(
             "bayesmf_request_seconds",
-            "Seconds from the first byte of a request to the last of its answer.",
+            "Seconds from the headers of a request to the end of its answer.",
             ("route",),
             buckets=BUCKETS,
             registry=self.registry,

@@ -121,7 +121,7 @@ def v1(executor: Executor, tested: bool) -> APIRouter:
 
     @made.post("/recommend", response_model=schemas.RecommendResponse, tags=["recommend"])
     async def recommend(asked: schemas.RecommendRequest) -> Response:
-        """Recommend the best items to a user, or to somebody who sends ratings."""
+        """Recommend the best items to a user, or to a person who sends ratings."""
         return await executor.ask(answers.recommend, asked)
 
     @made.get("/recommend", response_model=schemas.RecommendResponse, tags=["recommend"])

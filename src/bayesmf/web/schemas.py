@@ -101,7 +101,7 @@ class PredictRequest(StrictModel):
     user: Id | None = Field(default=None, description="Id of the one person whom `items` are for.")
     items: (
         Annotated[list[Id], Field(min_length=1, max_length=MOST_PAIRS, fail_fast=True)] | None
-    ) = Field(default=None, description="Items for `user`, or for somebody who sends `ratings`.")
+    ) = Field(default=None, description="Items for `user`, or for a person who sends `ratings`.")
     ratings: Sent | None = Field(default=None, description=RATINGS)
     level: Level = Field(default=0.9, description=LEVEL)
     probabilities: StrictBool = Field(

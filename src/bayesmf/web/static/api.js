@@ -41,7 +41,7 @@ async function ask(path, options = {}) {
       throw new ServiceError("The service cannot be reached. Is it still running?", 0);
     }
     if (response.status === 401 && onToken) {
-      // Another answer may have brought a token meanwhile.
+      // Another answer may have brought a token in the meantime.
       if (sessionStorage.getItem(TOKEN) === used) await onToken(await detail(response));
       continue;
     }
