@@ -119,9 +119,10 @@ def rows(sets: dict[str, Any], python: Path | None, seed: int) -> Iterator[dict[
 
 def table(done: list[dict[str, Any]]) -> Iterator[str]:
     """Markdown."""
-    lines = (
-        [format(row[k], FORMATS.get(k, "")) if k in row else "" for k in HEADS] for row in done
-    )
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        return [format(row[k], FORMATS.get(k, "")) if k in row else "" for k in HEADS]
+
     return markdown(list(HEADS.values()), map(cells, done))
 
 

@@ -165,6 +165,50 @@ def test_the_control_learns():
     assert abs(found[-10:].mean() / best - 1) < 0.1 < 1 - found[0] / best
 
 
+def test_gains_of_nothing_are_nothing(worlds):
+    from benchmarks.ranking.bandit import gains, run
+    from benchmarks.ranking.bandit_shop import Shop
+
+    shop = Shop(worlds["goods"], 2, 0)
+    one, best = (run(shop, name, None, 0) for name in ("random", "oracle"))
+    assert gains(one, one, shop) == (0.0, 0.0)
+    more, half = gains(best, one, shop)
+    assert 0 < half < more
+    assert more == pytest.approx(100 * (best.sum() / one.sum() - 1))
+
+
+def test_verdicts_say_who_earns_more(worlds):
+    from benchmarks.ranking.bandit_report import verdicts
+
+    gains = {"random": (), "mean": (0, 0), "thompson": (12, 8), "ucb": (12, 11), "oracle": (90, 90)}
+    rows = [
+        {"world": "goods", "policy": name, "seed": seed, "gain": (gain, 1)}
+        for name, found in gains.items()
+        for seed, gain in enumerate(found)
+    ] + [{"world": "goods", "policy": "random", "seed": 0}]
+    assert verdicts(rows) == [
+        "goods (goods that come and go): thompson earns 10.0% more than mean, at least 10% more on "
+        "1 of 2 seeds; on every seed so much more: ucb"
+    ]
+    rows = [row for row in rows if row["policy"] != "ucb"]
+    assert verdicts(rows)[0].endswith("nobody")
+
+
+def test_what_is_not_there_is_said(capsys):
+    from benchmarks.ranking.bandit import main
+
+    for asked, told in (
+        (["--worlds", "Mars"], "there is no world 'Mars'"),
+        (["--policies", "mean,best"], "there is no policy 'best'"),
+        (["--visits", "10"], "--visits is at least 400"),
+        (["--from", "nowhere.csv"], "nowhere.csv cannot be read"),
+        (["--from", __file__], "is not a file of this benchmark"),
+    ):
+        with pytest.raises(SystemExit):
+            main(asked)
+        assert told in capsys.readouterr().err
+
+
 FIGURES = ROOT / "docs" / "figures"
 
 

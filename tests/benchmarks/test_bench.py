@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from bayesmf import Synthetic
@@ -13,7 +12,6 @@ from bayesmf.data.training import TrainingData
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from benchmarks.speed import timers as bench
 from benchmarks.speed.timers import Case, EpochTimer, Timer, take_turns
-from experiments.machine import describe_machine, machine_text
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +52,6 @@ def test_a_late_short_run_does_not_make_epochs_quick() -> None:
     assert work.asked == [1, 1, 5, 1, 5] and timer.seconds == 2.0
 
 
-def test_runs_without_a_cost_of_their_own_have_no_short_one() -> None:
-    asked: list[int] = []
-
-    def work(epochs: int) -> float:
-        asked.append(epochs)
-        return 3.0 * epochs
-
-    timer = Timer(work, short=0, epochs=2)
-    take_turns([timer], 2)
-    assert asked == [1, 2, 2] and timer.seconds == 3.0
-
-
 def test_timers_take_turns_and_tell_how_far_they_are() -> None:
     order: list[str] = []
 
@@ -76,17 +62,6 @@ def test_timers_take_turns_and_tell_how_far_they_are() -> None:
     take_turns([named("a"), named("b")], 2, done.append)
     assert order == ["a", "b"] * 3
     assert sum(done) == 6
-
-
-def test_epochs_are_never_countless_nor_too_few() -> None:
-    assert _epochs_of(1e-9) == bench.MOST
-    assert _epochs_of(1e9) == bench.FEWEST
-
-
-def _epochs_of(seconds: float) -> int | None:
-    timer = Timer(lambda n: n * seconds)
-    timer.calibrate()
-    return timer.epochs
 
 
 @pytest.mark.parametrize("name", bench.RULES)
@@ -132,19 +107,3 @@ def test_answers_are_timed(ratings: Ratings) -> None:
         ("predict", 500, 1), ("top-10", 60, 1), ("predict", 500, 2), ("top-10", 60, 2),
     ]  # fmt: skip
     assert all(row["per_second"] > 0 for row in rows)
-
-
-def test_units_are_those_of_a_chain(data: TrainingData) -> None:
-    values = data.levels[data.by_user.value]
-    assert abs(np.mean(values, dtype=np.float64)) < 1e-6
-    assert np.std(values, dtype=np.float64) == pytest.approx(1, abs=1e-6)
-
-
-def test_the_machine_is_described() -> None:
-    about = describe_machine()
-    assert about["cores"] >= 1 and about["cpu"]
-    told = machine_text(about)
-    assert about["numpy"] in told and f"{about['cores']} core" in told
-    bare = {**about, "caches": {}, "memory_gb": None, "cores": 1}
-    assert "caches" not in machine_text(bare) and "memory" not in machine_text(bare)
-    assert "1 core," in machine_text(bare)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesmf import Ratings, Synthetic
+from bayesmf import Synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,17 +89,6 @@ def test_variants_are_what_they_are_called(at_root):
     after = np.bincount(train.user_rows, minlength=200)
     assert (after == 1).sum() == 60 and set(after) <= {1, *before}
     assert np.array_equal(test.rating, split[1].rating)
-
-
-def test_the_skewed_set_has_nearly_all_ratings_on_few_items(at_root):
-    from benchmarks import data_sets
-
-    train, test = data_sets.skewed()
-    assert isinstance(train, Ratings)
-    counts = np.sort(
-        np.bincount(train.item_rows) + np.bincount(test.item_rows, minlength=train.n_items)
-    )
-    assert counts[-20:].sum() / counts.sum() == pytest.approx(0.99, abs=1e-3)
 
 
 # Peers that do nothing but take their time, as their interfaces are used here.
@@ -220,13 +209,6 @@ def test_growth_is_fitted_and_drawn(small, tmp_path, capsys):
     assert set(found["exponents"]) == {"sgd", "sgld", "gibbs-4"}
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert "| exponent of D |" in capsys.readouterr().out
-
-
-def test_an_exponent_is_a_slope_of_logarithms(at_root):
-    from benchmarks.speed.scale_speed import exponent
-
-    rows = [{"ratings": n, "sgd": 3 * n**1.5} for n in (1, 10, 70)]
-    assert exponent(rows, "sgd", "ratings") == pytest.approx(1.5)
 
 
 FILES = ("train.parquet", "test.parquet", "truth.safetensors")

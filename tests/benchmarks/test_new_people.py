@@ -55,19 +55,6 @@ def test_intervals_hold_whatever_was_sent(asked, n):
         assert alone.mean() < 0.9 - 0.03 - 4 * error
 
 
-def test_what_is_sent_makes_predictions_better_and_narrower(asked):
-    error = [np.mean((one.rating - one.mean) ** 2) for one in asked.values()]
-    width = [np.mean(one.high - one.low) for one in asked.values()]
-    assert error == sorted(error, reverse=True) and width == sorted(width, reverse=True)
-    assert all(np.array_equal(one.rating, asked[0].rating) for one in asked.values())
-
-
-def test_errors_of_a_mean_are_those_over_people():
-    """All ratings of a person alike: so many people count, not so many ratings."""
-    person, value = np.repeat(np.arange(50), 40), np.repeat(np.arange(50) % 2, 40).astype(float)
-    assert new_people.clustered(value, person) == pytest.approx((0.5, 0.5 / 50**0.5))
-
-
 def test_noise_of_new_people_depends_little_on_chance():
     """Its random numbers are the same for everybody: one from each part of the distribution."""
     normals, _ = _fold_numbers(40, 5)

@@ -80,19 +80,6 @@ def _table(kept_side, model, test, n):
 # -- fold_in --------------------------------------------------------------------------------------
 
 
-def test_users_are_apart_and_no_rating_is_lost(ratings):
-    from benchmarks.accuracy.fold_in import joined, split
-
-    old, sent, asked = split(ratings, 0)
-    new = set(sent.users.tolist()) | set(asked.users.tolist())
-    assert len(new) == 6 and not new & set(old.users.tolist())
-    assert abs(len(sent) - len(asked)) < 5 * len(asked) ** 0.5
-    every = joined(joined(old, sent), asked)
-    assert sorted(zip(every.users, every.items, every.rating, strict=True)) == sorted(
-        zip(ratings.users, ratings.items, ratings.rating, strict=True)
-    )
-
-
 def test_new_users_are_compared_and_timed(data, monkeypatch, capsys):
     from benchmarks.accuracy import fold_in
 

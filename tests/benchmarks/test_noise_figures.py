@@ -78,31 +78,6 @@ def test_known_pairs_are_those_with_training_ratings(data):
     assert found["known_rmse"] == model.evaluate(known).rmse != found["rmse"]
 
 
-def test_held_out_training_ratings_are_no_test_ratings(data):
-    from benchmarks.accuracy.noise import of_training
-    from benchmarks.data_sets import given
-
-    (make,) = given(data)["movietweetings"]
-    train, test = make()
-    kept, held = of_training((train, test))
-    assert len(kept) + len(held) == len(train)
-    pairs = [set(zip(part.users, part.items, strict=True)) for part in (kept, held, test)]
-    assert not pairs[0] & pairs[1] and not pairs[1] & pairs[2]
-
-
-def test_five_folds_are_one_data_set(data):
-    from benchmarks.data_sets import given
-
-    (data / "ml-100k").mkdir()
-    for k in range(1, 6):
-        assert "ml-100k" not in given(data)
-        for part in ("base", "test"):
-            (data / f"ml-100k/u{k}.{part}").write_text(f"1\t2\t{k}\t0\n")
-    found = given(data)
-    assert [make()[1].rating[0] for make in found["ml-100k"]] == [1, 2, 3, 4, 5]
-    assert found["ml-100k u2"][0]()[1].rating[0] == 2
-
-
 @pytest.mark.parametrize(("options", "said"), [
     (["--data", "no-such-folder"], "no-such-folder"),
     (["--seeds", "0"], "--seeds"),

@@ -84,22 +84,6 @@ def test_the_rate_is_kept_and_waiting_counts():
     assert found["p50"] > 150 and found["max"] >= found["p99"] >= found["p50"]
 
 
-def test_quantiles():
-    from benchmarks.serving.client import quantile
-
-    values = [k / 1000 for k in range(1, 101)]
-    assert quantile(values, 0.5) == 50 and quantile(values, 0.99) == 99
-    assert quantile(values, 1) == 100 and quantile(values[:1], 0.5) == 1 and quantile([], 1) is None
-
-
-def test_a_model_has_the_draws_that_were_asked_for():
-    from benchmarks.serving.service import fit
-    from small_service import small_ratings
-
-    for draws in (6, 5):
-        assert len(fit(small_ratings()[0], 2, draws).posterior_.draws) == draws
-
-
 @pytest.fixture
 def service(folder, tmp_path):
     from benchmarks.serving.service import Service

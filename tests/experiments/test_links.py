@@ -44,12 +44,6 @@ def test_a_short_task_waits_for_no_other_and_takes_its_time_from_it():
     assert ends(clocks, [long, later, short]) == [4.5, 5.5, 0.5]
 
 
-def test_a_task_whose_rows_are_there_goes_first():
-    clocks, rows = cluster(2), Transfer(1, 0, 300)
-    waits, ready = Job(0, 0, 2.0, 0, [rows], [rows]), Job(0, 0, 1.0, 0)
-    assert ends(clocks, [waits, ready]) == [5.0, 1.0]
-
-
 def test_what_was_brought_for_one_is_there_for_all_of_the_node():
     clocks, rows = cluster(4, per_node=2), Transfer(1, 0, 200)
     jobs = [Job(0, 0, 1.0, 0, [rows], [rows]), Job(1, 0, 1.0, 0, [], [rows])]
@@ -80,19 +74,6 @@ def test_all_gather_keeps_every_link_busy(n):
     assert max(ends(clocks, jobs)) == pytest.approx(n - 1)
 
 
-def test_latency_of_rows_is_no_load():
-    clocks, rows = cluster(2, latency=0.25), Transfer(1, 0, 100)
-    assert ends(clocks, [Job(0, 0, 0.0, 0, [rows], [rows])]) == [0.25 + 1.0 + 0.25 + 0.25]
-
-
-def test_the_driver_waits_for_what_it_fetches():
-    clocks = cluster(2)
-    clocks.fetch([Transfer(0, clocks.driver, 100), Transfer(1, clocks.driver, 200)])
-    assert clocks.now == 3.0
-    clocks.fetch([])
-    assert clocks.now == 3.0
-
-
 def test_a_fetch_stands_behind_results():
     clocks = cluster(1)
     job = Job(0, 0, 1.0, 200)
@@ -101,12 +82,6 @@ def test_a_fetch_stands_behind_results():
     clocks.fetch([Transfer(0, clocks.driver, 100)])
     assert clocks.now == pytest.approx(4.0)
     assert clocks.wait([job]) == {job}
-
-
-def test_nothing_to_send_takes_no_time():
-    clocks = Cluster(2, Network(0.0, math.inf))
-    rows = Transfer(1, 0, 10**9)
-    assert ends(clocks, [Job(0, 10**9, 1.0, 10**9, [rows], [rows])]) == [1.0]
 
 
 @pytest.mark.parametrize("value", ["x", None, 1j, [1.0], True, 0.0, -1.0, math.nan])

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from experiments.paper.__main__ import main
 from experiments.paper.datasets import Source, load_dataset
 from experiments.paper.experiments import ExperimentSettings, spec
 from experiments.paper.presets import STEPS, grid_and_chains, make_plan
-from experiments.paper.trials import Links, TrialSpec, best_rmse, perform, shown, time_to
+from experiments.paper.trials import perform
 
 SMALL = (
     "--data", "synthetic:ml-100k", "--scale", "0.2", "--epochs", "5", "--dimensions", "2", "4",
@@ -192,19 +191,6 @@ def test_splits_of_workers():
         grid_and_chains("DSGLD-S", 8)
 
 
-def test_a_key_depends_on_all_that_counts():
-    plan = make_plan("SGLD", 1, 30, "tuned", model="netflix", n_ratings=10, share=1.0)
-    base = TrialSpec("study", plan, Links(), 60.0, 0)
-    others = [
-        TrialSpec("other", plan, Links(), 60.0, 0),
-        TrialSpec("study", plan, Links(latency=1.0), 60.0, 0),
-        TrialSpec("study", plan, Links(), 61.0, 0),
-        TrialSpec("study", plan, Links(), 60.0, 1),
-        TrialSpec("study", plan, Links(), 60.0, 0, validating=True),
-    ]
-    assert len({base.key, *(one.key for one in others)}) == 6
-
-
 def _record(name, curve, workers=1, d=30, **more):
     trace = {
         "chain": [0] * len(curve), "epoch": list(range(1, len(curve) + 1)),
@@ -267,18 +253,6 @@ def test_dimension_needs_sampling_to_improve_and_sgd_not_to():
     assert claims.better_with_dimension(worse + curve("SGD", rises)).verdict == claims.NOT
 
 
-def test_one_chain_is_shown_while_it_burns():
-    trace = {
-        "chain": [0, 1, 1, 0, 1], "seconds": [1.0, 1.5, 2.0, 3.0, 4.0],
-        "burning": [True, True, True, False, False], "rmse": [1.0, 5.0, 6.0, 0.9, 7.0],
-        "rmse_all_chains": [1.0, 5.0, 6.0, 0.8, 0.7],
-    }  # fmt: skip
-    assert shown(trace) == [(1.0, 1.0, True), (3.0, 0.8, False), (4.0, 0.7, False)]
-    assert time_to(trace, 0.8) == 3.0
-    assert time_to(trace, 0.1) is None
-    assert best_rmse(trace) == 0.7
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -319,31 +293,3 @@ def test_a_run_keeps_to_its_budget(tmp_path):
         epochs[budget] = {one["plan"]["algorithm"]: one["epochs"] for one in kept}
     assert set(epochs["60"].values()) == {3.0}
     assert all(epochs["1e-4"][name] < 3 for name in ("SGLD", "DSGLD-S", "Gibbs"))
-
-
-def test_where_an_experiment_is_is_told(monkeypatch):
-    from experiments.paper import experiments
-
-    told = []
-
-    class Told(experiments.Line):
-        def say(self, what):
-            told.append(what)
-
-        def measure(self, what, done, total, pieces=()):
-            told.append((what, done / total, *pieces))
-
-    def spec(k):
-        sampler = {"n_chains": 1, "epochs": 3}
-        plan = SimpleNamespace(algorithm=f"A{k}", n_factors=30, sampler=sampler)
-        return SimpleNamespace(key=str(k), plan=plan, epochs=None)
-
-    monkeypatch.setattr(experiments, "Line", Told)
-    monkeypatch.setattr(experiments, "stored", lambda one, folder: None)
-    monkeypatch.setattr(experiments, "_made", lambda missing, *_: [(one, {}) for one in missing])
-    settings = SimpleNamespace(runs=None)
-    assert len(experiments.perform_all([spec(0), spec(1)], settings, None)) == 2
-    first, one, two = told
-    assert first == "runs: the first of 2"
-    assert one[:3] == ("runs", 0.5, "1 of 2") and one[4] == "last: A0, D = 30"
-    assert two[1:4] == (1.0, "2 of 2", "00:00 left")

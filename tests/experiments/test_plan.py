@@ -14,7 +14,7 @@ from bayesmf.server.run import run
 from experiments.links import Network
 from experiments.plan import plan as plans
 from experiments.plan.costs import calibrate, for_epochs
-from experiments.plan.plan import Planned, Split, advice, count_shape, settle, sketch, splits
+from experiments.plan.plan import Planned, Split, advice, settle, sketch, splits
 from experiments.plan.sketch import Rate, block_sizes, made_up, stripe_sizes
 from experiments.simulated import Simulated
 
@@ -100,13 +100,6 @@ def test_blocks_of_a_sketch(grid):
     assert all(len(block) > 0 for block in make_blocks(small, grid, 8, 0))
 
 
-def test_larger_side_stays_the_larger():
-    turned = COUNTS[1], COUNTS[0]
-    for sizes in (stripe_sizes(turned, 8), block_sizes(turned, Grid(3, 3), 8)):
-        small = made_up(sizes)
-        assert small.n_items > small.n_users
-
-
 def test_costs_are_those_of_this_machine():
     for sampler in (Auto(n_chains=2), SGLD(grid=(2, 2))):
         settings = settle(COUNTS, Split("any", sampler, 4), 4)
@@ -122,12 +115,6 @@ def test_splits_make_sense():
     assert found["dsgld-c", 16] == SGLD(grid=(16, 1), n_chains=16)
     assert ("hybrid", 16) not in found  # it would be the square one
     assert [s.name for s in splits(256, 4)] == ["default", "dsgld-s", "hybrid"]
-
-
-def test_a_shape_has_its_ratings():
-    users, items = count_shape("ml-100k")
-    assert len(users) == 943 and len(items) == 1682
-    assert users.sum() == items.sum() == 100_000
 
 
 def test_too_many_blocks_are_left_out():

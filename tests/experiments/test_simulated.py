@@ -89,22 +89,6 @@ def test_one_worker_does_one_task_after_the_other(engine_of):
     assert engine.report()["idle"] == [0.0]
 
 
-def test_two_workers_side_by_side(engine_of):
-    engine = engine_of(2, 2)
-    assert _arrivals(engine, [job(0, 50), job(1, 200)]) == [0.5, 2.0]
-    told = engine.report()
-    assert told["seconds"] == 2.0
-    assert told["idle"] == [0.75, 0.0]
-    assert told["busy_seconds"] == [0.5, 2.0]
-    assert told["server_seconds"] == 0.0
-
-
-def test_latency_is_paid_twice_and_overlaps(engine_of):
-    engine = engine_of(2, 2, latency=1.0)
-    assert _arrivals(engine, [job(0, 50), job(1, 50)]) == [2.5, 2.5]
-    assert engine.report()["idle"] == [0.8, 0.8]
-
-
 def test_the_link_sends_and_receives_one_message_after_another(engine_of):
     """Out: until 1 and 2. Done at 1.5 and 2.5. In: 1.5 to 4.5, and behind it to 7.5."""
     engine = engine_of(2, 2, bandwidth=1000)
@@ -137,15 +121,6 @@ def test_a_task_sent_after_a_wait_may_overtake_one_under_way(engine_of):
     assert engine.seconds() == 10.5
 
 
-def test_a_wait_for_some_lets_others_come_in(engine_of):
-    engine = engine_of(2, 2)
-    slow, quick = engine.submit(job(0, 200)), engine.submit(job(1, 100))
-    assert engine.wait([slow]) == {slow}
-    assert engine.wait([quick]) == {quick}
-    assert engine.seconds() == 2.0
-    assert engine.wait([]) == set()
-
-
 def test_two_chains_share_a_worker(engine_of):
     """Chains of two rounds of a second each: on one worker they alternate, 4 seconds in all."""
 
@@ -162,12 +137,6 @@ def test_two_chains_share_a_worker(engine_of):
     assert ends == [(0, 1.0), (1, 1.0), (0, 2.0), (1, 2.0)]
 
 
-def test_sending_overlaps_with_the_work_of_others(engine_of):
-    """Three messages of a second each to workers that need ten: 11, 12, 13 and not 33."""
-    engine = engine_of(3, 3, bandwidth=100)
-    assert _arrivals(engine, [job(w, 1000, out=100) for w in range(3)]) == [11.0, 12.0, 13.0]
-
-
 def test_messages_take_the_worker_time_too(engine_of):
     """A quarter of a second each, and one for 1000 bytes in and out; that is not the work."""
     engine = engine_of(1, 1, handling=(0.25, 1000.0))
@@ -175,10 +144,6 @@ def test_messages_take_the_worker_time_too(engine_of):
     told = engine.report()
     assert told["busy_seconds"] == [1.0]
     assert told["idle"] == pytest.approx([0.6])
-
-
-def test_workers_of_one_machine_are_slower(engine_of):
-    assert _arrivals(engine_of(1, 1, contention=1.5), [job(0, 100)]) == [1.5]
 
 
 def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch):
@@ -263,25 +228,6 @@ def test_the_same_bits_as_serial(sampler):
         assert bits(engine) == reference
 
 
-def test_one_engine_serves_one_run_after_another():
-    engine, settings = Simulated(4, rate=1e6), _settings(SGLD(grid=(2, 2), epochs=3))
-    first, second = (run(DATA, settings, engine).engine for _ in range(2))
-    assert first == second
-    assert first["seconds"] > 0
-
-
-def test_a_thousand_workers():
-    data = random_data(1000, 400, 6000)
-    sampler = SGLD(grid=(32, 32), n_chains=32, epochs=2 / 32, burn_in=0, step_size=1e-9)
-    settings = _settings(sampler, data, tau=1.0, max_draws=32)
-    network = Network(workers_per_node=4)
-    told = run(data, settings, Simulated(1024, network, rate=1e6)).engine
-    assert told["rounds"] == 64
-    assert told["nodes"] == 256
-    assert sum(busy > 0 for busy in told["busy_seconds"]) > 1000
-    assert told["seconds"] > 2 * 2 * 0.5e-3
-
-
 def test_events_and_limits_follow_the_virtual_clock():
     user, item, value = planted()
     history = History()
@@ -327,20 +273,6 @@ def test_no_rows_go_through_the_driver():
     )
     assert many["driver_bytes_per_round"] == pytest.approx(few["driver_bytes_per_round"], rel=0.02)
     assert many["fetched_bytes"] > 0
-
-
-def test_bytes_of_the_column_split():
-    """All items of a chain move on to the worker of the next users."""
-    told = _told(SGLD(grid=(3, 1), epochs=4), n_workers=3)
-    assert told["rounds"] == 12
-    assert 8 * M * ROW <= told["peer_bytes_per_round"] * 12 <= 24 * M * ROW
-
-
-def test_one_node_sends_nothing_to_itself():
-    told = _told(SGLD(grid=(3, 3), n_chains=3, epochs=4), 9, workers_per_node=9)
-    assert told["peer_bytes_per_round"] == 0
-    assert told["nodes"] == 1
-    assert told["fetched_bytes"] > 0  # the draws that are kept
 
 
 def test_the_other_side_travels_once_to_each_node():
@@ -400,12 +332,6 @@ def test_partitions_that_run_together_are_spread(sampler, n_workers):
     loads = np.bincount(owner, sizes, minlength=n_workers)
     assert loads.sum() == sum(sizes)
     assert loads.max() - loads.min() <= 1.01 * max(sizes)
-
-
-def test_a_partition_of_two_lists_counts_in_both():
-    held = [range(n) for n in (5, 9, 1, 7, 3)]
-    assert spread(Workload(held, [[0, 1], [1, 2]]), 2) == [1, 0, 1, 1, 0]
-    assert spread(Workload(held, []), 1) == [0] * 5
 
 
 # -- what cannot be meant --------------------------------------------------------------------------
