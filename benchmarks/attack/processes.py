@@ -162,17 +162,15 @@ def cache(case: Case) -> None:
 
 @attack("limits", quick=False)
 def limited(case: Case) -> None:
-    """Little memory, few files, short files, a small stack."""
+    """Few files, short files, a small stack, little memory that may be written."""
     source, pairs = case.copy("ratings.csv"), case.copy("pairs.csv")
     kind, low, high = case.rng.choice(
-        ((resource.RLIMIT_AS, 200 << 20, 3000 << 20), (resource.RLIMIT_AS, 600 << 20, 3000 << 20),
-         (resource.RLIMIT_NOFILE, 5, 60), (resource.RLIMIT_FSIZE, 0, 100_000),
+        ((resource.RLIMIT_NOFILE, 5, 60), (resource.RLIMIT_FSIZE, 0, 100_000),
          (resource.RLIMIT_STACK, 2 << 20, 9 << 20),
          (resource.RLIMIT_DATA, 200 << 20, 2000 << 20))
     )  # fmt: skip
     limit = case.rng.randrange(low, high)
-    names = {resource.RLIMIT_AS: "memory", resource.RLIMIT_NOFILE: "files",
-        resource.RLIMIT_FSIZE: "file size",
+    names = {resource.RLIMIT_NOFILE: "files", resource.RLIMIT_FSIZE: "file size",
              resource.RLIMIT_STACK: "stack", resource.RLIMIT_DATA: "data"}  # fmt: skip
     case.say(f"{names[kind]} limited to {limit:,}")
     line = case.rng.choice(
