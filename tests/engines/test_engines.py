@@ -95,21 +95,6 @@ def test_private_copies_are_writable_aligned_and_equal():
         assert not np.shares_memory(mine, theirs)
 
 
-def test_contiguous_copies_only_what_is_not():
-    box = _box()
-    made = contiguous(box)
-    assert made.pair.left.flags.c_contiguous
-    assert np.array_equal(made.pair.left, box.pair.left)
-    assert made.many[0] is box.many[0]
-    assert len(pickle.dumps(made.pair.left, protocol=5)) < 6 * 7 * 4 + 200
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0), ()])
-def test_private_copies_of_nothing(shape):
-    made = private_copy(np.zeros(shape, np.float32))
-    assert made.shape == shape and made.flags.writeable
-
-
 def _with_arrays(task):
     return tree_map(task, Ref, value_of)
 

@@ -79,12 +79,6 @@ def test_a_short_task_that_came_before_its_ratings_waits_for_them_the_next_time(
     assert not pending.short and pending.ready and not pending.sent and not pending.tries
 
 
-def test_dropped_keys_are_sent_once():
-    process = a_process(0.0)
-    process.dropped = [(1, 0), (2, 1)]
-    assert process.take_dropped() == [(1, 0), (2, 1)] and process.take_dropped() == []
-
-
 class Shelf(Store):
     """A store of one process."""
 

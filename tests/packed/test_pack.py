@@ -126,7 +126,7 @@ def test_formats(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["[a]*.parquet", "[a]*.arrow", "[a]*.csv"])
-def test_a_name_is_no_pattern(tmp_path, name):
+def test_names_with_characters_of_patterns(tmp_path, name):
     data = frame(50)
     data.write_ipc(tmp_path / name) if name.endswith("arrow") else write(tmp_path, data, name)
     write(tmp_path, frame(60), f"a{name[3:].replace('*', '1')}")
@@ -140,7 +140,7 @@ def test_ids_are_merged_now_and_then(tmp_path, monkeypatch, strings):
     assert_same(pack(path, tmp_path / "out", chunk=20), Ratings.read(path))
 
 
-def test_text_with_all_that_may_be_in_it(tmp_path):
+def test_blank_lines_quotes_and_compression(tmp_path):
     """Blank lines, quoted fields over several lines, a byte order mark, compression."""
     rows = frame(400, strings=True).rows()
     text = "User,Item,Rating\r\n" + "".join(
@@ -162,7 +162,7 @@ def test_text_with_all_that_may_be_in_it(tmp_path):
 @pytest.mark.parametrize(
     "line", ["7,8,three", "7,8,NaN", "7,8,", ",8,3", "7,8,3,9", "7,8", "7,8,1e39", "7,8,inf"]
 )
-def test_bad_lines_are_told_as_the_reader_tells_them(tmp_path, line):
+def test_bad_lines_have_the_messages_of_the_reader(tmp_path, line):
     lines = frame().write_csv().splitlines()
     lines[700] = line
     path = tmp_path / "a.csv"
@@ -176,7 +176,7 @@ def test_bad_lines_are_told_as_the_reader_tells_them(tmp_path, line):
 
 
 @pytest.mark.parametrize("column", ["user", "item", "rating"])
-def test_bad_rows_are_told_as_the_reader_tells_them(tmp_path, column):
+def test_bad_rows_have_the_messages_of_the_reader(tmp_path, column):
     data = frame().with_row_index()
     empty = pl.when(pl.col("index") == 700).then(None).otherwise(pl.col(column)).alias(column)
     path = write(tmp_path, data.with_columns(empty), "a.parquet")
