@@ -285,7 +285,7 @@ def test_values_that_are_neither_yes_nor_no():
 def test_places_that_are_none(padded, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path, says in (("", "is not a path"), (None, "is not a path"), (5, "is not a path"),
-                       (".", "the folder this process is in")):  # fmt: skip
+                       (".", "is a folder")):  # fmt: skip
         with pytest.raises(InputError, match=says):
             padded.save(path)
     for path in (None, 5, padded):

@@ -33,31 +33,33 @@ class Scores(Tabular):
     ----------
     n : int
         Number of ratings.
-    rmse, mae : float
-        Root mean squared and mean absolute error of the point predictions.
+    rmse : float
+        Root mean squared error of the point predictions.
+    rmse_se : float or None
+        Standard error of the RMSE over ratings; None with fewer than two, or without error.
+    mae : float
+        Mean absolute error of the point predictions.
     nll : float
         Mean negative log density of the ratings under the predictive distribution.
     crps : float
         Mean continuous ranked probability score.
-    coverage : dict of str to float
-        Share of ratings inside the central prediction interval, by level in percent ("50", ...).
-    rmse_se : float or None
-        Standard error of the RMSE over ratings; None with fewer than two, or without error.
-    unseen_users, unseen_items, unseen : int
-        Ratings whose user, whose item, or one of them was not in the training ratings: the prior
-        predicts them.
-    learnt : int
-        Ratings that the model was fitted on. They make scores look better than they are.
     log_loss : float or None
         Mean negative log probability, in nats, that `predict_proba` gives to the level of the
-        rating. This and what follows is None where training ratings take more than 256 values, and
-        where a test rating is none of theirs.
+        rating. This, `rps` and what is by level are None where training ratings take more than 256
+        values, and where a test rating is none of theirs.
     rps : float or None
         Mean ranked probability score: squared differences between the predicted probability of a
         rating of at most a level and what came, summed over all levels but the last.
+    coverage : dict of str to float
+        Share of ratings inside the central prediction interval, by level in percent ("50", ...).
     level_coverage, level_promised : dict of str to float, or None
         Share of ratings inside the runs of `predict_levels`, and their mean probability, by level
         in percent. A run holds whole levels, so it promises more than was asked for.
+    unseen_users, unseen_items, unseen : int
+        Ratings whose user, item, or one of them is not in the training data: the prior predicts
+        them.
+    learnt : int
+        Ratings that the model was fitted on. They make scores look better than they are.
 
     Examples
     --------

@@ -19,45 +19,22 @@ Floats = npt.NDArray[np.float64]
 
 
 def split_rhat(x: npt.ArrayLike, tolerance: float = 0.0) -> Floats:
-    """Return the split R-hat of each quantity (Gelman et al., BDA3, section 11.4).
+    """Split R-hat of each quantity of draws (chains, draws, quantities): BDA3, section 11.4.
 
-    Each chain is halved (an odd middle draw is dropped), so that a trend within a chain shows as
-    disagreement between its halves.
-
-    Parameters
-    ----------
-    x : array-like, shape (n_chains, n_draws, n_quantities)
-        Draws after burn-in.
-    tolerance : float
-        What does not matter: quantities count as if they had a spread of this standard deviation
-        besides their own, so that half chains may lie apart by so much more.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_quantities,)
-        NaN with fewer than 4 draws per chain, for quantities that are constant over all draws, and
-        for quantities that are not finite; infinite if each half chain is stuck at its own value.
+    Each chain is halved (an odd middle draw is dropped), so that a trend within a chain shows. With
+    a `tolerance`, quantities count as if they had a spread of this standard deviation besides their
+    own. NaN with fewer than 4 draws per chain, and for constant quantities and those that are not
+    finite; infinite if each half chain is stuck at its own value.
     """
     return _by_blocks(x, partial(_split_rhat, tolerance=tolerance))
 
 
 def effective_sample_size(x: npt.ArrayLike) -> Floats:
-    """Return the effective number of independent draws behind the mean of each quantity.
+    """Effective sample size of each quantity of draws (chains, draws, quantities), as Stan has it.
 
-    The autocorrelations of the split chains are combined as in Stan, with the variance that
-    includes the disagreement between chains, and summed over Geyer's initial monotone positive
-    sequence.
-
-    Parameters
-    ----------
-    x : array-like, shape (n_chains, n_draws, n_quantities)
-        Draws after burn-in.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_quantities,)
-        At most N log10(N) for N draws in all (antithetic chains can exceed N).  NaN with fewer
-        than 4 draws per chain, for constant quantities and for quantities that are not finite.
+    Autocorrelations of the split chains are summed over Geyer's initial monotone positive sequence.
+    At most N log10(N) for N draws in all. NaN with fewer than 4 draws per chain, and for constant
+    quantities and those that are not finite.
     """
     return _by_blocks(x, _split_ess)
 
@@ -146,18 +123,7 @@ def _autocorrelation_time(correlation: Floats) -> Floats:
 
 
 def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """Return the draws as an ArviZ object with a `posterior` group.
-
-    Parameters
-    ----------
-    quantities : mapping of str to ndarray, shape (n_chains, n_draws, ...)
-        Draws by name.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
-        The former with ArviZ before 1.0, the latter since.
-    """
+    """Draws by name, (n_chains, n_draws, ...), as an ArviZ object with a `posterior` group."""
     posterior = {name: np.asarray(draws) for name, draws in quantities.items()}
     leading = {draws.shape[:2] for draws in posterior.values()}
     if len(leading) != 1 or len(next(iter(leading))) != 2:
@@ -178,17 +144,9 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def summarize(x: Floats) -> dict[str, float]:
-    """Return the worst split R-hat and effective sample size of quantities, and typical ones.
+    """The worst split R-hat and effective sample size of quantities, and typical ones.
 
-    Parameters
-    ----------
-    x : ndarray of shape (chains, draws, ...)
-        Draws of the quantities.
-
-    Returns
-    -------
-    dict
-        "rhat" (largest), "rhat_95" (95% quantile), "ess_min" and "ess_median".
+    "rhat" (largest), "rhat_95" (95% quantile), "ess_min" and "ess_median".
     """
     x = x.reshape(x.shape[0], x.shape[1], -1)
     rhat, ess = split_rhat(x), effective_sample_size(x)

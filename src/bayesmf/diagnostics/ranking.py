@@ -194,15 +194,7 @@ def why_left_out(relevant: float, no_relevant: int, unknown_items: int, learnt: 
 
 
 class ListScorer:
-    """Accumulate scores of lists over blocks of users, so that no list has to stay in memory.
-
-    Parameters
-    ----------
-    k : int
-        Places of a list.
-    n_items : int
-        How many items there are.
-    """
+    """Accumulate scores of lists of k places over blocks of users: no list stays in memory."""
 
     def __init__(self, k: int, n_items: int) -> None:
         self._k, self._n, self._squares = k, 0, 0.0
@@ -210,17 +202,7 @@ class ListScorer:
         self._shown = np.zeros(n_items, np.bool_)
 
     def add(self, ranked: Index, starts: Index, liked: Index) -> None:
-        """Add a block of users.
-
-        Parameters
-        ----------
-        ranked : ndarray, shape (n, up to k)
-            Row numbers of items, best first; -1 at the end where a list is shorter.
-        starts : ndarray, shape (n + 1,)
-            User u likes `liked[starts[u] : starts[u + 1]]`, at least one item.
-        liked : ndarray
-            Row numbers of items.
-        """
+        """Add a block of users with lists and liked items as in `hits`; each likes at least one."""
         self._shown[ranked[ranked >= 0]] = True
         found = measure(hits(ranked, starts, liked), np.diff(starts), self._k)
         self._n += len(ranked)
@@ -242,16 +224,9 @@ class ListScorer:
 
 
 def hits(ranked: Index, starts: Index, liked: Index) -> Bools:
-    """Tell which places of lists have an item that its user likes.
+    """Which places of lists `ranked`, (n, k), have an item that its user likes.
 
-    Parameters
-    ----------
-    ranked : ndarray, shape (n, k)
-        Row numbers of items, best first; -1 where there is none.
-    starts : ndarray, shape (n + 1,)
-        User u likes `liked[starts[u] : starts[u + 1]]`.
-    liked : ndarray
-        Row numbers of items.
+    User u likes `liked[starts[u] : starts[u + 1]]`; -1 is a place without an item.
     """
     # One number for each pair; -1 is an item that nobody likes.
     width = max(int(ranked.max(initial=-1)), int(liked.max(initial=-1))) + 2
@@ -262,17 +237,7 @@ def hits(ranked: Index, starts: Index, liked: Index) -> Bools:
 
 
 def measure(hit: Bools, n_liked: Index, k: int) -> dict[str, Floats]:
-    """Compute every user's scores.
-
-    Parameters
-    ----------
-    hit : ndarray of bool, shape (n, up to k)
-        Which places have an item that the user likes.
-    n_liked : ndarray, shape (n,)
-        How many items the user likes, at least one.
-    k : int
-        Places of a list.
-    """
+    """Scores of every user from the hits on lists of k places, and the number of liked items."""
     places = np.arange(1, hit.shape[1] + 1)
     found = hit.sum(1).astype(np.float64)
     most = np.minimum(n_liked, k)

@@ -32,27 +32,9 @@ def learn_more(
     threads: int | None,
     progress: bool | None,
 ) -> tuple[FitResult, list[str]]:
-    """Add ratings to what a fit found, which stays as it was.
+    """Add ratings to the result of a fit, which stays as it was.
 
-    Parameters
-    ----------
-    model : BayesianMF
-        Whose settings count.
-    found : FitResult
-        What the fit found.
-    more : Ratings
-        The new ratings.
-    threads : int, optional
-        Number of threads.
-    progress : bool, optional
-        Whether to show how far it is.
-
-    Returns
-    -------
-    found : FitResult
-        What is known now.
-    warnings : list of str
-        What the caller is to be told.
+    Returns the new result, and warnings as sentences.
     """
     begin = time.monotonic()
     if isinstance(more, PackedRatings):

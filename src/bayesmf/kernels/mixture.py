@@ -160,18 +160,10 @@ def _check_ratings(y, mu, var):
 
 @njit(**EXACT)
 def mixture_moments(mu, var):
-    """Return mean and variance of each pair's mixture.
+    """Mean and variance of each pair's mixture.
 
-    Parameters
-    ----------
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-
-    Returns
-    -------
-    mean, variance : ndarray of float64, shape (n,)
-        The variance is the mean of the component variances plus the variance of the component
-        means (law of total variance, divisor T), by Welford's recurrence.
+    The variance is the mean of the component variances plus the variance of the component means
+    (law of total variance, divisor T), by Welford's recurrence.
     """
     _check_components(mu, var)
     draws, n = mu.shape
@@ -193,19 +185,7 @@ def mixture_moments(mu, var):
 
 @njit(**EXACT)
 def mixture_cdf(y, mu, var):
-    """Return the probability of a rating of at most `y` (the PIT, if `y` is the rating).
-
-    Parameters
-    ----------
-    y : ndarray, shape (n,)
-        One value for each pair.
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-    """
+    """Probability of a rating of at most y[k], for each pair: the PIT, if `y` are the ratings."""
     _check_ratings(y, mu, var)
     draws, n = mu.shape
     total = np.zeros(n)
@@ -220,19 +200,9 @@ def mixture_cdf(y, mu, var):
 
 @njit(**EXACT)
 def mixture_log_pdf(y, mu, var):
-    """Return the log density of each pair's mixture at `y`.
+    """Log density of each pair's mixture at y[k], by log-sum-exp in one pass.
 
-    Parameters
-    ----------
-    y : ndarray, shape (n,)
-        One value for each pair.
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        By log-sum-exp in one pass; never below -1e300, hence finite for finite input.
+    Never below -1e300, hence finite for finite input.
     """
     _check_ratings(y, mu, var)
     draws, n = mu.shape
@@ -264,23 +234,12 @@ def _mean_abs(m, sd):
 
 @njit(**EXACT)
 def mixture_crps(y, mu, var):
-    """Return the continuous ranked probability score of each pair, E|X - y| - E|X - X'| / 2.
+    """Continuous ranked probability score of each pair, E|X - y| - E|X - X'| / 2.
 
-    The first expectation is exact.  The second, a sum over all T^2 pairs of draws if taken exactly,
-    is taken over the T cyclically shifted pairs (t, (t + T // 2) mod T) only: O(T) work, unbiased
-    for two independent draws of the posterior, and exact for T = 1.  It follows that the score of
-    one pair is noisy (it can even fall below zero) while its mean over many pairs is not.
-
-    Parameters
-    ----------
-    y : ndarray, shape (n,)
-        One rating for each pair.
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
+    The first expectation is exact. The second, a sum over all T^2 pairs of draws if taken exactly,
+    is taken over the T cyclically shifted pairs (t, (t + T // 2) mod T): O(T) work, unbiased for
+    independent draws, and exact for T = 1. The score of one pair is noisy (it can even fall below
+    zero), the mean over many pairs is not.
     """
     _check_ratings(y, mu, var)
     draws, n = mu.shape
@@ -451,21 +410,11 @@ def _lower_quantiles(p, z, m, s, n, table, number, out):
 
 @njit(**EXACT)
 def mixture_quantile(p, mu, var):
-    """Return the `p`-quantile of each pair's mixture.
+    """The `p`-quantile of each pair's mixture, 0 < p < 1.
 
-    Parameters
-    ----------
-    p : float
-        Probability, strictly between 0 and 1; the same for all pairs.
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        Exact to about 1e-8 of the narrowest component's standard deviation, in the tails too.
-        Where the components lie so far apart that a whole interval has probability `p` below it
-        to machine precision, some point of that interval; NaN where the input is not finite.
+    Exact to about 1e-8 of the narrowest component's standard deviation, in the tails too. Where
+    components lie so far apart that a whole interval has probability `p` below it to machine
+    precision, some point of that interval; NaN where the input is not finite.
     """
     if not 0.0 < p < 1.0:
         raise ValueError("p is not a probability strictly between 0 and 1: give one that is")
@@ -518,23 +467,10 @@ def _add_bins(m, variance, weight, edges, out):
 
 @njit(**EXACT)
 def mixture_bins(edges, mu, var, rounding):
-    """Return the probability of each bin for each pair.
+    """Probability of each bin between ascending `edges` for each pair, (n, K).
 
-    Parameters
-    ----------
-    edges : ndarray of float64, shape (K - 1,)
-        Bounds between bins, ascending.
-    mu, var : ndarray, shape (T, n)
-        Means and variances of the components.
-    rounding : float
-        Variance that is taken off each component, down to a quarter of it: what rounding to levels
-        adds to ratings is in the variances already, and bins would add it again (Sheppard's
-        correction).
-
-    Returns
-    -------
-    ndarray of float64, shape (n, K)
-        Rows sum to one, but for rounding.
+    `rounding` is taken off the variance of each component, down to a quarter of it: rounding to
+    levels is in the variances already, and bins would add it again (Sheppard's correction).
     """
     draws, n = mu.shape
     if mu.shape != var.shape or draws == 0:
@@ -552,23 +488,10 @@ def mixture_bins(edges, mu, var, rounding):
 
 @njit(**EXACT)
 def shortest_runs(proba, level):
-    """Return the shortest run of bins that holds at least `level`, for each row of `proba`.
+    """The shortest run of bins that holds at least `level`, for each row of `proba`, (n, K).
 
-    Of runs of one length the most probable is taken, and of equals the first.
-
-    Parameters
-    ----------
-    proba : ndarray of float64, shape (n, K)
-        Probabilities of bins.
-    level : float
-        What a run must hold; one that falls short by rounding alone is taken.
-
-    Returns
-    -------
-    first, last : ndarray of int64, shape (n,)
-        Numbers of the first and the last bin of each run.
-    held : ndarray of float64, shape (n,)
-        Its probability.
+    Returns numbers of the first and the last bin, and the run's probability. Of runs of one length
+    the most probable is taken, of equals the first; one that falls short by rounding alone counts.
     """
     n, n_bins = proba.shape
     first, last = np.zeros(n, np.int64), np.zeros(n, np.int64)
