@@ -482,7 +482,7 @@ def write_demo(out: Path, seed: int, sizes: Sizes | None = None) -> DemoData:
     train, test = Ratings.from_data(data).split(0.1, random_state=seed)
     with captured_warnings():  # a short run, and films whose ratings are all held out
         model = BayesianMF(random_state=seed).fit(train, validation=test)
-    found = DemoData(out / "invented-films", out / "films.csv", out / "held-out.csv")
+    found = DemoData(out / "films.bayesmf", out / "films.csv", out / "held-out.csv")
     model.save(found.model)
     ids = [f"film {k}" for k in range(1, sizes.items + 1)]
     _write_table(pl.DataFrame({"item": ids, "title": film_titles(len(ids), seed)}), found.films)
