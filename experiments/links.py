@@ -2,7 +2,7 @@
 
 Nothing is computed and nothing is sent: jobs say how long they take and how large their arrays
 are, and events happen one after the other, in the order of their times. The simulated engine
-drives it with real tasks, `bayesmf plan` with tasks of sizes that nobody has at hand.
+drives it with real tasks, `experiments.plan` with tasks of sizes that are not at hand.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Link:
         self.bandwidth, self.free, self.seconds, self.moved = bandwidth, 0.0, 0.0, 0
 
     def take(self, at: float, size: int) -> float:
-        """Be busy with so many bytes from then on, or behind others; returns the end."""
+        """Be busy with some bytes from then on, or after others; returns the end."""
         seconds = size / self.bandwidth
         self.free = max(at, self.free) + seconds
         self.seconds += seconds
@@ -274,7 +274,7 @@ class Cluster:
         if not asked:
             return
         if into.free > time:
-            if target == self.driver:  # busy with results, whose end nobody else tells
+            if target == self.driver:  # busy with results, whose end is not known otherwise
                 self._at(into.free, self._pull, target)
             return
         for k, transfer in enumerate(asked):

@@ -72,9 +72,9 @@ def oracle_rmse(
         ``floor``: the noise, as an expectation over the test pairs, needing no ratings.
         ``truth``: the error of E[rating | truth].
         ``given_items``, ``given_users``: the errors of who knows that side.
-        ``bound``: the largest of the last three, below which nobody can be expected to come.
+        ``bound``: the largest of the last three, below which no model can be expected to get.
         ``both``: what learning both sides costs if their costs add up, which they do where both
-        are small. It is no bound, but nearer to what can be reached.
+        are small. It is not a bound, but nearer to what can be reached.
     """
     lists, test = (starts, other, value), (test_user, test_item, test_rating)
     _check(lists, levels, truth, test)

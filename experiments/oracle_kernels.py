@@ -1,4 +1,4 @@
-"""Compiled parts of synthetic/oracle.py: rows estimated while the other side is known.
+"""Compiled parts of oracle.py: rows estimated while the other side is known.
 
 A row x has the prior N(0, I), because regressors come multiplied by its planted deviations. Its
 posterior is Gaussian where ratings are plain, and found in one step of Newton's. Of a star only

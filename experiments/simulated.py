@@ -26,7 +26,7 @@ from experiments.links import SHARED_MEMORY, Cluster, Job, Network, Transfer, in
 
 
 class Placed(Ref):
-    """An array that lies with a worker, and the nodes that it was brought to."""
+    """An array held by a worker, and the nodes that it was sent to."""
 
     __slots__ = ("brought", "node")
 
@@ -114,7 +114,7 @@ __all__ = ["SHARED_MEMORY", "Network", "Simulated"]
 
 
 def look_up() -> float:
-    """Seconds that it takes to look at the clock, which is no work of the server."""
+    """Seconds that it takes to look at the clock, which is not work of the server."""
     times = [time.thread_time() for _ in range(64)]
     return float(np.median(np.diff(times)))
 
@@ -137,7 +137,7 @@ class Simulated:
         Ratings a second of one worker. The server's work then takes no time and nothing is
         measured: the same run takes the same virtual seconds everywhere. By default tasks and the
         server's work take the seconds measured here, in processor time of this thread: what other
-        processes take from it is no property of the task.
+        processes take from it is not a property of the task.
     contention : float
         How many times longer a task takes while all workers are at work than alone. 1 where each
         has a machine of its own; threads of one machine share its memory.
@@ -420,7 +420,7 @@ class Simulated:
         return Placed(array, node)
 
     def _bring(self, refs: Sequence[Ref], node: int) -> tuple[list[Transfer], list[Transfer]]:
-        """Transfers of what nobody has brought to a node yet, one from each other node; and all
+        """Transfers of what is not on a node yet, one from each other node; and all
         that must have ended before the arrays are there."""
         new: dict[int, Transfer] = {}
         needs: dict[int, Transfer] = {}

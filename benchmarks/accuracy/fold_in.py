@@ -31,7 +31,7 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="has ml-1m/ratings.dat")
     add("--factors", type=int, default=30, metavar="D", help="latent factors (30)")
-    add("--seeds", type=int, default=1, metavar="N", help="so many splits and fits (1)")
+    add("--seeds", type=int, default=1, metavar="N", help="splits and fits (1)")
     add("--many", type=int, default=600_000, metavar="N", help="users of the bulk (600000)")
     return parser
 

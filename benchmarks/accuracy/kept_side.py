@@ -1,7 +1,7 @@
 """Predictions from draws of one side beside those from draws of both.
 
 Fits ML-1M (90:10, D = 30) once, keeps the draws of both sides, and predicts the held-out ratings
-from so many of these draws, evenly spread: as both sides have them, and with users' rows worked out
+from some of these draws, evenly spread: as both sides have them, and with users' rows worked out
 from their ratings given the items alone.
 """
 
@@ -42,7 +42,7 @@ def scores(posterior: Posterior, user: np.ndarray, item: np.ndarray, rating: np.
 
 
 def table(model: BayesianMF, test: Ratings) -> list[tuple[int, Scores, Scores]]:
-    """Scores from so many draws, of both sides and of items."""
+    """Scores by the number of draws, of both sides and of items."""
     posterior = model.posterior_
     user, item = rows_of_ratings(test, model.user_ids_, model.item_ids_)
     rows = []

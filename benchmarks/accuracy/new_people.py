@@ -6,8 +6,8 @@ the same ones whatever was sent. Standard errors take the ratings of one person 
 
 Thirds of the people are by what is known before those ratings: how many they have, and how far the
 first 20 are from what people in general give. Sorted by the errors of the predicted ratings
-themselves, the noisiest would seem to have too narrow intervals whatever these are. Items that
-nobody else has rated are left out.
+themselves, the noisiest would seem to have too narrow intervals whatever these are. Items
+without other ratings are left out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Looks under the folder for ml-100k (its five folds as given), ml-latest-small, movietweetings and
 ml-1m (a tenth held out), and fits with several numbers of factors and kinds of noise. All else is
 as by default, and nothing is tuned on test ratings. With `--held-out training` no test rating is
-looked at: a tenth of the training ratings is held out in their place, for whoever compares ideas.
+looked at: a tenth of the training ratings is held out in their place, to compare ideas.
 """
 
 from __future__ import annotations

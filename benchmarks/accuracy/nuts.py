@@ -187,7 +187,7 @@ SAMPLERS: dict[str, Any] = {
     "sgnht-4": SGNHT(batch_size=N_RATINGS // 4),
 }
 N_CHAINS = 20
-LEAST_DRAWS = 100  # effective ones of NUTS, without which there is no error to speak of
+LEAST_DRAWS = 100  # effective ones of NUTS, below which errors are not estimated
 AGAIN = 4.0  # |z| from which a number is drawn again, by itself
 HEAD = (
     "prior", "noise", "sampler", "kept", "numbers", "worst z", "chance", "again",
@@ -208,7 +208,7 @@ class Line:
 
     @property
     def chance(self) -> float:
-        """At most this often is one of so many numbers as far off by chance."""
+        """Upper bound of the probability that one of these numbers is as far off by chance."""
         return min(1.0, 2.0 * self.numbers * float(norm.sf(self.worst)))
 
     def cells(self) -> list[str]:

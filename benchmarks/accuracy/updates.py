@@ -3,7 +3,7 @@
     python -m benchmarks updates --data FOLDER [--set ml-1m] [--factors 30] [--json]
 
 A tenth of the ratings is held out as test set. Of the rest, parts of 1% come later, each with users
-and items of its own that nobody knew before; what is missing to 1% are the latest ratings of the
+and items of its own that were unknown before; what is missing to 1% are the latest ratings of the
 others, or random ones where there are no times. Two questions:
 
 - one part is added to a model of all the others: RMSE and NLL on the test set before, after, and of

@@ -30,7 +30,7 @@ FILES = ("ratings.csv", "names.csv", "pairs.csv", "model", "packed", "ratings.pa
          "new.jsonl", "truth.safetensors", "checkpoint",
          "new.npz", "new/deep", "folder")  # fmt: skip
 INPUTS = ("ratings.csv", "names.csv", "ratings.parquet")
-# Values that are valid and mean hours, or gigabytes: whoever asks for these may wait.
+# Values that are valid and mean hours, or gigabytes: they are not drawn.
 COSTLY = ("--epochs", "--chains", "--factors", "--ratings", "--users", "--items",
     "--round-length", "--thin", "--repeats",
           "--workers", "--batch-size", "--grid", "-n", "--scale", "--holdout", "--burn-in",
@@ -116,7 +116,7 @@ def lines(case: Case) -> None:
 
 
 def parse_only(line: list[str]) -> list[str]:
-    """A long command that fails after its options were read, by a last one that nobody knows."""
+    """A long command that fails after its options were read, by a last one that does not exist."""
     return [*line, "--no-such-option-at-all"]
 
 

@@ -96,7 +96,7 @@ class Case:
     # -- what attacks use --------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Note what is done, for whoever repeats it."""
+        """Note what is done, to repeat it by hand."""
         self.said.append(text)
 
     def find(self, of: str, text: str) -> None:
@@ -246,7 +246,7 @@ def _where(error: BaseException) -> str:
 
 
 def plant(outside: Path) -> None:
-    """Files and folders that nobody may touch, some with names that temporary ones might have."""
+    """Files and folders that must not be touched, some with names like temporary ones."""
     (outside / "folder/deep").mkdir(parents=True)
     (outside / "precious.txt").write_text("do not touch\n")
     (outside / "folder/a.csv").write_text("1,2,3\n")

@@ -89,7 +89,7 @@ def _packed(material: Material, place: Path) -> Any:
 
 
 def _pack(chunk: int) -> Callable[[Material, Path, Any], None]:
-    """Ratings packed by chunks of so many; once they are there, packed over themselves."""
+    """Ratings packed by chunks of this size; once they are there, packed over themselves."""
 
     def run(material: Material, work: Path, _: Any) -> None:
         from bayesmf import pack
@@ -179,7 +179,7 @@ WRITERS: dict[str, Writer] = {
 }  # fmt: skip
 
 
-# Where a name could not be removed, its file is still there, and nobody can do better; a folder is
+# Where a name could not be removed, its file is still there, and that cannot be helped; a folder is
 # opened before what is in it is removed.
 REMOVING = ("unlink", "remove", "rmdir", "rename", "replace", "open")
 
@@ -257,7 +257,7 @@ def _states(
 
 
 def _given(writer: Writer, material: Material) -> Any:
-    """What `run` is given, made anew in a place of its own."""
+    """What `run` is given, made again in a place of its own."""
     with tempfile.TemporaryDirectory() as folder:
         return writer.prepare(material, Path(folder))
 

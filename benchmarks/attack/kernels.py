@@ -58,7 +58,7 @@ def samplers(case: Case) -> None:
     case.call(lambda: model.fit(data))
     found = case.call(lambda: answers(model))
     if not np.isfinite(found).all():
-        case.find("other answers", f"an answer that is no number: {'; '.join(case.said)}")
+        case.find("other answers", f"an answer that is not finite: {'; '.join(case.said)}")
 
 
 @attack("kernels")

@@ -34,8 +34,8 @@ def estimator(**more: Any) -> Any:
 
 
 def all_pairs(model: Any) -> tuple[list[Any], list[Any]]:
-    """Some known pairs, and some with ids that nobody has seen."""
-    # A model may have been saved without users: then nobody is known.
+    """Some known pairs, and some with unknown ids."""
+    # A model may have been saved without users: then no user is known.
     users, items = list(model.user_ids_)[:12] or [*range(1, 13)], list(model.item_ids_)[:12]
     unseen = "nobody" if isinstance(users[0], str) else 999_999
     return [*users, unseen, users[0]], [*items, items[0], unseen]

@@ -63,7 +63,7 @@ class Worker:
     def end(self, kill: bool = False) -> int:
         """Its status, once it has ended, or been ended with all that it started."""
         if kill:
-            # Its own session: nobody else is in it.
+            # Its own session: no other process is in it.
             os.killpg(self.process.pid, signal.SIGKILL)
         elif self.process.stdin is not None:
             self.process.stdin.close()

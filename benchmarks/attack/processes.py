@@ -187,7 +187,7 @@ def limited(case: Case) -> None:
 
 
 def before_us(ran: Ran) -> bool:
-    """Whether the interpreter or a library gave up where nobody can catch it.
+    """Whether the interpreter or a library gave up where it cannot be caught.
 
     Importing may fail in any way, and Rust and OpenBLAS end the process where they get no memory.
     """
@@ -207,7 +207,7 @@ def before_us(ran: Ran) -> bool:
 
 @attack("streams", quick=False)
 def closed(case: Case) -> None:
-    """stdin, stdout or stderr closed, full, or read by nobody."""
+    """stdin, stdout or stderr closed, full, or not read."""
     pairs, model = case.copy("pairs.csv"), case.material.folder / "model"
     source = case.copy("ratings.csv")
     line = case.rng.choice(

@@ -273,7 +273,7 @@ def questions(case: Case) -> None:
     }  # fmt: skip
     found = case.call(calls[asked])
     if asked == "predict" and not np.all(np.isfinite(found)):
-        case.find("other answers", f"a prediction that is no number: {'; '.join(case.said)}")
+        case.find("other answers", f"a prediction that is not finite: {'; '.join(case.said)}")
 
 
 @attack("typed", 2)

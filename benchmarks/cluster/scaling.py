@@ -42,7 +42,7 @@ WORKERS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SQUARES = (1, 4, 16, 36, 64, 144, 256, 576)
 COLUMNS = (1, 4, 9, 16, 36, 64, 100)
 CHAINS = 4
-MEASURED = 3_000_000, 3_000_000  # ratings of a stripe and of a block, at the most
+MEASURED = 3_000_000, 3_000_000  # ratings of a stripe and of a block, at most
 CASES = (
     ("yahoo", "default", WORKERS),
     ("netflix", "default", WORKERS),

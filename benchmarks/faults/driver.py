@@ -51,7 +51,7 @@ def digest(model: BayesianMF) -> str:
 
 
 class Notes(logging.Handler):
-    """Notes what the library warns of, and every epoch, for whoever watches.
+    """Notes what the library warns of, and every epoch, for the harness.
 
     With `linger` a run is slow until the library has told of these words.
     """
@@ -61,7 +61,7 @@ class Notes(logging.Handler):
         self._pipe, self._linger, self._pause = pipe, linger, pause
 
     def note(self, what: str, value: Any) -> None:
-        """Write a line for whoever watches."""
+        """Write a line for the harness."""
         if self._pipe is not None:
             os.write(self._pipe, f"{what} {json.dumps(value)}\n".encode())
 

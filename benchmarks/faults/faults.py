@@ -9,7 +9,7 @@ During each something goes wrong at a random moment (the seed decides what and w
     driver   the driver is killed, and the run resumed
 
 Every run has to end, with the SHA-256 over all draws of all chains that `serial` gives. A fault
-that came too late, or that nobody noticed, is tried again and does not count. Limits of time are
+that came too late, or was not noticed, is tried again and does not count. Limits of time are
 multiples of what undisturbed runs take, measured first, beside `--busy` processes that compute.
 With `--out` each run is a line of JSON in a file, and those that are there are not repeated. The
 status is 1 unless all runs end the same.
@@ -42,7 +42,7 @@ from benchmarks.faults.runs import Run
 from benchmarks.options import Parser, command
 
 STATES = ("same", "different", "lost", "hung", "missed")
-# It ends with whoever started it, even where that is killed.
+# It ends with the process that started it, even where that is killed.
 COMPUTE = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 
 

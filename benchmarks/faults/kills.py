@@ -8,7 +8,7 @@ last left to end. What it has made must then be, to the bit, what an undisturbed
     save   two models are saved to one path by turns: it holds one of them, whole, at any time
     ray    like fit, a driver of a Ray cluster of this machine
 
-Afterwards nothing else may lie about but temporary names of what was killed (.bayesmf-...). Every
+Afterwards nothing else may be left but temporary names of what was killed (.bayesmf-...). Every
 kind ends with a line of JSON. A line before it for every finding has the command that makes the
 same moments again; the status is then 1.
 """
@@ -37,7 +37,7 @@ from benchmarks.options import Parser, command
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("fit", "pack", "save", "ray")
-KILLS = 4  # of one run at the most: then it is left to end
+KILLS = 4  # of one run at most: then it is left to end
 PATIENCE = 120.0  # seconds beyond the usual, after which a process counts as hung
 FIT = (
     "--sampler", "gibbs", "--chains", "2", "--factors", "5", "--max-draws", "40",
@@ -126,7 +126,7 @@ def compare(job: Job, folder: Path) -> str:
 
 
 def left_over(job: Job, folder: Path) -> str:
-    """Nothing, or what else lies about: temporary names of killed processes stay with the user."""
+    """Nothing, or what else is left: temporary names of killed processes stay with the user."""
     own = {"said", "tmp", "run", *job.results}
     found = [path.name for path in folder.iterdir() if path.name not in own]
     found += [f"tmp/{path.name}" for path in (folder / "tmp").iterdir()]

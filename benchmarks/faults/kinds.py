@@ -23,7 +23,7 @@ from benchmarks.faults.runs import Disk, Run
 Seen = Callable[[], bool]
 # The engine's words where none of the workers it began with was there in time.
 NOBODY_CAME = "no worker started"
-SAID = 8000  # characters of what a run printed that was lost, for whoever looks into it
+SAID = 8000  # characters of what a run printed that was lost, for debugging
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def hang_worker(trial: Trial) -> Seen:
 
     def seen() -> bool:
         ended = gone(victim, trial.limits.start_timeout)
-        if not ended:  # nobody else will wake it up
+        if not ended:  # nothing else wakes it up
             with suppress(ProcessLookupError):
                 os.kill(victim[0], signal.SIGKILL)
         return ended and told()

@@ -111,7 +111,7 @@ class Nodes:
 
         self.cpus, self.n_nodes = cpus, n_nodes
         self._seen: set[Process] = set()
-        # Of its own, so that nobody's `address="auto"` finds it; short, for the names of sockets.
+        # Of its own, so that no `address="auto"` finds it; short, for the names of sockets.
         self._folder = tempfile.mkdtemp(prefix="bmf")
         head = {
             "num_cpus": 0, "include_dashboard": False, "_system_config": QUICK,

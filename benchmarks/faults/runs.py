@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 600.0  # seconds after which a run counts as hung, where nobody knows better
+DEADLINE = 600.0  # seconds after which a run counts as hung, by default
 READ = 1 << 16
 
 
@@ -54,7 +54,7 @@ class Run:
     # -- what it notes --------------------------------------------------------------------------
 
     def _read(self, seconds: float) -> None:
-        """Take what has come, waiting for it for so long at the most."""
+        """Take what has come, waiting for at most this long."""
         if not self._open or not select.select([self._pipe], [], [], seconds)[0]:
             return
         found = os.read(self._pipe, READ)
@@ -114,7 +114,7 @@ class Run:
     # -- what is waited for ---------------------------------------------------------------------
 
     def reach(self, epochs: int) -> bool:
-        """Wait until so many epochs are over; whether the run still goes on then."""
+        """Wait until this many epochs are over; whether the run still goes on then."""
         return self.until(lambda: len(self._times) >= epochs) and not self.ended
 
     def tells(self, words: str) -> bool:

@@ -111,7 +111,7 @@ def run(shop: Shop, name: str, model: BayesianMF | None, seed: int) -> NDArray[n
 def _known(
     shop: Shop, name: str, people: Index, items: Index, free: NDArray[np.bool_]
 ) -> NDArray[Any]:
-    """Whoever knows every probability: of the person who comes, or of people in general alone."""
+    """Choices with every probability known: of this person, or of people in general."""
     if name == "oracle":
         worth = shop.chance[np.ix_(people, items)]
     else:
@@ -139,7 +139,7 @@ def gains(earned: NDArray[Any], base: NDArray[Any], shop: Shop) -> tuple[float, 
 
 @lru_cache(maxsize=1)
 def _times(people: int) -> NDArray[Any]:
-    """How often each of so many people is in each of 1,000 samples of them."""
+    """How often each person is in each of 1,000 bootstrap samples."""
     rng = np.random.default_rng(0)
     return rng.multinomial(people, np.full(people, 1 / people), 1000)
 
@@ -153,7 +153,7 @@ def study(world: str, seed: int, names: list[str], n_rounds: int) -> list[Row]:
     found: dict[str, NDArray[Any]] = {}
     for name in names:
         if name == "best item" and not shop.world.strangers:
-            continue  # people come back, and nobody is shown an item twice
+            continue  # people come back, and no item is shown twice
         begin = time.perf_counter()
         found[name] = oracle if name == "oracle" else run(shop, name, model, seed)
         curve = np.cumsum(found[name].sum((1, 2)))
@@ -190,7 +190,7 @@ def arguments(argv: list[str] | None) -> Namespace:
     parser = Parser("bandit", __doc__)
     add = parser.add_argument
     add("--visits", type=int, default=20_000, metavar="N", help="of every run (20000)")
-    add("--seeds", type=int, default=3, metavar="N", help="so many shops of each world (3)")
+    add("--seeds", type=int, default=3, metavar="N", help="shops of each world (3)")
     add("--worlds", metavar="NAMES", help="some of them, with commas between")
     add("--policies", metavar="NAMES", help="some of them, with commas between")
     add("--more", action="store_true", help="further seeds, and the control")

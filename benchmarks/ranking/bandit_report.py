@@ -169,7 +169,7 @@ def is_base(policy: str) -> bool:
 
 
 def verdicts(rows: list[Row], wanted: float = 10.0) -> list[str]:
-    """Does Thompson sampling earn so many percent more than the mean, on every seed? Who does?"""
+    """Which policies earn this much more than the mean on every seed."""
     found, lines = grouped(rows), []
     for (world, policy), own in found.items():
         if policy != "thompson" or not all("gain" in row for row in own):

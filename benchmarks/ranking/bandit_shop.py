@@ -52,11 +52,11 @@ class World:
     arrivals : int
         Items that come in each round, in place of the oldest.
     stays : int
-        Visitors are new, and come for so many rounds; 0 where they are the known ones.
+        Visitors are new, and come for this many rounds; 0 where they are the known ones.
     visits : int
         Of a person in a round.
     opening : bool
-        Items that nobody has met in the past count as just come in when the doors open.
+        Items without past answers count as just come in when the doors open.
     """
 
     told: str
@@ -160,7 +160,7 @@ CONTROLS = {  # law before any answer, and whether it is drawn from
 
 
 def fitted(bought: NDArray[np.float64], shown: NDArray[np.float64]) -> Pair:
-    """The Beta law under which so many purchases of so many showings are likeliest."""
+    """The Beta distribution under which these purchases and showings are likeliest."""
 
     def cost(logs: NDArray[np.float64]) -> float:
         a, b = np.exp(logs)

@@ -63,7 +63,7 @@ def _post(body: Any, path: str = "/v1/recommend", **headers: str) -> Make:
 
 
 def _chunks(piece: bytes, n: int, pause: float = 0.0) -> Make:
-    """A chunked body of so many pieces, which has no end."""
+    """A chunked body of n pieces, without an end."""
 
     def make(port: int) -> Pieces:
         head = {"Transfer-Encoding": "chunked", "Content-Type": "application/json"}

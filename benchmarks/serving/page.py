@@ -22,7 +22,7 @@ from benchmarks.options import Parser, command
 
 SETS = ("ml-100k", "ml-1m")
 FACTORS, HELD_OUT, LEVEL = 10, 0.1, 0.9
-# Users with so many held-out ratings have a coverage of their own; below this it is low.
+# Users with at least this many held-out ratings have a coverage of their own; below this it is low.
 MANY, LOW = 30, 0.8
 Floats = NDArray[np.float64]
 

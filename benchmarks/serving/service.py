@@ -37,7 +37,7 @@ KINDS = {
 
 
 def fit(ratings: Ratings, factors: int, draws: int, seed: int = 0) -> BayesianMF:
-    """A model of two chains with exactly so many draws (one chain where they are odd)."""
+    """A model of two chains with exactly this many draws (one chain where they are odd)."""
     chains = 2 - draws % 2
     sampler = Gibbs(n_chains=chains, epochs=BURN_IN + draws // chains, burn_in=BURN_IN, joint=4)
     made = BayesianMF(factors, sampler=sampler, max_draws=draws, random_state=seed, progress=False)

@@ -9,7 +9,7 @@ the median and the 99th percentile of latency at half of that, by a client that 
 when it is due, and counts from then on.
 
     --soak N                 memory while N requests of all kinds are answered
-    --swap S --for S         two models saved in turn, every so many seconds, under load
+    --swap S --for S         two models saved in turn, every S seconds, under load
     --same-bits [N]          numbers of N questions of each kind beside those of the library
 
 These are done instead of the table. The exit status is 1 where an answer failed, memory grew or a
@@ -93,7 +93,7 @@ def swap(service: Service, folder: Path, every: float, seconds: float) -> dict[s
     """Save two models in turn to the folder that is served, while it is asked.
 
     The second has half of the draws of the first. Connections are kept by half of the clients and
-    made anew for each request by the others; each answer is compared with all others of the same
+    made again for each request by the others; each answer is compared with all others of the same
     model to the same question.
     """
     with tempfile.TemporaryDirectory() as scratch:
@@ -285,7 +285,7 @@ def tell_speed(found: dict[str, Any], say: Say) -> None:
 
 
 def make_model(args: argparse.Namespace, folder: Path) -> Path:
-    """The folder of the model that is served, which nobody else uses."""
+    """The folder of the model that is served, for this service alone."""
     path = folder / "model"
     if args.model is not None:
         BayesianMF.load(args.model).save(path)

@@ -1,6 +1,6 @@
 """Seconds and peak memory of a command: `python benchmarks/speed/child.py COMMAND...` prints JSON.
 
-Linux counts the memory of whoever starts a process as the process's own until it runs its program,
+Linux counts the memory of the parent of a process as the process's own until it runs its program,
 so a large benchmark cannot ask about its children. This small process can.
 """
 
@@ -23,7 +23,7 @@ def follow(command: list[str]) -> dict[str, Any]:
         process = subprocess.Popen(command, stdout=out, stderr=err)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
-        process.returncode = os.waitstatus_to_exitcode(status)  # so that nobody waits again
+        process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait again
         texts = []
         for file in (out, err):
             file.seek(0)

@@ -114,7 +114,7 @@ def myfm(job: Job) -> None:
         if left > 0:
             return False, None
         seconds = clock.stop()["seconds"]
-        # The first sweep is done on the way to the first question, and told to nobody.
+        # The first sweep is done on the way to the first question, and not reported.
         job.emit({"ready": True} if i == 0 else {"seconds": seconds})
         return next_question(), None
 

@@ -1,7 +1,7 @@
 """Other libraries, each fitted in one small function; run by `peer_worker`, never by bayesmf.
 
 A function is given a `Job` and reports checkpoints to it. Samplers report as they run; the
-others are fitted anew for each length of a fit, so a checkpoint costs what it would cost alone.
+others are fitted again for each length of a fit, so a checkpoint costs what it would cost alone.
 Settings are the documented ones, or a small grid around them.
 """
 

@@ -37,7 +37,7 @@ from benchmarks.speed.timers import (
 )
 
 NAMES = {"libmf": "LIBMF", "smurff": "SMURFF", "myfm": "myFM"}
-# LIBMF fits anew for each question; the samplers go on from where they are.
+# LIBMF fits again for each question; the samplers go on from where they are.
 SHORT = {"libmf": 1, "smurff": 0, "myfm": 0}
 # Seconds of a question when nothing is known yet, and how often a question is asked.
 LONGEST, TRIES = 240.0, 4
@@ -61,7 +61,7 @@ class Peer:
         self._begin()
 
     def _begin(self) -> None:
-        # A file, because nobody reads a pipe while the peer works.
+        # A file, because no one reads a pipe while the peer works.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(self._python), "-m", "benchmarks.speed.peer_worker"], cwd=race.ROOT, text=True,
@@ -75,7 +75,7 @@ class Peer:
             raise PeerError(str(error) or f"{NAMES[self.system]} did not begin") from None
 
     def run(self, epochs: int) -> float:
-        """Seconds of so many epochs."""
+        """Seconds of some epochs."""
         limit = LONGEST if self._longest is None else 30 + 20 * self._longest
         for _ in range(TRIES):
             try:

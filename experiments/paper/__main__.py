@@ -99,7 +99,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
     from experiments.paper.trials import Links
 
     scale = args.scale or (0.02 if args.data.startswith("synthetic:") else 1.0)
-    grid_and_chains("DSGLD-S", args.workers)  # refuses now a number that is no square
+    grid_and_chains("DSGLD-S", args.workers)  # refuses a number that is not a square
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock

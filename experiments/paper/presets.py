@@ -123,7 +123,7 @@ def make_plan(
 
 
 def _for_dimension(found: Mapping[str, Mapping[str, float]], n_factors: int) -> Mapping[str, float]:
-    """What was found for so many factors, or for the fewest."""
+    """The settings found for this number of factors, or for the fewest."""
     return found.get(str(n_factors)) or next(iter(found.values()), {})
 
 

@@ -91,7 +91,7 @@ def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables
 
 
 def _bound(dataset: Dataset) -> dict[str, float]:
-    """The nearest of the errors that nobody can beat: the noise is far below, and in Figure 3."""
+    """The nearest of the lower bounds of the error: the noise is far below, and in Figure 3."""
     return {name: value for name, value in dataset.floors.items() if name == "bound"}
 
 

@@ -33,7 +33,7 @@ def parser() -> options.Parser:
     """The options of `plan`."""
     out = command.command(
         "plan",
-        "Say what a fit would take on so many workers, and how best to share it out. Nothing is "
+        "Estimate what a fit takes on a number of workers, and how best to split it. Nothing is "
         "fitted: a second of this machine tells what ratings cost, a simulation the rest.",
         "ratings.packed --workers 4,16,64 --bandwidth 10 --chains 4",
         "--shape netflix --factors 30 --workers-per-node 8",

@@ -84,18 +84,18 @@ class Costs:
     kept: float = 0.0  # seconds of the driver for a byte of a draw
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
-        """Seconds of a task that reads so many ratings and rows."""
+        """Seconds of a task that reads this many ratings and rows."""
         kind = kind_of(task)
         # One that happened not to be met looks at rows as draws of noise do.
         other = kind.replace("EvidenceTask", "NoiseTask")
         return (self.tasks.get(kind) or self.tasks.get(other) or Cost())(ratings, rows)
 
     def prepare(self, shared: Any, size: float) -> float:
-        """Seconds in which a worker prepares arrays of so many bytes for the tasks of a phase."""
+        """Seconds in which a worker prepares arrays of this size for the tasks of a phase."""
         return self.prepared.get(type(shared).__name__, 0.0) * size
 
     def keep(self, size: float) -> float:
-        """Seconds in which the driver puts away so many bytes of a draw."""
+        """Seconds in which the driver stores this many bytes of a draw."""
         return self.kept * size
 
 
@@ -126,7 +126,7 @@ class Measured(Simulated):
 
 
 def short_run(data: TrainingData, settings: RunSettings, n_batches: int | None = None) -> Measured:
-    """Some passes over some ratings, measured; nothing of it is compiled meanwhile."""
+    """Some passes over some ratings, measured; compiled before."""
     settings = for_epochs(settings, data, EPOCHS, n_batches)
     compile_kernels(settings, data)
     engine = Measured()
@@ -153,7 +153,7 @@ def for_epochs(
 def calibrate(
     counts: tuple[Counts, Counts], settings: RunSettings, most: tuple[int, int] = SAMPLE
 ) -> Costs:
-    """What a run's tasks cost on this machine, from runs of at most so many ratings.
+    """What a run's tasks cost on this machine, from runs of at most this many ratings.
 
     A very small one tells what a call costs that reads next to nothing. One of a part of a block,
     or of rows of the same lengths, tells the rest. Exact draws of rows are measured apart, with a

@@ -34,7 +34,7 @@ from experiments.plan.sketch import (
     stripe_sizes,
 )
 
-# Chains that a split is planned with at the most: each has rows of its own on every node.
+# Chains that a split is planned with at most: each has rows of its own on every node.
 MOST_CHAINS = 64
 EPOCHS = 3  # of a sketch; the first is not counted
 # A split is worth its workers while they are at work for half of the time.
@@ -54,7 +54,7 @@ SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid")
 
 
 def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterator[Split]:
-    """The ways that make sense for so many workers."""
+    """The ways that make sense for a number of workers."""
     square, seen = math.isqrt(workers), set()
     grids = {
         "dsgld-s": ((square, square), square),
@@ -248,7 +248,7 @@ def plan(
             own: Any = known[kind] if costs is None else costs
             found.append(sketch(counts, split, settings, network, own))
     if not found:
-        raise refused or InputError("none of these splits makes sense for so many workers")
+        raise refused or InputError("none of these splits makes sense for this number of workers")
     return found
 
 

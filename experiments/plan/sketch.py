@@ -93,7 +93,7 @@ def block_sizes(counts: tuple[Counts, Counts], grid: Grid, n_batches: int, seed:
 
 
 def hollow(counts: tuple[Counts, Counts]) -> TrainingData:
-    """Ratings of which nothing is known but how many each row has: nobody can read one."""
+    """Ratings of which only the number of each row is known; their values cannot be read."""
     lists = []
     for own in counts:
         n, starts = int(own.sum()), np.concatenate([[0], np.cumsum(own)])
@@ -138,13 +138,13 @@ class TaskCosts(Protocol):
     """How long tasks take."""
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
-        """Seconds of a task that reads so many ratings and rows."""
+        """Seconds of a task that reads this many ratings and rows."""
 
     def prepare(self, shared: Any, size: float) -> float:
-        """Seconds in which a worker prepares arrays of so many bytes for the tasks of a phase."""
+        """Seconds in which a worker prepares arrays of this size for the tasks of a phase."""
 
     def keep(self, size: float) -> float:
-        """Seconds in which the driver puts away so many bytes of a draw."""
+        """Seconds in which the driver stores this many bytes of a draw."""
 
 
 @dataclass(frozen=True)
