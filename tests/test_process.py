@@ -16,7 +16,7 @@ from bayesmf import Checkpoint, Gibbs, Interrupted, Ratings
 from bayesmf.chains.callbacks import History
 from bayesmf.engines.local import Serial
 from bayesmf.process import Line, clock_text, counting, outside_of_lines, short_count
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from checkpointed import DATA, SETTINGS, run_kept, settings_of
 from cli_tools import run as command
 from dying import facts

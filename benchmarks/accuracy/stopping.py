@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
-from bayesmf.server.stopping import TARGETS
+from bayesmf.run.stopping import TARGETS
 from benchmarks import data_sets
 from benchmarks.options import Parser, command, words
 

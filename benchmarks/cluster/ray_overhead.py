@@ -19,7 +19,7 @@ from bayesmf.chains.state import RunSettings
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server.run import compile_kernels, run
+from bayesmf.run.driver import compile_kernels, run
 from benchmarks.options import Parser, command
 from benchmarks.speed.timers import training_data
 

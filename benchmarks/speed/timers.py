@@ -18,13 +18,13 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.estimator.bayesian_mf import BayesianMF
+from bayesmf.run.driver import start_run
+from bayesmf.run.prepare import prepare
+from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.momentum import SGHMC
 from bayesmf.samplers.sgld import SGD, SGLD
-from bayesmf.server.prepare import prepare
-from bayesmf.server.run import start_run
-from bayesmf.server.settings import FitSettings
 
 # What is timed under which name. Without burn-in, because that is how most epochs are.
 RULES: dict[str, Sampler] = {

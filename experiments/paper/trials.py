@@ -23,12 +23,12 @@ from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import DivergenceError, InputError
 from bayesmf.reading.files import open_regular
+from bayesmf.run.driver import start_run
+from bayesmf.run.prepare import prepare, prepare_validation
+from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
-from bayesmf.server.prepare import prepare, prepare_validation
-from bayesmf.server.run import start_run
-from bayesmf.server.settings import FitSettings
 from bayesmf.storage.atomic import replacing
 from experiments.paper.datasets import Dataset
 from experiments.paper.presets import TrialPlan

@@ -18,9 +18,9 @@ from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import RowPrior
 from bayesmf.model.refs import Layout
+from bayesmf.run.driver import compile_kernels, run
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.run import compile_kernels, run
 from bayesmf.worker.row_tasks import RowContext, RowsTask
 from bayesmf.worker.tasks import Result, Task, run_task
 from experiments.links import SHARED_MEMORY

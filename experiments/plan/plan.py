@@ -15,11 +15,11 @@ from bayesmf.blocks.grid import Grid
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
 from bayesmf.errors import InputError
+from bayesmf.run.driver import compile_kernels, run
+from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.base import BatchRule, Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.run import compile_kernels, run
-from bayesmf.server.settings import FitSettings
 from bayesmf.synthetic.synthetic import Synthetic
 from experiments.links import Network
 from experiments.plan.costs import calibrate, for_epochs

@@ -154,7 +154,7 @@ def test_noise_off_is_sgd(data):
     from bayesmf.data.training import TrainingData
     from bayesmf.engines.local import Serial
     from bayesmf.model.priors import GammaPrior
-    from bayesmf.server.run import run
+    from bayesmf.run.driver import run
 
     @dataclass(frozen=True)
     class Silent(SGLD):

@@ -17,8 +17,8 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
+from bayesmf.run.driver import make_rounds
 from bayesmf.samplers.sgld import SGLD
-from bayesmf.server.run import make_rounds
 from bayesmf.worker.block_tasks import GradientTask
 from bayesmf.worker.tasks import run_task
 

@@ -13,8 +13,8 @@ from bayesmf.chains.rounds.blocks import BlockRounds, data_shape
 from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server import run as server
-from bayesmf.server.run import run
+from bayesmf.run import driver as server
+from bayesmf.run.driver import run
 from bayesmf.worker.block_tasks import GradientTask
 from bayesmf.worker.row_tasks import RowsTask
 from contract import draws_digest

@@ -14,7 +14,7 @@ from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.priors import GammaPrior, RowPrior, WishartPrior
 from bayesmf.process import Pool
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from driving import start_chain
 from problems import random_data
 

@@ -10,7 +10,7 @@ from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
-from bayesmf.server.run import make_rounds
+from bayesmf.run.driver import make_rounds
 from driving import do, sweep
 from problems import random_data
 

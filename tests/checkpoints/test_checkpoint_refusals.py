@@ -8,7 +8,7 @@ import bayesmf
 from bayesmf import SGD, BayesianMF, Checkpoint, InputError
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior, WishartPrior
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from checkpointed import DATA, KNOWN, SETTINGS, SHAPE, names, run_kept
 from problems import random_data
 

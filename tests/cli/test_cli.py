@@ -181,7 +181,7 @@ def test_what_is_saved_of_a_model(data: Data, tmp_path: Path) -> None:
 
 def test_without_users_items_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where users would be kept otherwise, being far fewer."""
-    monkeypatch.setattr("bayesmf.server.settings.DRAW_BYTES", 10_000)
+    monkeypatch.setattr("bayesmf.run.settings.DRAW_BYTES", 10_000)
     (tmp_path / "few.csv").write_text(
         "user,item,rating\n" + "".join(f"{k % 5},{k},{k % 3 + k % 5}\n" for k in range(100))
     )

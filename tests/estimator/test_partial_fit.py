@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
-from bayesmf.server.run import start_run
-from bayesmf.server.settings import FitSettings
+from bayesmf.run.driver import start_run
+from bayesmf.run.settings import FitSettings
 from problems import planted
 
 D = 3
@@ -122,7 +122,7 @@ def test_a_failure_leaves_the_model_as_it_was(error, halves, fitted, monkeypatch
     model = _model(fitted)
     found, items = model._found, model.posterior_.draws.items.copy()
     monkeypatch.setattr(
-        "bayesmf.server.update.draw_precisions", lambda *args, **more: (_ for _ in ()).throw(error)
+        "bayesmf.run.update.draw_precisions", lambda *args, **more: (_ for _ in ()).throw(error)
     )
     with pytest.raises(error):
         model.partial_fit(halves[1])
@@ -224,8 +224,8 @@ def test_new_ratings_that_contradict_old_ones_move_an_item(share, local, monkeyp
     keep the row of an item with a quarter of new ratings, .05.
     """
     if not local:  # on large data rows are no more than carried over
-        monkeypatch.setattr("bayesmf.server.update.LEAST_LOCAL", 0)
-        monkeypatch.setattr("bayesmf.server.update.LOCAL_COST", 0)
+        monkeypatch.setattr("bayesmf.run.update.LEAST_LOCAL", 0)
+        monkeypatch.setattr("bayesmf.run.update.LOCAL_COST", 0)
     ratings = _ratings(n_ratings=5000)
     item = int(np.argmax(np.bincount(ratings.item_rows)))
     own = np.flatnonzero(ratings.item_rows == item)

@@ -21,7 +21,7 @@ from bayesmf import (
 )
 from bayesmf.diagnostics.convergence import advice, enough_passes, headline, state_of, told, verdict
 from bayesmf.diagnostics.mixing import split_rhat
-from bayesmf.server.stopping import AGREEING
+from bayesmf.run.stopping import AGREEING
 from problems import planted
 
 

@@ -9,8 +9,8 @@ from bayesmf import SGLD, Auto, Gibbs, InputError, Synthetic
 from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.blocks.stripes import make_stripes
-from bayesmf.server.prepare import prepare
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
+from bayesmf.run.prepare import prepare
 from experiments.links import Network
 from experiments.plan import plan as plans
 from experiments.plan.costs import calibrate, for_epochs

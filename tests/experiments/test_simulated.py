@@ -14,8 +14,8 @@ from bayesmf.engines.base import Workload, payload
 from bayesmf.engines.local import Serial
 from bayesmf.engines.placement import spread
 from bayesmf.model.priors import GammaPrior
+from bayesmf.run.driver import drive, make_rounds, run
 from bayesmf.samplers.momentum import SGHMC
-from bayesmf.server.run import drive, make_rounds, run
 from bayesmf.worker.tasks import Shared
 from experiments import simulated
 from experiments.simulated import SHARED_MEMORY, Network, Simulated

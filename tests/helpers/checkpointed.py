@@ -13,7 +13,7 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial
 from bayesmf.model.priors import GammaPrior
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from dying import Dying, Killed, facts
 from problems import random_data
 

@@ -9,7 +9,7 @@ import numpy as np
 from bayesmf.chains.callbacks import History
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.engines.local import Serial, Threads
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from perverse import Perverse
 
 # Fields of events that depend on the clock, or on how fast other chains were.

@@ -189,7 +189,7 @@ REHEARSED = """
 import gc, warnings
 from numba.core.dispatcher import Dispatcher
 from bayesmf import SGD, SGHMC, SGLD, BayesianMF, Gibbs, Synthetic
-from bayesmf.server import run as server
+from bayesmf.run import driver as server
 
 def compiled():
     kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from bayesmf import BayesianMF, Synthetic
+from bayesmf.run.settings import default_factors
+from bayesmf.run.stopping import AGREEING, N_PROBE, TARGETS
 from bayesmf.samplers.base import DataShape
-from bayesmf.server.settings import default_factors
-from bayesmf.server.stopping import AGREEING, N_PROBE, TARGETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "answers.md"
 

@@ -14,7 +14,7 @@ ROOT = Path(bayesmf.__file__).parent
 ROOMS = (
     "wording", "errors", "checks", "kernels", "process", "storage", "ids",
     "reading", "data", "packed", "synthetic", "model", "blocks", "samplers", "worker", "engines",
-    "diagnostics", "chains", "checkpoints", "server", "posterior", "plots", "estimator",
+    "diagnostics", "chains", "checkpoints", "run", "posterior", "plots", "estimator",
     "demo", "integrations", "web", "cli",
 )  # fmt: skip
 # The public names and the entry point stand above all rooms.
@@ -73,7 +73,7 @@ def test_imports_go_one_way():
         ("kernels/keys.py", "from bayesmf.errors import InputError", "bayesmf.errors"),
         ("kernels/keys.py", "import polars", "polars"),
         ("kernels/keys.py", "import bayesmf", "which has everything"),
-        ("engines/base.py", "from bayesmf.server import run", "bayesmf.server.run"),
+        ("engines/base.py", "from bayesmf.run import driver", "bayesmf.run.driver"),
         ("plots/style.py", "import bayesmf.cli.output", "bayesmf.cli.output"),
         (
             "data/ratings.py",

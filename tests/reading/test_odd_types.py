@@ -17,7 +17,7 @@ from bayesmf.estimator.fit import training_ratings
 from bayesmf.ids.id_map import IdMap
 from bayesmf.packed.pack import pack
 from bayesmf.reading.memory import pairs_of
-from bayesmf.server.prepare import prepare
+from bayesmf.run.prepare import prepare
 
 DAYS = [dt.date(2020, 1, k) for k in (1, 2, 3)]
 MOMENTS = [dt.datetime(2020, 1, k, 5, tzinfo=dt.UTC) for k in (1, 2, 3)]

@@ -12,7 +12,7 @@ from bayesmf.kernels.keys import STREAM_ITEMS, STREAM_USERS, make_key, stream_wo
 from bayesmf.kernels.minibatch import draw_sorted
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
-from bayesmf.server.run import make_rounds
+from bayesmf.run.driver import make_rounds
 from bayesmf.worker.block_tasks import GradientTask, RoundResult, row_weights, value_of
 from driving import sweep
 from problems import random_data

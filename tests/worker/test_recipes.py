@@ -9,8 +9,8 @@ from bayesmf import SGHMC, SGLD, Gibbs, InputError, Ratings, pack
 from bayesmf.blocks.blocks import make_block, make_blocks
 from bayesmf.blocks.grid import Grid
 from bayesmf.chains.rounds.blocks import data_shape
-from bayesmf.server.prepare import as_packed, prepare
-from bayesmf.server.run import make_rounds
+from bayesmf.run.driver import make_rounds
+from bayesmf.run.prepare import as_packed, prepare
 from problems import random_data
 
 

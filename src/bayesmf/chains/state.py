@@ -22,7 +22,7 @@ from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of a run: checked, with all defaults filled in (server/settings.py)."""
+    """Settings of a run: checked, with all defaults filled in (run/settings.py)."""
 
     sampler: Sampler
     prior: Prior

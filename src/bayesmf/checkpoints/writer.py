@@ -2,7 +2,7 @@
 
 Chains do not wait for each other, so each has its own checkpoints, at the end of its own rounds:
 together they are the checkpoint of the run. Nothing a chain computes depends on where the others
-are, except the judgement between stages, which waits for all (server/run.py).
+are, except the judgement between stages, which waits for all (run/driver.py).
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from bayesmf.estimator.predicting import Predicting
 from bayesmf.estimator.saving import load_model, save_model
 from bayesmf.estimator.update import learn_more
 from bayesmf.reading.memory import Columns
+from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Auto
-from bayesmf.server.settings import FitSettings
 
 TargetName = Literal["fast", "balanced", "accurate"]
 PriorName = Literal["auto", "gamma", "wishart", "wishart-bias"]

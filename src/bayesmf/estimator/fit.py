@@ -18,9 +18,9 @@ from bayesmf.estimator.fitted import FitResult
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
-from bayesmf.server.prepare import Prepared, as_packed, prepare, prepare_validation
-from bayesmf.server.run import make_report, start_run
-from bayesmf.server.settings import FitSettings
+from bayesmf.run.driver import make_report, start_run
+from bayesmf.run.prepare import Prepared, as_packed, prepare, prepare_validation
+from bayesmf.run.settings import FitSettings
 
 Warnings = list[tuple[str, type[Warning]]]
 

@@ -20,7 +20,7 @@ from bayesmf.ids.id_map import IdMap
 from bayesmf.ids.unknown import unknown_examples
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import NewRatings, Posterior, fold_in
-from bayesmf.server.prepare import as_packed
+from bayesmf.run.prepare import as_packed
 from bayesmf.wording import printable
 
 Index = NDArray[np.int64]

@@ -17,12 +17,12 @@ from bayesmf.ids.id_map import MergedIds, merge_ids
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.process import counting
+from bayesmf.run.carried_rows import MUCH_NEW
+from bayesmf.run.settings import FitSettings
+from bayesmf.run.update import Addition, update_draws
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.registry import sampler_from
-from bayesmf.server.carried_rows import MUCH_NEW
-from bayesmf.server.settings import FitSettings
-from bayesmf.server.update import Addition, update_draws
 
 
 def learn_more(

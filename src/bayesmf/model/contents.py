@@ -218,7 +218,7 @@ def precise(Lambda: NDArray[np.float64]) -> bool:
 
 # Two precisions are multiplied in float32.
 PRECISE = Rule(lambda piece, *_: bool(_precise(piece).all()), POSITIVE.fault)
-# NaN where it is drawn when it is asked for: of rows with new ratings (server/update.py).
+# NaN where it is drawn when it is asked for: of rows with new ratings (run/update.py).
 PRECISE_OR_NAN = Rule(
     lambda piece, *_: bool((_precise(piece) | np.isnan(piece)).all()), POSITIVE.fault
 )

@@ -61,12 +61,12 @@ class Sampler(ABC):
     docs/design.md.
     """
 
-    kind_of_rounds: ClassVar[str]  # a key of server/run.py's ROUNDS
+    kind_of_rounds: ClassVar[str]  # a key of run/driver.py's ROUNDS
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
     starts_apart: ClassVar[bool] = False  # whether chains begin with precisions of their own
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
-    passes_for_a_sweep: ClassVar[int] = 1  # epochs that server/stopping.py counts as a sweep
+    passes_for_a_sweep: ClassVar[int] = 1  # epochs that run/stopping.py counts as a sweep
     not_kept: ClassVar[int] = 0  # epochs that are surely burn-in, where that grows with the run
 
     # Settings, or constants of the class.

@@ -18,10 +18,10 @@ from bayesmf.model.draws import SIDES
 from bayesmf.model.noise import NOISE_BY
 from bayesmf.model.priors import GammaPrior, Prior, WishartPrior
 from bayesmf.process import memory_bytes
+from bayesmf.run.stopping import target_named
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import as_sampler
-from bayesmf.server.stopping import target_named
 
 LARGEST_DRAW = 8 << 30  # bytes
 DEFAULT_TARGET = "balanced"

@@ -6,7 +6,7 @@ import pytest
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import RowPrior
 from bayesmf.process import Pool
-from bayesmf.server.carried_rows import (
+from bayesmf.run.carried_rows import (
     MOST_MISSED,
     Carried,
     DrawSide,

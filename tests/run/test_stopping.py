@@ -20,9 +20,9 @@ from bayesmf.chains.state import RunSettings
 from bayesmf.engines.local import Serial, Threads
 from bayesmf.model.noise import PARAMETERS
 from bayesmf.model.priors import WishartPrior
+from bayesmf.run.driver import run
+from bayesmf.run.stopping import TARGETS, Convergence, Target, judge, stages
 from bayesmf.samplers.gibbs import Auto
-from bayesmf.server.run import run
-from bayesmf.server.stopping import TARGETS, Convergence, Target, judge, stages
 from contract import draws_digest
 from perverse import Perverse
 from problems import planted, random_data

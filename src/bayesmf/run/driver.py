@@ -33,11 +33,11 @@ from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.draw_store import DrawStore, LastDraw
 from bayesmf.model.draws import Draws
 from bayesmf.model.priors import GammaPrior
+from bayesmf.run.settings import FitSettings
+from bayesmf.run.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import settings_dict
-from bayesmf.server.settings import FitSettings
-from bayesmf.server.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.worker.tasks import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]

@@ -14,7 +14,7 @@ from bayesmf.engines.local import Serial, Threads
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.priors import GammaPrior, Params, Precisions
-from bayesmf.server.run import run
+from bayesmf.run.driver import run
 from bayesmf.worker.block_tasks import GradientTask
 from perverse import Perverse
 from problems import planted, random_data

@@ -36,8 +36,7 @@ from bayesmf.model.noise import Noise
 from bayesmf.model.priors import Params, Precisions
 from bayesmf.model.refs import Layout
 from bayesmf.process import Pool, parts
-from bayesmf.samplers.gibbs import Gibbs
-from bayesmf.server.carried_rows import (
+from bayesmf.run.carried_rows import (
     MOST_MISSED,
     DrawSide,
     Source,
@@ -47,6 +46,7 @@ from bayesmf.server.carried_rows import (
     make_plan,
     row_posteriors,
 )
+from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.row_tasks import draw_rows
 
 Index = NDArray[np.int64]

@@ -3,7 +3,7 @@
 import pytest
 
 from bayesmf import SGD, SGLD, Gibbs, InputError
-from bayesmf.server.settings import resolve_noise
+from bayesmf.run.settings import resolve_noise
 
 
 def test_auto_is_both_where_precisions_are_drawn():
