@@ -77,37 +77,39 @@ def error_of_averages(chains: Sequence[ChainTrace]) -> float:
 
 
 def _error(chains: Sequence[ChainTrace], begin: int, end: int) -> float:
-    """The error by laws that are fitted to the passes from `begin` to `end`."""
+    """The error by laws that are fitted to the passes from `begin` to `end`; axes: law, ..."""
     rounds = np.asarray(chains[0].rounds[begin:end], np.float64)
     values = np.array([chain.values[begin:end] for chain in chains], np.float64)
     values -= values.mean(axis=1, keepdims=True)
     moved = float((values.mean(axis=0) ** 2).sum(axis=0).mean())
     # A pass of a rule that takes its ratings in parts is many rounds.
     length = float(np.median(np.diff(rounds)))
+    powers, rates = np.array(LAWS).T[:, :, None]
+
+    def laws(at: NDArray[Any]) -> Floats:
+        past = np.asarray(at, np.float64)
+        found: Floats = np.exp(-rates * (past - rounds[0]) / length)
+        found *= (past / rounds[0]) ** -powers
+        return found
+
+    x, n = laws(rounds), len(rounds)
+    last = x[:, 0] - x[:, -1]
+    x -= x.mean(axis=1, keepdims=True)
+    squares = (x**2).sum(axis=1)
+    trends = np.einsum("kt,ctq->kcq", x, values) / squares[:, None, None]
+    common = trends.mean(axis=1)
+    misfits = np.maximum(moved - squares * (common**2).mean(axis=1), 0.0) / n
     parts = _averaged(chains)
-    errors, misfits = np.empty(len(LAWS)), np.empty(len(LAWS))
-    for k, (power, rate) in enumerate(LAWS):
-
-        def law(t: NDArray[Any], power: float = power, rate: float = rate) -> Floats:
-            past = np.asarray(t, np.float64)
-            found: Floats = np.exp(-rate * (past - rounds[0]) / length)
-            found *= (past / rounds[0]) ** -power
-            return found
-
-        x = law(rounds)
-        last = float(x[0] - x[-1])
-        x -= x.mean()
-        trends = np.einsum("t,ctq->cq", x, values) / (x @ x)
-        misfits[k] = max(moved - float(x @ x) * _square(trends.mean(axis=0)), 0.0) / len(x)
-        noise = misfits[k] * len(x) / (len(x) - 2) / float(x @ x)
-        left = [law(part.rounds) for part in parts]
-        # No more than was seen to go: of a trace that begins late the law tells little.
-        still = min(float(np.mean([own.mean() for own in left])), last)
-        errors[k] = _start(trends, noise) * still**2 + _chance(parts, left, trends.mean(axis=0))
+    left = np.array([laws(part.rounds).mean(axis=1) for part in parts])
+    # No more than was seen to go: of a trace that begins late the law tells little.
+    still = np.minimum(left.mean(axis=0), last)
+    start = _start(trends, misfits * n / (n - 2) / squares)
+    means = [part.mean - own[:, None] * common for part, own in zip(parts, left, strict=True)]
+    chance = np.var(means, axis=0, ddof=1).mean(axis=1) / len(parts)
     # Nothing is left of the start where all passes are the same.
-    fit = -0.5 * TELLING * len(rounds) * np.log(np.maximum(misfits, 1e-300))
+    fit = -0.5 * TELLING * n * np.log(np.maximum(misfits, 1e-300))
     weights = np.exp(fit - fit.max())
-    return float(weights @ errors / weights.sum())
+    return float(weights @ (start * still**2 + chance) / weights.sum())
 
 
 class _Part(NamedTuple):
@@ -129,27 +131,16 @@ def _averaged(chains: Sequence[ChainTrace]) -> list[_Part]:
     ]
 
 
-def _start(trends: Floats, noise: float) -> float:
-    """Mean square of the trend that chains have in common; `noise` is what chance adds to one.
+def _start(trends: Floats, noise: Floats) -> Floats:
+    """Mean square of the trend that chains share, by law; `noise` is what chance adds to one.
 
-    What different chains have found is multiplied: their chances have nothing in common.
+    Trends of different chains are multiplied with each other: their chances are independent.
     """
-    n, mean = len(trends), _square(trends.mean(axis=0))
-    if n == 1:
-        return max(mean - noise, 0.0)
-    return max((n * mean - _square(trends)) / (n - 1), 0.0)
-
-
-def _chance(parts: Sequence[_Part], left: Sequence[Floats], trend: Floats) -> float:
-    """Mean variance of the average over all parts, without the trend."""
-    means = np.array(
-        [part.mean - own.mean() * trend for part, own in zip(parts, left, strict=True)]
-    )
-    return float(means.var(axis=0, ddof=1).mean()) / len(means)
-
-
-def _square(x: Floats) -> float:
-    return float((x**2).mean())
+    n, mean = trends.shape[1], (trends.mean(axis=1) ** 2).mean(axis=1)
+    left: Floats = mean - noise
+    if n > 1:
+        left = (n * mean - (trends**2).mean(axis=(1, 2))) / (n - 1)
+    return np.maximum(left, np.zeros_like(left))
 
 
 def told(found: Convergence) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.reading.memory import Columns
 from bayesmf.run.driver import make_report, start_run
-from bayesmf.run.prepare import Prepared, as_packed, prepare, prepare_validation
+from bayesmf.run.prepare import Prepared, as_packed, load_kernels, prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
 
 Warnings = list[tuple[str, type[Warning]]]
@@ -107,6 +107,8 @@ def learn(
         begun = noted_run(checkpoint)
         if begun is not None and wanted.random_state is None:
             wanted = replace(wanted, random_state=begun["seed"])
+    progress.stage("compiling")
+    loading = load_kernels()
     made = prepare(train, yes_or_no("standardize", standardize))
     pairs = None if known is None else prepare_validation(known, made)
     history = History()
@@ -123,6 +125,7 @@ def learn(
     units = (made.center, made.scale, made.low, made.high)
     posterior = Posterior(done.draws, made.data, done.settings.n_factors, *units)
     report = make_report(made.data, done)
+    report["compile_seconds"] += loading
     report["step_size"] = history.events[-1]["step_size"] if history.events else None
     report["noise_std"] = posterior.noise() ** 0.5
     report["validation_rmse"] = None

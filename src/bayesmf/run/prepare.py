@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -14,6 +15,7 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.ids.id_map import IdMap
+from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.model.mapped import allocate
 from bayesmf.packed.ratings import PackedRatings
 
@@ -35,6 +37,18 @@ class Prepared:
     scale: float
     low: float
     high: float
+
+
+def load_kernels() -> float:
+    """Start numba and load the kernels that lay out ratings; returns the seconds it took.
+
+    The first kernel of a process takes some tenths of a second, however little it has to do.
+    """
+    begin = time.monotonic()
+    for levels in (1, MOST_LEVELS + 1):  # ratings as codes and as numbers
+        rows = np.arange(levels, dtype=np.int32)
+        TrainingData.from_triples(0 * rows, rows, rows.astype(np.float32), 1, levels)
+    return time.monotonic() - begin
 
 
 def prepare(ratings: Ratings | PackedRatings, standardize: bool) -> Prepared:
