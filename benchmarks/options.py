@@ -25,7 +25,7 @@ def command(main: Callable[..., int | None]) -> Callable[..., int]:
     return run
 
 
-class Parser(argparse.ArgumentParser):
+class BenchParser(argparse.ArgumentParser):
     """Says what is wrong in one sentence, and shows a description as it was written."""
 
     def __init__(self, module: str, description: str | None) -> None:

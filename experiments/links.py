@@ -95,11 +95,11 @@ class Transfer:
     target: int
     size: int = 0
     done: bool = False
-    waiting: list[Job] = field(default_factory=list)
+    waiting: list[LinkJob] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Job:
+class LinkJob:
     """A task on its way: what it waits for, how long it takes, and what its result says.
 
     `message` and `back` are bytes through the driver's link; `brings` are transfers that begin when
@@ -140,7 +140,7 @@ class Link:
         return self.free
 
 
-class Cluster:
+class SimCluster:
     """Clocks of workers, links and the driver, and the events that are still to come.
 
     Task messages and results take the driver's link alone: they are small, and slip in between the
@@ -158,18 +158,18 @@ class Cluster:
         self._busy = [False] * n_workers
         self._owed = [0.0] * n_workers  # seconds that short jobs took from the one at work
         self._beside = [0.0] * n_workers  # when a worker has done its last short job
-        self._ready: list[list[tuple[int, Job]]] = [[] for _ in range(n_workers)]
+        self._ready: list[list[tuple[int, LinkJob]]] = [[] for _ in range(n_workers)]
         self._asked: list[list[Transfer]] = [[] for _ in range(self.nodes + 1)]
         self._askers: list[dict[int, int]] = [{} for _ in range(self.nodes + 1)]
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []
         self._number = 0
-        self._came: Job | None = None  # the last result
+        self._came: LinkJob | None = None  # the last result
 
     def node(self, worker: int) -> int:
         """The node of a worker."""
         return worker // self.network.workers_per_node
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LinkJob) -> None:
         """Send a job to its worker, now."""
         left = self.out[self.driver].take(self.now, job.message)
         self._at(left + self.network.latency, self._received, job)
@@ -210,7 +210,7 @@ class Cluster:
         what(time, about)
         return time
 
-    def _received(self, time: float, job: Job) -> None:
+    def _received(self, time: float, job: LinkJob) -> None:
         """A task has reached its worker's node, which asks for what it lacks."""
         for transfer in job.brings:
             self._ask(time, transfer)
@@ -221,7 +221,7 @@ class Cluster:
         if not job.missing:
             self._can_begin(time, job)
 
-    def _can_begin(self, time: float, job: Job) -> None:
+    def _can_begin(self, time: float, job: LinkJob) -> None:
         worker = job.worker
         if job.short:
             takes = self._takes(job)
@@ -233,7 +233,7 @@ class Cluster:
         heappush(self._ready[worker], (self._number, job))
         self._work(time, worker)
 
-    def _takes(self, job: Job) -> float:
+    def _takes(self, job: LinkJob) -> float:
         return self.network.handling(job.message + job.back) + job.seconds
 
     def _work(self, time: float, worker: int) -> None:
@@ -242,7 +242,7 @@ class Cluster:
             self._busy[worker] = True
             self._at(time + self._takes(job), self._finished, job)
 
-    def _finished(self, time: float, job: Job) -> None:
+    def _finished(self, time: float, job: LinkJob) -> None:
         owed, self._owed[job.worker] = self._owed[job.worker], 0.0
         if owed:
             self._at(time + owed, self._finished, job)
@@ -251,11 +251,11 @@ class Cluster:
         self._answered(time, job)
         self._work(time, job.worker)
 
-    def _answered(self, time: float, job: Job) -> None:
+    def _answered(self, time: float, job: LinkJob) -> None:
         left = self.into[self.driver].take(time, job.back)
         self._at(left + self.network.latency, self._back, job)
 
-    def _back(self, time: float, job: Job) -> None:
+    def _back(self, time: float, job: LinkJob) -> None:
         job.is_back = True
         self._came = job
 

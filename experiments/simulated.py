@@ -22,7 +22,7 @@ from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, Ref, leaves, value_of
 from bayesmf.wording import shown
 from bayesmf.worker.tasks import Held, Result, Shared, Task, run_task, with_refs
-from experiments.links import SHARED_MEMORY, Cluster, Job, Network, Transfer, in_turn
+from experiments.links import SHARED_MEMORY, LinkJob, Network, SimCluster, Transfer, in_turn
 
 
 class Placed(Ref):
@@ -65,7 +65,7 @@ def own_refs(task: Any) -> list[Ref]:
 class Memory:
     """Bytes that nodes hold: ratings, rows of all chains, tables that workers have prepared."""
 
-    def __init__(self, homes: Homes, clocks: Cluster, sizes: Sequence[int]) -> None:
+    def __init__(self, homes: Homes, clocks: SimCluster, sizes: Sequence[int]) -> None:
         self._clocks, n_nodes = clocks, clocks.nodes
         self._ratings = [0] * n_nodes
         for worker in range(homes.n_workers):
@@ -187,7 +187,7 @@ class Simulated:
         """
         self._held: Sequence[Held] = load.held
         self._homes = self._placed(load)
-        self._clocks = Cluster(self.n_workers, self.network)
+        self._clocks = SimCluster(self.n_workers, self.network)
         self._server, self._alone, self._standing = 0.0, 0.0, False
         self._phases: dict[int, Phase] = {}  # of each chain, the one it is in
         self._called: set[tuple[int, int]] = set()
@@ -199,7 +199,7 @@ class Simulated:
         self._tick = look_up()
         self._mark = time.thread_time()
 
-    def submit(self, task: Task) -> Job:
+    def submit(self, task: Task) -> LinkJob:
         """Do the task, and send it on its virtual way.
 
         Parameters
@@ -221,7 +221,7 @@ class Simulated:
         result = with_refs(found, lambda how, name, array: self._keep(task, found, array, node))
         if getattr(task, "aside", False):
             self._mark = time.thread_time()
-            return Job(worker, 0, 0.0, 0, value=result, is_back=True)
+            return LinkJob(worker, 0, 0.0, 0, value=result, is_back=True)
         brings, needs = self._bring(own_refs(task), node)
         self._alone += seconds
         if phase is not None:
@@ -241,7 +241,7 @@ class Simulated:
         if phase is not None and not first:  # sums of a worker's tasks come back together
             back -= sum(payload(getattr(result, name)) for name in getattr(result, "adds", ()))
         self._call(task.chain, worker)
-        job = Job(worker, message, seconds, back, brings, needs, result)
+        job = LinkJob(worker, message, seconds, back, brings, needs, result)
         job.short = getattr(task, "short", False)
         self._clocks.submit(job)
         self._ledger.done(worker, task.partition, seconds)

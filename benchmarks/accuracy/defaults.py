@@ -22,7 +22,7 @@ from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import InputError
 from benchmarks import data_sets
 from benchmarks.data_sets import Split, find, skewed
-from benchmarks.options import Parser, command, markdown
+from benchmarks.options import BenchParser, command, markdown
 from benchmarks.speed.race import ROOT, THREADS, write_data
 
 LEVELS = ("50", "80", "90", "95")
@@ -41,9 +41,9 @@ FORMATS = {
 }  # fmt: skip
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("datasets", __doc__)
+    parser = BenchParser("datasets", __doc__)
     add = parser.add_argument
     add("--folder", type=Path, required=True, metavar="DATA", help="where the data sets lie")
     add("--sets", metavar="NAMES", help="only these, by commas")

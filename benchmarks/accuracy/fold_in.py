@@ -20,14 +20,14 @@ from bayesmf.posterior.posterior import NewRatings, fold_in
 from bayesmf.posterior.rows import rows_at_once
 from bayesmf.process import Pool, parts
 from benchmarks.data_sets import files
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 LEVELS = ("50", "80", "90", "95")
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("fold_in", __doc__)
+    parser = BenchParser("fold_in", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="has ml-1m/ratings.dat")
     add("--factors", type=int, default=30, metavar="D", help="latent factors (30)")

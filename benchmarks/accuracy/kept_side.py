@@ -18,14 +18,14 @@ from bayesmf.diagnostics.metrics import Scorer, Scores
 from bayesmf.errors import DataWarning
 from bayesmf.estimator.questions import rows_of_ratings
 from benchmarks.data_sets import files
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 DRAWS = (1, 3, 6, 12, 24, 48, 112)
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("kept_side", __doc__)
+    parser = BenchParser("kept_side", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="has ml-1m/ratings.dat")
     add("--factors", type=int, default=30, metavar="D", help="latent factors (30)")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bayesmf import SGD, SGHMC, SGLD, SGNHT, Auto, BayesianMF, Gibbs, Ratings
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 ALGORITHMS = {
     "SGD": (SGD(), "gamma"),
@@ -31,7 +31,7 @@ ALGORITHMS = {
 @command
 def main(argv: list[str] | None = None) -> None:
     """Print a Markdown table."""
-    parser = Parser("movielens", __doc__)
+    parser = BenchParser("movielens", __doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--folds", nargs="+", default=["u1"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

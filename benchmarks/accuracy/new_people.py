@@ -19,7 +19,7 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import ConvergenceWarning, InputError
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 SENT = (0, 1, 5, 20)
 FIRST = max(SENT)
@@ -28,7 +28,7 @@ PAIRS = 1000
 NUMBERS = ("mean", "std", "low", "high", "unknown")
 
 
-class Answers(NamedTuple):
+class PersonAnswers(NamedTuple):
     """Of each predicted rating: place of the person, the rating, and the answer's numbers."""
 
     person: Any
@@ -40,9 +40,9 @@ class Answers(NamedTuple):
     unknown: Any
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("new_people", __doc__)
+    parser = BenchParser("new_people", __doc__)
     parser.add_argument("ratings", metavar="RATINGS", help="a file of ratings")
     parser.add_argument("--people", type=int, default=300, metavar="N", help="left out (300)")
     parser.add_argument("--level", type=float, default=0.9, metavar="P", help="of intervals (0.9)")
@@ -69,7 +69,7 @@ def left_out(ratings: Ratings, people: int, seed: int) -> tuple[Ratings, list[li
     return others, owned
 
 
-def answers(client: Any, owned: list[list[Any]], n: int, level: float, first: int) -> Answers:
+def answers(client: Any, owned: list[list[Any]], n: int, level: float, first: int) -> PersonAnswers:
     """What the service says of ratings after the `first` of each person, of which n are sent."""
     rows = []
     for place, own in enumerate(owned):
@@ -83,7 +83,7 @@ def answers(client: Any, owned: list[list[Any]], n: int, level: float, first: in
                 (place, rating, *(one[name] for name in NUMBERS))
                 for (_, rating), one in zip(asked, answer.json()["predictions"], strict=True)
             ]
-    return Answers(*(np.array(column) for column in zip(*rows, strict=True)))
+    return PersonAnswers(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 def clustered(value: Any, person: Any) -> tuple[float, float]:
@@ -93,7 +93,7 @@ def clustered(value: Any, person: Any) -> tuple[float, float]:
     return float(mean), float(np.sqrt(((sums - mean * counts) ** 2).sum()) / counts.sum())
 
 
-def line(found: Answers, some: Any) -> str:
+def line(found: PersonAnswers, some: Any) -> str:
     """Coverage, RMSE, width and the part that is not known, of the chosen ratings."""
     person, rating = found.person[some], found.rating[some]
     inside = (found.low <= found.rating) & (found.rating <= found.high)

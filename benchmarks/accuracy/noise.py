@@ -24,7 +24,7 @@ from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from benchmarks import data_sets
 from benchmarks.data_sets import HELD_OUT, Maker, Split, given
-from benchmarks.options import Parser, command, markdown, words
+from benchmarks.options import BenchParser, command, markdown, words
 from benchmarks.options import factors as numbers
 
 FACTORS = "1,2,4,8,16,32"
@@ -38,9 +38,9 @@ SCORES = {
 Row = dict[str, Any]
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("noise", __doc__)
+    parser = BenchParser("noise", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     add("--sets", metavar="NAMES", help="only these, by commas; also single folds, 'ml-100k u1'")

@@ -38,7 +38,7 @@ from bayesmf import SGHMC, SGLD, SGNHT, BayesianMF, ConvergenceWarning, Gibbs, I
 from bayesmf.diagnostics.mixing import effective_sample_size, split_rhat
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.posterior import Posterior
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 ROOT = Path(__file__).resolve().parents[2]
 N_USERS, N_ITEMS, N_RATINGS, FACTORS = 40, 30, 500, 2
@@ -55,7 +55,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Case:
+class NutsCase:
     """A posterior: ratings by their seed, the prior of rows, and whose the noise is."""
 
     seed: int
@@ -91,7 +91,7 @@ def planted(seed: int) -> tuple[NDArray[Any], NDArray[Any], Floats]:
     return user, item, mean + sd * rng.normal(size=N_RATINGS)
 
 
-def reference(case: Case, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]:
+def reference(case: NutsCase, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]:
     """How NUTS went and what it has found, from its file if there is one.
 
     Raises
@@ -119,7 +119,7 @@ def reference(case: Case, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]
     return about, found
 
 
-def _run(case: Case, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]:
+def _run(case: NutsCase, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]:
     """NUTS in its own environment, on ratings of mean zero and variance one, as chains see them."""
     user, item, value = planted(case.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +196,7 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Line:
+class NutsLine:
     """One sampler, its kept side, and one posterior against NUTS."""
 
     numbers: int
@@ -220,9 +220,9 @@ class Line:
         return [str(self.numbers), f"{self.worst:.2f}", f"{self.chance:.2g}", *spreads, *ratios]
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("nuts", __doc__)
+    parser = BenchParser("nuts", __doc__)
     add = parser.add_argument
     add("--nuts-python", metavar="PYTHON", help="interpreter that has NumPyro")
     add("--references", type=Path, metavar="FOLDER", help="where what NUTS has found is kept")
@@ -238,13 +238,13 @@ def make_parser() -> Parser:
     return parser
 
 
-def by_ours(case: Case, how: str, keep: str, sweeps: int, seed: int) -> Posterior:
+def by_ours(case: NutsCase, how: str, keep: str, sweeps: int, seed: int) -> Posterior:
     """Twenty long chains, of which every other state is kept after a fifth."""
     return fitted(planted(case.seed), case, how, keep, sweeps, seed)
 
 
 def fitted(
-    ratings: tuple[Any, Any, Any], case: Case, how: str, keep: str, sweeps: int, seed: int
+    ratings: tuple[Any, Any, Any], case: NutsCase, how: str, keep: str, sweeps: int, seed: int
 ) -> Posterior:
     """The same, of given ratings."""
     sampler = replace(SAMPLERS[how], epochs=sweeps, burn_in=sweeps // 5, thin=2, n_chains=N_CHAINS)
@@ -325,12 +325,12 @@ def z_scores(ours: Found, theirs: Found) -> dict[str, Floats]:
     return out
 
 
-def compare(ours: Found, theirs: Found) -> Line:
+def compare(ours: Found, theirs: Found) -> NutsLine:
     """The worst of all numbers, how z is spread, and ratios of standard deviations."""
     z = z_scores(ours, theirs)
     largest = {name: int(np.nanargmax(np.abs(x))) for name, x in z.items()}
     name = max(largest, key=lambda name: float(np.abs(z[name][largest[name]])))
-    return Line(
+    return NutsLine(
         numbers=sum(int(np.isfinite(x).sum()) for x in z.values()),
         worst=float(np.abs(z[name][largest[name]])),
         where=(name, largest[name]),
@@ -340,7 +340,7 @@ def compare(ours: Found, theirs: Found) -> Line:
     )
 
 
-def once(case: Case, how: str, keep: str, args: Any, seed: int) -> tuple[Found, Found]:
+def once(case: NutsCase, how: str, keep: str, args: Any, seed: int) -> tuple[Found, Found]:
     """What our chains and NUTS find, both with one seed."""
     nuts = Nuts(args.nuts_python, args.references, args.chains, args.draws, args.warmup)
     about, theirs = reference(case, nuts, seed)
@@ -349,7 +349,7 @@ def once(case: Case, how: str, keep: str, args: Any, seed: int) -> tuple[Found, 
     return of_chains(by_ours(case, how, keep, args.sweeps, seed)), theirs
 
 
-def line(case: Case, how: str, keep: str, args: Any) -> str:
+def line(case: NutsCase, how: str, keep: str, args: Any) -> str:
     """A line of the table."""
     found = compare(*once(case, how, keep, args, 0))
     cells, again = found.cells(), ""
@@ -368,4 +368,4 @@ def main(options: Sequence[str] | None = None) -> None:
     print(f"| {' | '.join(HEAD)} |\n|{len(HEAD) * '---|'}")
     for prior, noise in product(args.priors, args.noise):
         for how, keep in product(args.samplers, args.keep):
-            print(f"| {line(Case(args.seed, prior, noise), how, keep, args)} |", flush=True)
+            print(f"| {line(NutsCase(args.seed, prior, noise), how, keep, args)} |", flush=True)

@@ -23,7 +23,7 @@ from bayesmf import BayesianMF, Gibbs, Ratings
 from bayesmf.errors import ConvergenceWarning, DataWarning, InputError
 from bayesmf.run.stopping import TARGETS
 from benchmarks import data_sets
-from benchmarks.options import Parser, command, words
+from benchmarks.options import BenchParser, command, words
 
 FILES = {**data_sets.FILES, "ml-100k": "ml-100k/u1.base"}
 HELD_OUT = 0.1
@@ -67,9 +67,9 @@ class Row(NamedTuple):
     ended_by: str
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("stopping", __doc__)
+    parser = BenchParser("stopping", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     add("--sets", metavar="NAMES", help="only these, by commas")

@@ -26,7 +26,7 @@ import numpy as np
 
 from bayesmf import BayesianMF, Ratings
 from benchmarks.data_sets import find
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 SHARE = 0.01
 # Users and items of each part that are in no other, as shares of all.
@@ -146,7 +146,7 @@ def tell(name: str, found: dict[str, Any]) -> None:
 @command
 def main(argv: list[str] | None = None) -> None:
     """Run both comparisons and print them."""
-    parser = Parser("updates", __doc__)
+    parser = BenchParser("updates", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of data sets")
     add("--set", default="ml-1m", metavar="NAME", help="which of them (ml-1m)")

@@ -19,13 +19,13 @@ from typing import Any
 
 from benchmarks.attack import registry
 from benchmarks.attack.case import CLASSES
-from benchmarks.attack.pool import LIMIT, ROOT, Pool
-from benchmarks.options import Parser, command
+from benchmarks.attack.pool import LIMIT, ROOT, AttackPool
+from benchmarks.options import BenchParser, command
 
 
-def parser() -> Parser:
+def parser() -> BenchParser:
     """The options."""
-    out = Parser("attack", __doc__)
+    out = BenchParser("attack", __doc__)
     out.add_argument("--n", type=int, default=1000, help="how many attacks (1000)")
     out.add_argument("--seed", type=int, default=0, help="which attacks (0)")
     out.add_argument(
@@ -77,7 +77,7 @@ def run(args: Any, scratch: Path) -> int:
     quick = args.quick or args.plain  # commands of their own would be compiled
     seeds = [args.only] if args.only else registry.chosen(args.n, args.seed, args.kinds, quick)
     limit = args.limit * (6 if args.plain or args.boundscheck else 1)
-    pool = Pool(material, scratch, args.jobs, options, env, limit)
+    pool = AttackPool(material, scratch, args.jobs, options, env, limit)
     done: list[dict[str, Any]] = []
     started = time.monotonic()
     for found in pool.run(seeds):

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT, SLOW_LIMIT = 20.0, 120.0
 
 
-class Worker:
+class AttackWorker:
     """A process that runs one attack at a time."""
 
     def __init__(
@@ -75,14 +75,14 @@ class Worker:
         return status
 
 
-class Pool:
+class AttackPool:
     """Runs attacks in some workers side by side."""
 
     def __init__(
         self, material: Path, scratch: Path, jobs: int, options: list[str], env: dict[str, str],
         limit: float = LIMIT,
     ) -> None:  # fmt: skip
-        self._make = lambda k: Worker(material, scratch / f"worker-{k}", options, env)
+        self._make = lambda k: AttackWorker(material, scratch / f"worker-{k}", options, env)
         self._jobs, self._limit = jobs, limit
 
     def run(self, seeds: list[str]) -> Iterator[dict[str, Any]]:
@@ -128,7 +128,7 @@ class Pool:
             elif time.monotonic() > worker.due:
                 yield from self._hung(selector, key, todo)
 
-    def _next(self, worker: Worker, todo: Any) -> None:
+    def _next(self, worker: AttackWorker, todo: Any) -> None:
         from benchmarks.attack.registry import ATTACKS
 
         seed, again = todo.popleft()

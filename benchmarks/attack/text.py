@@ -15,7 +15,7 @@ from benchmarks.attack.case import Case, Refused
 from benchmarks.attack.registry import attack
 
 
-class Layout(NamedTuple):
+class FileLayout(NamedTuple):
     """How a sound file is written."""
 
     name: str
@@ -25,12 +25,12 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout("ratings.csv", ",", "userId,movieId,rating,timestamp", 4),
-    Layout("plain.csv", ",", None, 3),
-    Layout("ratings.tsv", "\t", None, 4),
-    Layout("ratings.dat", "::", None, 4),
-    Layout("names.csv", ",", "user,item,rating", 3),
-    Layout("quoted.csv", ",", "user,item,rating", 3),
+    FileLayout("ratings.csv", ",", "userId,movieId,rating,timestamp", 4),
+    FileLayout("plain.csv", ",", None, 3),
+    FileLayout("ratings.tsv", "\t", None, 4),
+    FileLayout("ratings.dat", "::", None, 4),
+    FileLayout("names.csv", ",", "user,item,rating", 3),
+    FileLayout("quoted.csv", ",", "user,item,rating", 3),
 )
 FIELDS = (
     "", " ", "nan", "NaN", "inf", "-inf", "1e400", "1e39", "-1e39", "1e-400", "1e30", "100000001",
@@ -371,7 +371,7 @@ def _commands(case: Case, name: str) -> None:
 @attack("text", 3)
 def commands(case: Case) -> None:
     """What the commands make of damaged text."""
-    layout = case.rng.choice((*LAYOUTS, Layout("pairs.csv", ",", "user,item", 2)))
+    layout = case.rng.choice((*LAYOUTS, FileLayout("pairs.csv", ",", "user,item", 2)))
     raw = bytearray(case.material.bytes(layout.name))
     with contextlib.suppress(UnicodeDecodeError):
         raw = case.rng.choice(HARMS)(case, raw)

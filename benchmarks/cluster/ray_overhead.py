@@ -20,7 +20,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.engines.registry import make_engine
 from bayesmf.model.priors import GammaPrior, WishartPrior
 from bayesmf.run.driver import compile_kernels, run
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.speed.timers import training_data
 
 # name: (sampler, prior); tau is fixed where rounds are compared with the formula of the paper.
@@ -86,7 +86,7 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
 @command
 def main(argv: list[str] | None = None) -> None:
     """Measure, and print a table."""
-    parser = Parser("ray_overhead", __doc__)
+    parser = BenchParser("ray_overhead", __doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="of the shape (1)")
     parser.add_argument("--factors", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)

@@ -30,7 +30,7 @@ from bayesmf.errors import InputError
 from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.sgld import SGLD
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.speed.scale_speed import Section
 from experiments.links import Network
 from experiments.machine import describe_machine, machine_text
@@ -138,9 +138,9 @@ def draw(rows: list[dict[str, Any]], title: str, path: Path) -> None:
         save(figure, path)
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("scaling", __doc__)
+    parser = BenchParser("scaling", __doc__)
     add = parser.add_argument
     add("--shapes", nargs="+", choices=("yahoo", "netflix"), default=["yahoo", "netflix"],
         help="whose users, items and ratings (both)")  # fmt: skip

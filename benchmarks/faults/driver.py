@@ -20,7 +20,7 @@ import numpy as np
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Checkpoint, Cluster, Event, Synthetic
 
 
-class Case(NamedTuple):
+class FaultCase(NamedTuple):
     """A sampler, with ratings for it."""
 
     sampler: Any
@@ -32,10 +32,10 @@ class Case(NamedTuple):
 # Many short rounds, so that there are many moments for something to happen. SGHMC has fewer, with
 # megabytes to carry: these go through the nodes' stores, and are lost with them.
 CASES = {
-    "DSGLD-S 3x3": Case(SGLD(grid=(3, 3), n_chains=3, epochs=30, burn_in=4)),
-    "DSGLD-C 4x1": Case(SGLD(grid=(4, 1), n_chains=4, epochs=40, burn_in=10)),
-    "default": Case(Auto()),
-    "SGHMC 2x2": Case(
+    "DSGLD-S 3x3": FaultCase(SGLD(grid=(3, 3), n_chains=3, epochs=30, burn_in=4)),
+    "DSGLD-C 4x1": FaultCase(SGLD(grid=(4, 1), n_chains=4, epochs=40, burn_in=10)),
+    "default": FaultCase(Auto()),
+    "SGHMC 2x2": FaultCase(
         SGHMC(grid=(2, 2), n_chains=2, epochs=16, burn_in=8), (10_000, 4_000, 100_000), 16,
         {"tau": 4.0, "max_draws": 20},
     ),

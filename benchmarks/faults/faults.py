@@ -36,10 +36,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from benchmarks.faults.driver import CASES
-from benchmarks.faults.kinds import Limits, Trial, attempt
+from benchmarks.faults.kinds import Trial, TrialLimits, attempt
 from benchmarks.faults.nodes import Nodes
-from benchmarks.faults.runs import Run
-from benchmarks.options import Parser, command
+from benchmarks.faults.runs import FaultRun
+from benchmarks.options import BenchParser, command
 
 STATES = ("same", "different", "lost", "hung", "missed")
 # It ends with the process that started it, even where that is killed.
@@ -148,7 +148,7 @@ KINDS = ("worker", "node", "rejoin", "added", "hang", "disk", "driver")
 TRIES = 5  # until a fault happens in time
 
 
-class Planned(NamedTuple):
+class PlannedFault(NamedTuple):
     """A fault to inject."""
 
     number: int
@@ -156,12 +156,12 @@ class Planned(NamedTuple):
     case: str
 
 
-def plan(kinds: list[str], n: int, seed: int, cases: list[str]) -> list[Planned]:
+def plan(kinds: list[str], n: int, seed: int, cases: list[str]) -> list[PlannedFault]:
     """Each kind as often as the others, with every case in turn, shuffled."""
     made = []
     for number in range(n):
         turn, which = divmod(number, len(kinds))
-        made.append(Planned(number, kinds[which], cases[(turn + which) % len(cases)]))
+        made.append(PlannedFault(number, kinds[which], cases[(turn + which) % len(cases)]))
     random.Random(seed).shuffle(made)
     return made
 
@@ -170,7 +170,7 @@ class Harness:
     """Runs what is planned, with one cluster after the other."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
-        self.args, self.folder, self.limits = args, folder, Limits()
+        self.args, self.folder, self.limits = args, folder, TrialLimits()
         self.cases = list(CASES)
         self.left: list[str] = []
         self._nodes: Any = None
@@ -186,7 +186,7 @@ class Harness:
         self.known = {}
         for case in self.cases:
             where = self.folder / f"serial-{case}".replace(" ", "-")
-            found = Run(where, {"case": case, "engine": "serial"}).wait()
+            found = FaultRun(where, {"case": case, "engine": "serial"}).wait()
             if found["status"] != "done":
                 raise SystemExit(f"faults: {case} on serial: {found['error']}")
             self.known[case] = found
@@ -200,13 +200,13 @@ class Harness:
         for case in self.cases:
             where = Path(tempfile.mkdtemp(prefix="quiet-", dir=self.folder)) / "run"
             order = {"address": self._nodes.address, "n_workers": 4, "start_timeout": 300.0}
-            run = Run(where, {"case": case, "engine": order})
+            run = FaultRun(where, {"case": case, "engine": order})
             found = run.wait()
             times.append((time.monotonic() - run.begin, run.times))
-            yield self.verdict(Planned(-1, "none", case), 0, {**found, "told": run.told})
-        self.limits = Limits.measured(times)
+            yield self.verdict(PlannedFault(-1, "none", case), 0, {**found, "told": run.told})
+        self.limits = TrialLimits.measured(times)
 
-    def verdict(self, what: Planned, epochs: int, found: dict[str, Any]) -> dict[str, Any]:
+    def verdict(self, what: PlannedFault, epochs: int, found: dict[str, Any]) -> dict[str, Any]:
         """One line of the report."""
         status, known = found["status"], self.known[what.case]
         if status == "done":
@@ -219,7 +219,7 @@ class Harness:
             "injected": found.get("injected", False), "said": found.get("said", ""),
         }  # fmt: skip
 
-    def one(self, what: Planned) -> Iterator[dict[str, Any]]:
+    def one(self, what: PlannedFault) -> Iterator[dict[str, Any]]:
         """A fault, tried again until it comes in time."""
         rng = random.Random(f"{self.args.seed} {what.number} {what.kind}")
         # A worker needs seconds to come: early, so that the run is still under way.
@@ -272,7 +272,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Options, checked."""
-    parser = Parser("faults", __doc__)
+    parser = BenchParser("faults", __doc__)
     parser.add_argument("--n", type=int, default=50, help="faults, 50 by default")
     parser.add_argument("--kinds", default=None, help="by comma; all that can be, by default")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute beside them")

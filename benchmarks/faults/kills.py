@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("fit", "pack", "save", "ray")
@@ -46,7 +46,7 @@ FIT = (
 
 
 @dataclass
-class Job:
+class Victim:
     """What is killed. `command` is given the folder of a run, `answer` is a hash of its result."""
 
     name: str
@@ -63,10 +63,10 @@ class Job:
         return self.once and (folder / self.results[0]).exists()
 
 
-class Process:
+class KilledProcess:
     """One life, with temporary files of its own."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: Victim, folder: Path) -> None:
         (folder / "tmp").mkdir(exist_ok=True)
         self._said, self.begin = folder / "said", time.monotonic()
         with self._said.open("w") as said:
@@ -92,13 +92,13 @@ class Process:
         return "" if status == 0 else f"status {status}: {said[-1] if said else 'no word'}"
 
 
-def one_run(job: Job, folder: Path, rng: random.Random) -> tuple[int, list[float], str]:
+def one_run(job: Victim, folder: Path, rng: random.Random) -> tuple[int, list[float], str]:
     """Kills, their moments, and what is wrong in the end, if anything."""
     folder.mkdir()
     kills, moments, wrong = 0, [], ""
     for _ in range(KILLS):
         moments.append(rng.uniform(0.0, job.seconds))
-        process = Process(job, folder)
+        process = KilledProcess(job, folder)
         if not process.kill_after(moments[-1]):
             wrong = process.end(0.0)
             if not kills:  # a whole life: the machine may be less busy than when it was measured
@@ -111,12 +111,12 @@ def one_run(job: Job, folder: Path, rng: random.Random) -> tuple[int, list[float
             break
     if job.ends and not wrong:
         made = job.made(folder)
-        said = Process(job, folder).end(PATIENCE + 10 * job.seconds)
+        said = KilledProcess(job, folder).end(PATIENCE + 10 * job.seconds)
         wrong = "" if made else said
     return kills, moments, wrong or compare(job, folder) or left_over(job, folder)
 
 
-def compare(job: Job, folder: Path) -> str:
+def compare(job: Victim, folder: Path) -> str:
     """Nothing, or how the result differs."""
     try:
         answer = job.answer(folder)
@@ -125,7 +125,7 @@ def compare(job: Job, folder: Path) -> str:
     return "" if answer in job.right else "the result has other bits"
 
 
-def left_over(job: Job, folder: Path) -> str:
+def left_over(job: Victim, folder: Path) -> str:
     """Nothing, or what else is left: temporary names of killed processes stay with the user."""
     own = {"said", "tmp", "run", *job.results}
     found = [path.name for path in folder.iterdir() if path.name not in own]
@@ -138,7 +138,7 @@ def left_over(job: Job, folder: Path) -> str:
 
 
 @contextmanager
-def make_job(kind: str, folder: Path) -> Iterator[Job]:
+def make_job(kind: str, folder: Path) -> Iterator[Victim]:
     """With all that it needs to run."""
     from bayesmf import Synthetic
 
@@ -149,16 +149,18 @@ def make_job(kind: str, folder: Path) -> Iterator[Job]:
     fit = [sys.executable, "-m", "bayesmf", "fit", str(ratings), *FIT]
     with ExitStack() as stack:
         if kind == "fit":
-            yield Job(kind, lambda at: _fit(fit, at, "--epochs", "400"), _draws, ("model",))
+            yield Victim(kind, lambda at: _fit(fit, at, "--epochs", "400"), _draws, ("model",))
         elif kind == "ray":
             from benchmarks.faults.nodes import nodes
 
             made = stack.enter_context(nodes(n_nodes=1, cpus=2))
             on = ("--epochs", "120", "--engine", "ray", "--ray-address", made.address)
-            yield Job(kind, lambda at: _fit(fit, at, *on, "--workers", "1"), _draws, ("model",))
+            yield Victim(kind, lambda at: _fit(fit, at, *on, "--workers", "1"), _draws, ("model",))
         elif kind == "pack":
             pack = [sys.executable, "-m", "bayesmf", "pack", str(ratings), "--out"]
-            yield Job(kind, lambda at: [*pack, str(at / "packed")], _bytes, ("packed",), once=True)
+            yield Victim(
+                kind, lambda at: [*pack, str(at / "packed")], _bytes, ("packed",), once=True
+            )
         else:
             yield _saving(fit, folder)
 
@@ -167,7 +169,7 @@ def _fit(fit: list[str], folder: Path, *more: str) -> list[str]:
     return [*fit, *more, "--checkpoint", str(folder / "run"), "--out", str(folder / "model")]
 
 
-def _saving(fit: list[str], folder: Path) -> Job:
+def _saving(fit: list[str], folder: Path) -> Victim:
     """A process that saves two models over each other, until it is killed."""
     for name, seed in (("a", "1"), ("b", "2")):
         (folder / name).mkdir()
@@ -182,7 +184,7 @@ def _saving(fit: list[str], folder: Path) -> Job:
         return [*save, str(at / "model")]
 
     right = {_draws(folder / name) for name in "ab"}
-    return Job("save", command, _draws, ("model",), ends=False, right=right)
+    return Victim("save", command, _draws, ("model",), ends=False, right=right)
 
 
 def save_by_turns(a: str, b: str, path: str) -> None:
@@ -214,11 +216,11 @@ def _path() -> str:
 # -- all of a kind --------------------------------------------------------------------------------
 
 
-def undisturbed(job: Job, folder: Path) -> None:
+def undisturbed(job: Victim, folder: Path) -> None:
     """How long it takes, and the right answer; the first of two has to compile."""
     for name in ("first", "second"):
         (folder / name).mkdir()
-        process = Process(job, folder / name)
+        process = KilledProcess(job, folder / name)
         if not job.ends:
             process.kill_after(3.0)
             job.seconds = 3.0
@@ -260,7 +262,7 @@ def measure(kind: str, args: argparse.Namespace, folder: Path) -> bool:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Options, checked."""
-    parser = Parser("kills", __doc__)
+    parser = BenchParser("kills", __doc__)
     parser.add_argument("--what", default=",".join(KINDS), help="by comma; all by default")
     parser.add_argument("--n", type=int, default=100, help="kills of each kind (100)")
     parser.add_argument("--seed", type=int, default=0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.nodes import Process, alive, gone, wait_for
-from benchmarks.faults.runs import Disk, Run
+from benchmarks.faults.runs import Disk, FaultRun
 
 Seen = Callable[[], bool]
 # The engine's words where none of the workers it began with was there in time.
@@ -27,7 +27,7 @@ SAID = 8000  # characters of what a run printed that was lost, for debugging
 
 
 @dataclass(frozen=True)
-class Limits:
+class TrialLimits:
     """Seconds of the slowest of some undisturbed runs, and limits that are multiples of them.
 
     Every limit has a floor, for the load may rise after the measurement. A limit that is too long
@@ -39,23 +39,23 @@ class Limits:
     gap: float = 0.4  # the longest without an epoch
 
     @classmethod
-    def measured(cls, runs: Sequence[tuple[float, list[float]]]) -> Limits:
+    def measured(cls, runs: Sequence[tuple[float, list[float]]]) -> TrialLimits:
         """From undisturbed runs: seconds of each, and moments of its epochs."""
         found = cls(0.0, 0.0, 0.0)
         for seconds, epochs in runs:
             found = found.after(seconds, epochs)
         return found
 
-    def after(self, seconds: float, epochs: Sequence[float]) -> Limits:
+    def after(self, seconds: float, epochs: Sequence[float]) -> TrialLimits:
         """With one more undisturbed run."""
         gaps = [b - a for a, b in pairwise(epochs)]
-        return Limits(
+        return TrialLimits(
             max(self.start, epochs[0] if epochs else seconds),
             max(self.whole, seconds),
             max([self.gap, *gaps]),
         )
 
-    def started(self, first: float) -> Limits:
+    def started(self, first: float) -> TrialLimits:
         """With the start of one more run, whatever became of it later."""
         return replace(self, start=max(self.start, first))
 
@@ -95,15 +95,15 @@ class Trial:
     folder: Path
     epochs: int  # of all chains, at which it happens
     n_workers: int = 4
-    limits: Limits = field(default_factory=Limits)
+    limits: TrialLimits = field(default_factory=TrialLimits)
     of: int = 60  # epochs of all chains
-    run: Run | None = None
+    run: FaultRun | None = None
     disk: Disk | None = None
     detail: str = ""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[FaultRun] = field(default_factory=list)
     engine: dict[str, Any] = field(default_factory=dict)
 
-    def start(self, resume: bool = False) -> Run:
+    def start(self, resume: bool = False) -> FaultRun:
         """The fit, for the first time or from its checkpoint."""
         limits = self.limits
         short = self.kind == "added"  # which waits for some in vain
@@ -120,7 +120,7 @@ class Trial:
         if self.kind in ("disk", "driver"):
             where = {"folder": str(self.checkpoint), "every": 0.1, "resume": resume}
             order["checkpoint"] = where
-        self.run = Run(
+        self.run = FaultRun(
             self.folder / f"run-{len(self.runs) + 1}", order, limits.deadline
         )  # fmt: skip
         self.runs.append(self.run)
@@ -130,7 +130,7 @@ class Trial:
     def checkpoint(self) -> Path:
         return (self.disk.folder if self.disk else self.folder) / "checkpoint"
 
-    def now(self) -> Run:
+    def now(self) -> FaultRun:
         assert self.run is not None
         return self.run
 
@@ -142,7 +142,7 @@ class Trial:
             self.disk.close()
 
 
-def tells_more(run: Run, words: str = "") -> Seen:
+def tells_more(run: FaultRun, words: str = "") -> Seen:
     """Whether the run tells of something from now on."""
     before = len(run.told)
     return lambda: any(words in line for line in run.told[before:])

@@ -20,7 +20,7 @@ DEADLINE = 600.0  # seconds after which a run counts as hung, by default
 READ = 1 << 16
 
 
-class Run:
+class FaultRun:
     """A fit in a process of its own. `order` is what `module` reads.
 
     The driver notes every epoch and every warning in a pipe, which ends with it: so all that is
@@ -158,7 +158,7 @@ class Disk:
         )
         self._filler = folder / "filler"
 
-    def fill(self, run: Run) -> None:
+    def fill(self, run: FaultRun) -> None:
         """No more bytes for this run."""
         if not self.mounted:
             # Enough for its answer, not for a checkpoint.

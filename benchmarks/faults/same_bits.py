@@ -15,7 +15,7 @@ from typing import Any
 from bayesmf import SGHMC, SGLD, Auto, BayesianMF, Cluster
 from bayesmf.synthetic.synthetic import Synthetic
 from benchmarks.faults.driver import digest
-from benchmarks.options import Parser, command, words
+from benchmarks.options import BenchParser, command, words
 from experiments.simulated import Network, Simulated
 
 CASES: dict[str, Any] = {
@@ -62,7 +62,7 @@ def there(cases: list[str], n_nodes: int) -> Iterator[tuple[str, str, str]]:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Options, checked."""
-    parser = Parser("same_bits", __doc__)
+    parser = BenchParser("same_bits", __doc__)
     parser.add_argument("--nodes", default="1,2,4", help="of Ray clusters, by commas (1,2,4)")
     parser.add_argument("--cases", default=",".join(CASES), help="by commas; all by default")
     parser.add_argument("--json", action="store_true")

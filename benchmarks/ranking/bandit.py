@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from bayesmf import BayesianMF
 from bayesmf.errors import DataWarning, InputError
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.ranking.bandit_report import Row, draw, over_seeds, read, table, verdicts, write
 from benchmarks.ranking.bandit_shop import (
     CONTROLS,
@@ -187,7 +187,7 @@ def chosen(asked: str | None, known: Any, what: str, late: list[str]) -> list[st
 
 def arguments(argv: list[str] | None) -> Namespace:
     """What was asked for, with lists of worlds and policies."""
-    parser = Parser("bandit", __doc__)
+    parser = BenchParser("bandit", __doc__)
     add = parser.add_argument
     add("--visits", type=int, default=20_000, metavar="N", help="of every run (20000)")
     add("--seeds", type=int, default=3, metavar="N", help="shops of each world (3)")

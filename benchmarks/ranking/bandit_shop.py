@@ -38,7 +38,7 @@ ROUND = 400  # visits; then the model learns what people did
 
 
 @dataclass(frozen=True)
-class World:
+class ShopWorld:
     """What a shop is like.
 
     Attributes
@@ -75,22 +75,22 @@ class World:
 
 
 WORLDS = {
-    "settled": World("old goods, known people", known=1000, answers=30, on_sale=400),
-    "short lives": World(
+    "settled": ShopWorld("old goods, known people", known=1000, answers=30, on_sale=400),
+    "short lives": ShopWorld(
         "goods come and go, known people", known=1000, answers=20, on_sale=300, arrivals=15
     ),
-    "newcomers": World("old goods, new people", known=1000, answers=30, on_sale=400, stays=2),
+    "newcomers": ShopWorld("old goods, new people", known=1000, answers=30, on_sale=400, stays=2),
     # These two came later, when the first three were done: is it that items are seen too rarely?
-    "few goods": World(
+    "few goods": ShopWorld(
         "few goods come and go, known people", known=1000, answers=10, on_sale=40, arrivals=2
     ),
-    "front page": World(
+    "front page": ShopWorld(
         "few goods come and go, strangers", known=1000, answers=10, on_sale=40, arrivals=2,
         stays=1, visits=1,
     ),
     # And this one last, by theory alone: the highest mean of ten answers an item is often wrong,
     # and nothing that it does not show can prove it so. 400 people have given one answer each.
-    "cold start": World(
+    "cold start": ShopWorld(
         "few goods, hardly known, strangers", known=400, answers=1, on_sale=40, stays=1, visits=1,
         opening=True,
     ),
@@ -101,7 +101,7 @@ LATE = ["cold start"]  # of `--more` alone, unless asked for
 class Shop:
     """A world by a seed: the planted truth, the past, and who comes when."""
 
-    def __init__(self, world: World, n_rounds: int, seed: int) -> None:
+    def __init__(self, world: ShopWorld, n_rounds: int, seed: int) -> None:
         self.world, self.n_rounds = world, n_rounds
         rng = np.random.default_rng([seed, 20_000])
         self.people = ROUND // world.visits  # of a round

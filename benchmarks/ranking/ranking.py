@@ -34,7 +34,7 @@ from bayesmf.estimator.evaluating import Liked, Popularity
 from bayesmf.estimator.questions import HeldOut
 from bayesmf.process import parts
 from benchmarks.data_sets import FILES, files
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 SETS = ("ml-latest-small", "ml-100k", "ml-1m")
 HELD_OUT = 0.2
@@ -54,7 +54,7 @@ HEADS = (
 Scores = np.ndarray
 
 
-class Block(NamedTuple):
+class UserBatch(NamedTuple):
     """What is known of some users and all items, as arrays of users by items.
 
     `places` are those of the items by ways that candidates come from, once they are asked for.
@@ -66,7 +66,7 @@ class Block(NamedTuple):
     places: dict[str, Scores]
 
 
-Way = Callable[[Block], Scores]
+Way = Callable[[UserBatch], Scores]
 Ways = dict[str, dict[float, Way]]
 
 
@@ -77,7 +77,7 @@ def ways(seen: Any, n_items: int) -> Ways:
     place[Popularity(seen, n_items).order] = np.arange(n_items)
     ease = {ridge: Ease(seen, n_items, ridge) for ridge in RIDGES}
 
-    def popular(block: Block) -> Scores:
+    def popular(block: UserBatch) -> Scores:
         return np.tile(-place, (len(block.mean), 1))
 
     return {
@@ -97,7 +97,7 @@ def ways(seen: Any, n_items: int) -> Ways:
     }
 
 
-def among(block: Block, n: int, name: str, by: Way) -> Scores:
+def among(block: UserBatch, n: int, name: str, by: Way) -> Scores:
     """Expected ratings of each user's n best unrated items by another way; all others below."""
     if name not in block.places:
         order = np.argsort(-np.where(np.isnan(block.mean), -np.inf, by(block)), axis=1)
@@ -128,7 +128,7 @@ class Ease:
         projected = np.linalg.solve(products, rated)
         return -projected * self._ridge / (1 - (rated * projected).sum(0))
 
-    def __call__(self, block: Block) -> Scores:
+    def __call__(self, block: UserBatch) -> Scores:
         return self._scores[block.users]
 
 
@@ -141,7 +141,7 @@ class Judged:
         self._shown: list[np.ndarray] = []
         self._right, self._pairs = 0.0, 0.0
 
-    def add(self, scores: Scores, block: Block, liked: tuple[Any, Any], rated: Any) -> None:
+    def add(self, scores: Scores, block: UserBatch, liked: tuple[Any, Any], rated: Any) -> None:
         """Add users; `rated` are their held-out ratings, None where order is not asked for."""
         ranked = top(np.where(np.isnan(block.mean), -np.inf, scores), self._k)
         self._scorer.add(ranked, *liked)
@@ -195,7 +195,7 @@ def by_user(held: HeldOut) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def in_order(scores: Scores, block: Block, rated: Any) -> tuple[float, float]:
+def in_order(scores: Scores, block: UserBatch, rated: Any) -> tuple[float, float]:
     """Pairs of a user's held-out ratings that differ: in the right order (ties half), and all."""
     right = pairs = 0.0
     for row, user in zip(scores, block.users.tolist(), strict=True):
@@ -207,7 +207,7 @@ def in_order(scores: Scores, block: Block, rated: Any) -> tuple[float, float]:
     return right, pairs
 
 
-def everything(model: BayesianMF, users: np.ndarray) -> Block:
+def everything(model: BayesianMF, users: np.ndarray) -> UserBatch:
     """Expected ratings of all items, and their spread over draws; NaN for rated ones."""
     n_items = len(model.item_ids_)
     best = model.recommend_many(model.user_ids_.ids[users], n_items)
@@ -218,7 +218,7 @@ def everything(model: BayesianMF, users: np.ndarray) -> Block:
     mean[row, item] = best.mean[best.filled] - 1e-9 * place
     noise = model.posterior_.noise()
     std[row, item] = np.sqrt(np.maximum(best.std[best.filled] ** 2 - noise, 0))
-    return Block(mean, std, users, {})
+    return UserBatch(mean, std, users, {})
 
 
 def top(scores: Scores, k: int) -> np.ndarray:
@@ -260,9 +260,9 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"A held-out item that was liked has {liked:.0f} training ratings (median)."
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("ranking", __doc__)
+    parser = BenchParser("ranking", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     add("--sets", nargs="+", choices=SETS, metavar="NAME", help="only these")

@@ -14,7 +14,7 @@ import numpy as np
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import ConvergenceWarning
 from bayesmf.integrations.vectors import item_vectors, user_vectors
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 USERS, BEST, CANDIDATES = 1000, 10, 100
 DRAWS = (1, 2, 4, 8, 16, 32)
@@ -42,7 +42,7 @@ def shared(model: BayesianMF, ratings: Ratings, draws: int) -> tuple[int, float,
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Print the table."""
-    parser = Parser("vectors", __doc__)
+    parser = BenchParser("vectors", __doc__)
     parser.add_argument("ratings", metavar="RATINGS", help="a file of ratings")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the fit")
     options = parser.parse_args(arguments)

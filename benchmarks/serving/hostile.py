@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bayesmf import BayesianMF, Gibbs, Ratings, Synthetic
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.serving.client import Wire
-from benchmarks.serving.service import HOST, Question, Service, request
+from benchmarks.serving.service import HOST, Probe, ServiceProcess, request
 
 TRIES = 3  # of a request whose time counts: the machine may be busy
 # The service is started with this limit, so that what waits by design does not take long.
@@ -303,9 +303,11 @@ def make_model(text: bool) -> BayesianMF:
         return made.fit(Ratings(users, items, found.rating))
 
 
-def attack(args: argparse.Namespace, model: BayesianMF, service: Service) -> list[dict[str, Any]]:
+def attack(
+    args: argparse.Namespace, model: BayesianMF, service: ServiceProcess
+) -> list[dict[str, Any]]:
     """Requests that are meant to harm, and whether they were dealt with."""
-    _, described = service.ask(Question("", "/openapi.json"))
+    _, described = service.ask(Probe("", "/openapi.json"))
     paths = {path: set(one) for path, one in described["paths"].items()}
     known, unknown = model.user_ids_[0], "nobody" if model.user_ids_.ids.dtype == object else 10**9
     found = []
@@ -335,7 +337,7 @@ def _quickest(port: int, what: Hostile, limit: float) -> dict[str, Any]:
 @command
 def main(argv: list[str] | None = None) -> int:
     """Ask, and print a line for each request; 1 where one was not dealt with as it must be."""
-    parser = Parser("hostile", __doc__)
+    parser = BenchParser("hostile", __doc__)
     parser.add_argument("--limit", type=float, default=100.0, metavar="MS", help="(100)")
     args = parser.parse_args(argv)
     found = []
@@ -343,7 +345,7 @@ def main(argv: list[str] | None = None) -> int:
         for kind in ("integers", "text"):
             model, path = make_model(kind == "text"), Path(folder) / kind
             model.save(path)
-            with Service(path, "--timeout", str(TIMEOUT)) as service:
+            with ServiceProcess(path, "--timeout", str(TIMEOUT)) as service:
                 service.wait()
                 found += attack(args, model, service)
                 if said := service.said():

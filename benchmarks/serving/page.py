@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bayesmf import BayesianMF, Ratings
 from bayesmf.errors import ConvergenceWarning, DataWarning
 from benchmarks.data_sets import FILES, files
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 SETS = ("ml-100k", "ml-1m")
 FACTORS, HELD_OUT, LEVEL = 10, 0.1, 0.9
@@ -112,7 +112,7 @@ def new_user(model: BayesianMF, train: Ratings) -> float:
 @command
 def main(argv: list[str] | None = None) -> int:
     """Print the figures of each data set."""
-    parser = Parser("page", __doc__)
+    parser = BenchParser("page", __doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
     args = parser.parse_args(argv)

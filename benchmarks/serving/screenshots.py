@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayesmf.demo import Sizes
+from bayesmf.demo import DemoSizes
 from bayesmf.errors import InputError
 from bayesmf.plots.style import make_folder
 from bayesmf.storage.atomic import replacing
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # It asks nobody for anything on its own.
@@ -147,9 +147,9 @@ def _model(page: Any, address: str) -> None:
 
 
 @command
-def main(arguments: list[str] | None = None, sizes: Sizes | None = None) -> None:
+def main(arguments: list[str] | None = None, sizes: DemoSizes | None = None) -> None:
     """Make the model, serve it and look at it."""
-    parser = Parser("screenshots", __doc__)
+    parser = BenchParser("screenshots", __doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the pictures")
     args = parser.parse_args(arguments)
     if chromium() is None:

@@ -50,7 +50,7 @@ def fit(ratings: Ratings, factors: int, draws: int, seed: int = 0) -> BayesianMF
 
 
 @dataclass(frozen=True)
-class Question:
+class Probe:
     """What is asked, and the status that is due."""
 
     kind: str
@@ -93,45 +93,45 @@ class Asker:
         found = dict.fromkeys(self.draw.choices(self.items, cum_weights=self.weight, k=2 * n))
         return [{"item": i, "rating": self.draw.choice(self.levels)} for i in list(found)[:n]]
 
-    def known(self) -> Question:
-        return Question("known", "/v1/recommend", {"user": self.draw.choice(self.users), "n": 10})
+    def known(self) -> Probe:
+        return Probe("known", "/v1/recommend", {"user": self.draw.choice(self.users), "n": 10})
 
-    def new(self) -> Question:
-        return Question("sent", "/v1/recommend", {"ratings": self.sent(SENT), "n": 10})
+    def new(self) -> Probe:
+        return Probe("sent", "/v1/recommend", {"ratings": self.sent(SENT), "n": 10})
 
-    def predict(self) -> Question:
+    def predict(self) -> Probe:
         pairs = [
             {"user": self.draw.choice(self.users), "item": self.draw.choice(self.items)}
             for _ in range(PAIRS)
         ]
-        return Question("predict", "/v1/predict", {"pairs": pairs})
+        return Probe("predict", "/v1/predict", {"pairs": pairs})
 
-    def explain(self) -> Question:
+    def explain(self) -> Probe:
         user, item = self.draw.choice(self.users), self.draw.choice(self.items)
-        return Question("explain", "/v1/explain", {"user": user, "item": item})
+        return Probe("explain", "/v1/explain", {"user": user, "item": item})
 
-    def of(self, kind: str, n: int) -> list[Question]:
+    def of(self, kind: str, n: int) -> list[Probe]:
         """So many of one kind."""
         make = {"known": self.known, "sent": self.new, "predict": self.predict}
         return [make.get(kind, self.explain)() for _ in range(n)]
 
-    def other(self) -> list[Question]:
+    def other(self) -> list[Probe]:
         """Of the rest of the API one each, and what is refused."""
         item, user = self.draw.choice(self.items), self.draw.choice(self.users)
         nobody = {"user": "nobody at all", "n": 3}
         return [
-            Question("similar", f"/v1/similar?item={item}&n=5"),
-            Question("item", f"/v1/item?item={item}"),
-            Question("user", f"/v1/user?user={user}"),
-            Question("search", f"/v1/items?q={str(item)[:2]}"),
-            Question("model", "/v1/model"),
-            Question("thompson", "/v1/recommend", {"user": user, "policy": "thompson"}),
-            Question("parts", "/v1/recommend", {"user": user, "parts": True, "policy": "lcb"}),
-            Question("metrics", "/metrics"),
-            Question("page", "/static/main.js"),
-            Question("refused", "/v1/recommend", nobody, 404),
-            Question("refused", "/v1/predict", {"pairs": []}, 422),
-            Question("refused", f"/v1/nothing-{self.draw.random()}", None, 404),
+            Probe("similar", f"/v1/similar?item={item}&n=5"),
+            Probe("item", f"/v1/item?item={item}"),
+            Probe("user", f"/v1/user?user={user}"),
+            Probe("search", f"/v1/items?q={str(item)[:2]}"),
+            Probe("model", "/v1/model"),
+            Probe("thompson", "/v1/recommend", {"user": user, "policy": "thompson"}),
+            Probe("parts", "/v1/recommend", {"user": user, "parts": True, "policy": "lcb"}),
+            Probe("metrics", "/metrics"),
+            Probe("page", "/static/main.js"),
+            Probe("refused", "/v1/recommend", nobody, 404),
+            Probe("refused", "/v1/predict", {"pairs": []}, 422),
+            Probe("refused", f"/v1/nothing-{self.draw.random()}", None, 404),
         ]
 
     @property
@@ -140,7 +140,7 @@ class Asker:
         return isinstance(self.users[0], str)
 
 
-class Service:
+class ServiceProcess:
     """`bayesmf serve` as a process of its own, on a free port."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Service:
         """Memory, and how many files are open or mapped."""
         return {"memory": self.memory(), "files": sum(map(_open, self.pids()))}
 
-    def ask(self, question: Question) -> tuple[int, Any]:
+    def ask(self, question: Probe) -> tuple[int, Any]:
         """Status and answer to one question."""
         wire = Wire(HOST, self.port)
         try:
@@ -204,7 +204,7 @@ class Service:
             wire.close()
         return status, json.loads(body)
 
-    def load(self, questions: Sequence[Question], **plan: Any) -> dict[str, Any]:
+    def load(self, questions: Sequence[Probe], **plan: Any) -> dict[str, Any]:
         """What the client of benchmarks/serving/client.py finds, which is a process of its own."""
         done = subprocess.run(
             self.client(), input=self.plan(questions, **plan), stdout=subprocess.PIPE, check=True
@@ -215,15 +215,13 @@ class Service:
         """The command of the client."""
         return [sys.executable, str(Path(__file__).with_name("client.py"))]
 
-    def plan(self, questions: Sequence[Question], **plan: Any) -> bytes:
+    def plan(self, questions: Sequence[Probe], **plan: Any) -> bytes:
         """What the client reads."""
         asked = [(one.raw(self.port).decode("latin-1"), one.status) for one in questions]
         plan = {"host": HOST, "port": self.port, "connections": 4, "questions": asked, **plan}
         return json.dumps(plan).encode()
 
-    def wrk(
-        self, questions: Sequence[Question], connections: int, seconds: float
-    ) -> dict[str, Any]:
+    def wrk(self, questions: Sequence[Probe], connections: int, seconds: float) -> dict[str, Any]:
         """What wrk finds: answers, seconds, and those with an error."""
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "ask.lua"

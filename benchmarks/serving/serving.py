@@ -35,8 +35,8 @@ from bayesmf import BayesianMF, Ratings, Synthetic
 from bayesmf.errors import InputError
 from bayesmf.posterior import POLICIES
 from bayesmf.synthetic.synthetic import SHAPES
-from benchmarks.options import Parser, command, words
-from benchmarks.serving.service import KINDS, Asker, Question, Service, fit, has_wrk
+from benchmarks.options import BenchParser, command, words
+from benchmarks.serving.service import KINDS, Asker, Probe, ServiceProcess, fit, has_wrk
 from experiments.machine import describe_machine
 
 CONNECTIONS = 8
@@ -51,7 +51,7 @@ IN_ROWS = ("mean", "std", "low", "high", "rating", "share", "share_std", "effect
 Say = Callable[[str], None]
 
 
-def mixed(asker: Asker, n: int) -> list[Question]:
+def mixed(asker: Asker, n: int) -> list[Probe]:
     """Questions of all kinds, those that are refused among them."""
     found = [one for kind in KINDS for one in asker.of(kind, n)]
     while len(found) < 5 * n:
@@ -59,7 +59,7 @@ def mixed(asker: Asker, n: int) -> list[Question]:
     return found
 
 
-def soak(service: Service, model: BayesianMF, requests: int, say: Say) -> dict[str, Any]:
+def soak(service: ServiceProcess, model: BayesianMF, requests: int, say: Say) -> dict[str, Any]:
     """Memory of the service's processes while it answers, and what a request adds to it."""
     questions, each = mixed(Asker(model), 60), requests // LOOKS
     done, seen, failed = 0, [], {"wrong": 0, "errors": 0}
@@ -89,7 +89,7 @@ def tell_soak(found: dict[str, Any], say: Say) -> None:
     )
 
 
-def swap(service: Service, folder: Path, every: float, seconds: float) -> dict[str, Any]:
+def swap(service: ServiceProcess, folder: Path, every: float, seconds: float) -> dict[str, Any]:
     """Save two models in turn to the folder that is served, while it is asked.
 
     The second has half of the draws of the first. Connections are kept by half of the clients and
@@ -144,7 +144,7 @@ def tell_swap(found: dict[str, Any], say: Say) -> None:
     )
 
 
-def same_bits(service: Service, model: BayesianMF, n: int) -> dict[str, Any]:
+def same_bits(service: ServiceProcess, model: BayesianMF, n: int) -> dict[str, Any]:
     """Numbers of the service beside those of the library, for n questions of each kind."""
     asker, found = Asker(model, seed=1), {}
     with warnings.catch_warnings():
@@ -168,7 +168,7 @@ def tell_same_bits(found: dict[str, Any], say: Say) -> None:
         say(f"{kind:<28}{one['questions']:>10,}{one['numbers']:>10,}{one['different']:>10,}")
 
 
-Way = Callable[[], tuple[Question, list[float]]]
+Way = Callable[[], tuple[Probe, list[float]]]
 
 
 def _ways(asker: Asker, model: BayesianMF) -> Iterator[tuple[str, Way]]:
@@ -185,15 +185,15 @@ def _ways(asker: Asker, model: BayesianMF) -> Iterator[tuple[str, Way]]:
         return [getattr(one, name) for one in found for name in names]
 
     def listed(policy: str, sent: bool) -> Way:
-        def make() -> tuple[Question, list[float]]:
+        def make() -> tuple[Probe, list[float]]:
             asked = (asker.new() if sent else asker.known()).body
             assert asked is not None
             body = asked | {"policy": policy, "seed": asker.draw.randrange(2**53)}
-            return Question("known", "/v1/recommend", body), recommend(body)
+            return Probe("known", "/v1/recommend", body), recommend(body)
 
         return make
 
-    def predict() -> tuple[Question, list[float]]:
+    def predict() -> tuple[Probe, list[float]]:
         asked = asker.predict()
         assert asked.body is not None
         users, items = ([pair[side] for pair in asked.body["pairs"]] for side in ("user", "item"))
@@ -203,7 +203,7 @@ def _ways(asker: Asker, model: BayesianMF) -> Iterator[tuple[str, Way]]:
             columns += list(model.predict_proba(users, items).T)
         return asked, np.stack(columns, 1).astype(float).ravel().tolist()
 
-    def explain() -> tuple[Question, list[float]]:
+    def explain() -> tuple[Probe, list[float]]:
         asked = asker.explain()
         assert asked.body is not None
         found = model.explain(asked.body["user"], asked.body["item"])
@@ -211,11 +211,11 @@ def _ways(asker: Asker, model: BayesianMF) -> Iterator[tuple[str, Way]]:
         rest = float(found.shares[10:].sum())
         return asked, [found.prediction, found.rest, rest, *rows.ravel().tolist()]
 
-    def similar() -> tuple[Question, list[float]]:
+    def similar() -> tuple[Probe, list[float]]:
         item = asker.draw.choice(asker.items)
         found = model.similar_items(item, 10)
         rows = np.stack([found.similarity, found.std], 1)
-        return Question("similar", f"/v1/similar?item={item}"), rows.ravel().tolist()
+        return Probe("similar", f"/v1/similar?item={item}"), rows.ravel().tolist()
 
     for policy in POLICIES:
         yield f"recommend, known, {policy}", listed(policy, False)
@@ -243,7 +243,7 @@ PACED = 16  # connections of the client with a rate
 
 
 def speed(
-    service: Service, model: BayesianMF, seconds: float, connections: Sequence[int]
+    service: ServiceProcess, model: BayesianMF, seconds: float, connections: Sequence[int]
 ) -> dict[str, Any]:
     """Throughput and latency of each kind of question."""
     asker, found = Asker(model), {}
@@ -298,9 +298,9 @@ def make_model(args: argparse.Namespace, folder: Path) -> Path:
     return path
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("serving", __doc__)
+    parser = BenchParser("serving", __doc__)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--data", type=Path, metavar="RATINGS", help="file or folder of ratings")
     source.add_argument("--shape", choices=SHAPES, default="ml-1m", help="of ratings made (ml-1m)")
@@ -351,7 +351,7 @@ def run(args: argparse.Namespace, say: Say) -> dict[str, Any]:
             f"{about['users']:,} users, {about['items']:,} items, {about['factors']} factors, "
             f"{about['draws']} draws; {args.workers} processes on {os.cpu_count()} cores"
         )
-        with Service(path, "--workers", str(args.workers)) as service:
+        with ServiceProcess(path, "--workers", str(args.workers)) as service:
             service.wait(args.workers)
             if args.same_bits:
                 found["same_bits"] = same_bits(service, model, args.same_bits)

@@ -20,7 +20,7 @@ from typing import Any
 
 from bayesmf import Synthetic
 from bayesmf.errors import InputError
-from benchmarks.options import Parser, command, words
+from benchmarks.options import BenchParser, command, words
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("fit", "predict", "recommend", "load", "pack")  # the first makes the model
@@ -56,7 +56,7 @@ def best(runs: list[dict[str, Any]]) -> dict[str, Any]:
 @command
 def main(argv: list[str] | None = None) -> int:
     """Measure, and print a table; 1 where answers differ."""
-    parser = Parser("against", __doc__)
+    parser = BenchParser("against", __doc__)
     add = parser.add_argument
     add("--base", type=Path, required=True, metavar="DIR", help="the other checkout")
     add("--tasks", default=",".join(TASKS), help=f"by commas ({','.join(TASKS)})")

@@ -39,7 +39,7 @@ from bayesmf.model.draws import Draws
 from bayesmf.posterior import POLICIES
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.posterior.ranking import Question, rank_users
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 
 TIMES = 50
 LOADS = 5
@@ -226,7 +226,7 @@ def top_name(system: str, exclude: bool, threads: int) -> str:
     return f"top {system}, {'rated left out' if exclude else 'all items'}, {threads}"
 
 
-class Peer:
+class AnswerPeer:
     """implicit in a process of its own, with the factors of the first draw."""
 
     def __init__(self, python: str, posterior: Posterior, folder: str) -> None:
@@ -283,14 +283,16 @@ class Peer:
 
 
 @contextmanager
-def peer_of(python: str | None, posterior: Posterior) -> Iterator[tuple[Peer | None, str | None]]:
+def peer_of(
+    python: str | None, posterior: Posterior
+) -> Iterator[tuple[AnswerPeer | None, str | None]]:
     """The peer, or None and why there is none."""
     if python is None:
         yield None, "no environment was named: give --peers PYTHON"
         return
     with tempfile.TemporaryDirectory() as folder:
         try:
-            peer = Peer(python, posterior, folder)
+            peer = AnswerPeer(python, posterior, folder)
         except OSError as error:
             yield None, str(error)
             return
@@ -401,7 +403,7 @@ def threads_of(name: str) -> str:
 @command
 def main(argv: list[str] | None = None) -> None:
     """Print tables, or one JSON object."""
-    parser = Parser("answers", __doc__)
+    parser = BenchParser("answers", __doc__)
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter that has implicit")
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--draws", type=int, help="20, or 140 with --latency")

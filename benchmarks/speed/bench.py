@@ -14,7 +14,7 @@ from typing import Any
 
 from bayesmf import Ratings, Synthetic
 from bayesmf.errors import ConvergenceWarning, InputError
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.speed import timers as bench
 from benchmarks.speed.scale_speed import Plan, Section, turns
 from experiments.machine import describe_machine, machine_text
@@ -24,9 +24,9 @@ PARTS = ("threads", "answers")
 ANSWERS = {"predict": "mean and std of {:,} pairs", "top-10": "ten best for each of {:,} users"}
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("bench", __doc__)
+    parser = BenchParser("bench", __doc__)
     add = parser.add_argument
     add("--shape", choices=SHAPES, default="ml-1m", help="sizes of a known data set (ml-1m)")
     add("--scale", type=float, default=1.0, metavar="X", help="part of its ratings (1)")
@@ -57,7 +57,7 @@ def rules_section(made: Ratings, names: list[str], args: argparse.Namespace) -> 
     """Epochs of each rule."""
     data = bench.training_data(made)
     timers = {
-        (name, d): bench.EpochTimer(data, bench.Case(bench.RULES[name], d))
+        (name, d): bench.EpochTimer(data, bench.Timed(bench.RULES[name], d))
         for d in args.factors
         for name in names
     }

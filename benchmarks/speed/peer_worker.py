@@ -152,11 +152,11 @@ def lists(asked: Asked, data: Arrays, emit: Emit) -> None:
     from implicit.cpu.matrix_factorization_base import MatrixFactorizationBase
     from scipy.sparse import csr_matrix
 
-    class Fixed(MatrixFactorizationBase):  # type: ignore[misc]
+    class FixedFactors(MatrixFactorizationBase):  # type: ignore[misc]
         def fit(self, *_: Any, **__: Any) -> None: ...
         def save(self, *_: Any) -> None: ...
 
-    model = Fixed()
+    model = FixedFactors()
     model.user_factors, model.item_factors = data["users"], data["items"]
     shape = len(data["users"]), len(data["items"])
     ones = np.ones(len(data["seen_items"]), np.float32)

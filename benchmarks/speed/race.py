@@ -23,7 +23,7 @@ THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "POLARS_MAX")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Race:
     """What holds for every run."""
 
     factors: int
@@ -88,7 +88,7 @@ def write_data(train: Ratings, test: Ratings, path: Path, unknown: bool = False)
     )
 
 
-def run(plan: Plan, run: Run, data: Path, only: list[str] | None = None) -> None:
+def run(plan: Race, run: Run, data: Path, only: list[str] | None = None) -> None:
     """Run a system in a process of its own and fill in what it says."""
     python = Path(sys.executable) if run.ours else plan.peers_python
     if python is None or not python.exists():

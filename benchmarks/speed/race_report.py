@@ -42,7 +42,7 @@ WORST = 0.07
 
 
 @dataclass(frozen=True)
-class Curve:
+class RaceCurve:
     """The checkpoints of one system with one setting, in one run."""
 
     run: Run
@@ -75,7 +75,7 @@ class Curve:
         return min((s for s, reached in self.points if reached <= rmse), default=math.inf)
 
 
-def curves(runs: list[Run], data: str, system: str) -> list[Curve]:
+def curves(runs: list[Run], data: str, system: str) -> list[RaceCurve]:
     """All curves of a system, those of every repeat."""
     found = []
     for run in runs:
@@ -83,11 +83,11 @@ def curves(runs: list[Run], data: str, system: str) -> list[Curve]:
             for settings in dict.fromkeys(line["settings"] for line in run.lines):
                 lines = [line for line in run.lines if line["settings"] == settings]
                 points = [(line["seconds"], line["rmse"]) for line in lines]
-                found.append(Curve(run, settings, points))
+                found.append(RaceCurve(run, settings, points))
     return found
 
 
-def winners(found: list[Curve], targets: list[float]) -> list[str]:
+def winners(found: list[RaceCurve], targets: list[float]) -> list[str]:
     """The settings that are best at something: the only ones worth repeating."""
     names = [min(found, key=lambda c: c.best).settings] if found else []
     for target in targets:
@@ -97,7 +97,7 @@ def winners(found: list[Curve], targets: list[float]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def best_curve(found: list[Curve]) -> Curve:
+def best_curve(found: list[RaceCurve]) -> RaceCurve:
     """The most accurate setting, in its fastest run."""
     settings = min(found, key=lambda c: c.best).settings
     return min((c for c in found if c.settings == settings), key=lambda c: c.seconds)
@@ -139,7 +139,7 @@ def table(runs: list[Run], data: str, targets: list[float]) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-def _time_cell(found: list[Curve], reference: list[Curve], target: float) -> str:
+def _time_cell(found: list[RaceCurve], reference: list[RaceCurve], target: float) -> str:
     seconds = min(c.reaches(target) for c in found)
     if math.isinf(seconds):
         return "never"
@@ -200,7 +200,7 @@ def _panel(ax: Any, runs: list[Run], data: str, targets: list[float]) -> dict[st
     return handles
 
 
-def _line(ax: Any, system: str, curve: Curve, number: int) -> Any:
+def _line(ax: Any, system: str, curve: RaceCurve, number: int) -> Any:
     x, y = zip(*curve.points, strict=True)
     colour = COLOURS.get(system, SPARE[number % len(SPARE)])
     if system == "auto":

@@ -34,7 +34,7 @@ from bayesmf.errors import BayesMFError, InputError
 from bayesmf.packed.ratings import PackedRatings
 from bayesmf.process import counting
 from bayesmf.synthetic.truth import Truth
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.speed import scale_speed
 from benchmarks.speed.child import measured
 from benchmarks.speed.scale_speed import Plan, Section
@@ -191,9 +191,9 @@ SECTIONS: dict[str, Callable[[Plan], Section]] = {
 LARGE = ("netflix", "yahoo")
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("scale", __doc__)
+    parser = BenchParser("scale", __doc__)
     add = parser.add_argument
     add("--peers", type=Path, metavar="PYTHON", help="interpreter of the peers' environment")
     add("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help="all, if not named")

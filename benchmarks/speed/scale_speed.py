@@ -26,8 +26,8 @@ from benchmarks.speed import race
 from benchmarks.speed.timers import (
     LABELS,
     RULES,
-    Case,
     EpochTimer,
+    Timed,
     Timer,
     default_rule,
     scaling_rows,
@@ -217,9 +217,9 @@ def _short(value: float) -> str:
 SGD_FACTORS = (32, 64, 128)
 SGD_RULES = ("sgd", "sgld", "sghmc", "gibbs-4", "gibbs-1")
 # Whole rows as SMURFF draws them, with its prior; one column after the other as myFM does.
-GIBBS: tuple[tuple[str, str, Case], ...] = (
-    *(("gibbs", "smurff", Case(Gibbs(burn_in=0), d, prior="wishart")) for d in (30, 60, 100)),
-    *(("gibbs-1", "myfm", Case(Gibbs(burn_in=0, joint=1), d, prior="gamma")) for d in (10, 30)),
+GIBBS: tuple[tuple[str, str, Timed], ...] = (
+    *(("gibbs", "smurff", Timed(Gibbs(burn_in=0), d, prior="wishart")) for d in (30, 60, 100)),
+    *(("gibbs-1", "myfm", Timed(Gibbs(burn_in=0, joint=1), d, prior="gamma")) for d in (10, 30)),
 )
 LINEAR_RULES = ("sgd", "sgld", "gibbs-4")
 LINEAR_RATINGS = (1e6, 3e6, 1e7, 3e7, 1e8)
@@ -315,7 +315,7 @@ def sgd(plan: Plan) -> Section:
 def _beside_libmf(
     plan: Plan, data: TrainingData, path: Path, d: int, out: Section
 ) -> list[dict[str, Any]]:
-    ours = {name: EpochTimer(data, Case(RULES[name], d)) for name in SGD_RULES}
+    ours = {name: EpochTimer(data, Timed(RULES[name], d)) for name in SGD_RULES}
     with peer_timer(plan.peers, "libmf", path, d) as (peer, missing):
         turns([*([] if peer is None else [peer]), *ours.values()], plan, f"sgd, D = {d}")
     timers: dict[str, Timer] = dict(ours) if peer is None else {"LIBMF": peer, **ours}
@@ -455,7 +455,7 @@ def _grown(plan: Plan, n: float, factors: Sequence[int]) -> list[dict[str, Any]]
     data = training_data(Synthetic.like("netflix", part, stars=True).ratings().compact())
     rows = []
     for d in factors:
-        timers = {rule: EpochTimer(data, Case(RULES[rule], d)) for rule in LINEAR_RULES}
+        timers = {rule: EpochTimer(data, Timed(RULES[rule], d)) for rule in LINEAR_RULES}
         turns(timers.values(), plan, f"linear, {len(data):,} ratings, D = {d}")
         seconds = {rule: timer.seconds for rule, timer in timers.items()}
         rows.append({"ratings": len(data), "factors": d, **seconds})

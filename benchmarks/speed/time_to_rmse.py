@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesmf.errors import InputError
-from benchmarks.options import Parser, command
+from benchmarks.options import BenchParser, command
 from benchmarks.speed import race, race_report
 from benchmarks.speed.own_worker import OURS
 from benchmarks.speed.peers import PEERS
@@ -31,9 +31,9 @@ TARGETS = {
 }
 
 
-def make_parser() -> Parser:
+def make_parser() -> BenchParser:
     """The options."""
-    parser = Parser("time_to_rmse", __doc__)
+    parser = BenchParser("time_to_rmse", __doc__)
     add = parser.add_argument
     add("--ml-100k", metavar="FOLDER", help="MovieLens 100K: u1.base against u1.test")
     add("--ml-1m", metavar="FOLDER", help="MovieLens 1M: a tenth held out at random")
@@ -94,7 +94,12 @@ def chosen_data(args: argparse.Namespace) -> dict[str, object]:
 
 
 def race_on(
-    name: str, path: Path, systems: list[str], plan: race.Plan, repeats: int, targets: list[float]
+    name: str,
+    path: Path,
+    systems: list[str],
+    plan: race.Race,
+    repeats: int,
+    targets: list[float],
 ) -> list[race.Run]:
     """All systems by turns, as often as asked."""
     runs: list[race.Run] = []
@@ -124,7 +129,7 @@ def _said(run: race.Run) -> str:
     return f"{begin} RMSE {best['rmse']:.4f} after {best['seconds']:.1f} s, last line at {last}"
 
 
-def compile_kernels(systems: list[str], plan: race.Plan, path: Path) -> None:
+def compile_kernels(systems: list[str], plan: race.Race, path: Path) -> None:
     """Fill numba's cache, so that what is reported as compiling is what every later fit pays."""
     shortest = replace(plan, quick=True, max_seconds=1e-9)
     for system in systems:
@@ -154,7 +159,7 @@ def race_all(args: argparse.Namespace) -> list[race.Run]:
     """Race on each data set, writing results as they come."""
     systems, sources = chosen_systems(args.systems), chosen_data(args)
     python = race.make_peers(args.make_peers) if args.make_peers else args.peers_python
-    plan = race.Plan(args.factors, args.threads, args.seed, args.max_seconds, args.quick, python)
+    plan = race.Race(args.factors, args.threads, args.seed, args.max_seconds, args.quick, python)
     targets = {name: args.target or TARGETS[name] for name in sources}
     args.out.mkdir(parents=True, exist_ok=True)
     runs: list[race.Run] = []

@@ -126,7 +126,7 @@ def take_turns(
 
 
 @dataclass(frozen=True)
-class Case:
+class Timed:
     """A rule as it is timed.
 
     Parameters
@@ -178,7 +178,7 @@ class EpochTimer(Timer):
         As for `Timer`.
     """
 
-    def __init__(self, data: TrainingData, case: Case, **options: Any) -> None:
+    def __init__(self, data: TrainingData, case: Timed, **options: Any) -> None:
         super().__init__(self._epochs, **{"short": 0, **options})
         self.data, self.case = data, case
 
@@ -231,7 +231,7 @@ def scaling_timers(
     }
     found = {}
     for name, sampler in samplers.items():
-        one, more = (Case(sampler, n_factors, n) for n in (1, threads))
+        one, more = (Timed(sampler, n_factors, n) for n in (1, threads))
         found[name] = EpochTimer(data, one, **options), EpochTimer(data, more, **options)
     return found
 

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> ExperimentSettings:
-    from experiments.paper.datasets import Source
+    from experiments.paper.datasets import DataSource
     from experiments.paper.experiments import ExperimentSettings
     from experiments.paper.presets import EPOCHS, grid_and_chains
     from experiments.paper.trials import Links
@@ -109,7 +109,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
     latency = LATENCY if args.latency is None else args.latency
     bandwidth = BANDWIDTH if args.bandwidth is None else args.bandwidth
     return ExperimentSettings(
-        source=Source.parse(args.data, scale, args.seed),
+        source=DataSource.parse(args.data, scale, args.seed),
         out=args.out,
         settings=args.settings,
         # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
@@ -200,9 +200,9 @@ def _tell_search(settings: ExperimentSettings, args: argparse.Namespace) -> None
 
 def _tell(path: Path, found: Any, args: argparse.Namespace) -> None:
     from experiments.paper.claims import judge
-    from experiments.paper.datasets import Source
+    from experiments.paper.datasets import DataSource
 
-    model = Source.parse(args.data, 1.0, 0).model
+    model = DataSource.parse(args.data, 1.0, 0).model
     verdicts = judge(model, found.convergence, found.chains, found.dimension, found.cost)
     if args.json:
         told = [{"claim": v.claim, "verdict": v.verdict, **v.figures} for v in verdicts]

@@ -27,7 +27,7 @@ VALIDATION = 0.05  # of the training ratings, where settings are searched for
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Which ratings: `kind` is netflix, yahoo, movielens or synthetic, `what` a path or a shape."""
 
     kind: str
@@ -36,7 +36,7 @@ class Source:
     seed: int = 0
 
     @classmethod
-    def parse(cls, text: str, scale: float, seed: int) -> Source:
+    def parse(cls, text: str, scale: float, seed: int) -> DataSource:
         """From KIND:WHAT."""
         kind, _, what = text.partition(":")
         if kind not in (*FORMATS, "synthetic") or not what:
@@ -74,7 +74,7 @@ class Source:
 class Dataset:
     """Ratings with row numbers for ids. `floors` are errors that no model can beat, by name."""
 
-    source: Source
+    source: DataSource
     n_users: int
     n_items: int
     parts: dict[str, tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]
@@ -102,7 +102,7 @@ class Dataset:
         return Ratings(*(np.array(x) for x in self.parts["validation" if validating else "test"]))
 
 
-def load_dataset(source: Source, folder: Path) -> Dataset:
+def load_dataset(source: DataSource, folder: Path) -> Dataset:
     """The dataset of a source, made once and stored in a folder."""
     about = json.dumps({**asdict(source), "planted": PLANTED}, sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:16]
@@ -118,7 +118,7 @@ def load_dataset(source: Source, folder: Path) -> Dataset:
     return Dataset(source, meta["n_users"], meta["n_items"], parts, meta["floors"], name)  # type: ignore[arg-type]
 
 
-def _cut(source: Source) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def _cut(source: DataSource) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     floors: dict[str, float] = {}
     plan = None
     if source.kind == "synthetic":
@@ -141,7 +141,7 @@ def _cut(source: Source) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     return arrays, {"n_users": ratings.n_users, "n_items": ratings.n_items, "floors": floors}
 
 
-def _some_users(ratings: Ratings, source: Source) -> Ratings:
+def _some_users(ratings: Ratings, source: DataSource) -> Ratings:
     """A part of the users with all their ratings: a user stays as hard to know as before."""
     rng = np.random.default_rng(source.seed)
     chosen = rng.random(ratings.n_users) < source.scale

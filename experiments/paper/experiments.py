@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayesmf.process import Line, clock_text
-from experiments.paper.datasets import Dataset, Source, load_dataset
+from experiments.paper.datasets import Dataset, DataSource, load_dataset
 from experiments.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
 from experiments.paper.trials import Links, TrialSpec, perform, stored
 
@@ -28,7 +28,7 @@ RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 0.02, 5.0,
 class ExperimentSettings:
     """What a user asked for."""
 
-    source: Source
+    source: DataSource
     out: Path
     settings: str = "tuned"
     budget: float = 60.0

@@ -27,7 +27,7 @@ from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
 from bayesmf.worker.stripe_tasks import EvidenceTask, PairsTask
 from bayesmf.worker.tasks import Held, Result, Task, run_task
-from experiments.links import Job, Network
+from experiments.links import LinkJob, Network
 from experiments.simulated import Phase, Placed, Simulated, own_refs
 
 Counts = NDArray[np.int64]
@@ -177,7 +177,7 @@ class Sketch(Simulated):
         self._real = [range(n) for n in self.sizes.ratings]
         super().start(replace(load, recipes=()))
 
-    def submit(self, task: Task) -> Job:
+    def submit(self, task: Task) -> LinkJob:
         """Also note whose task it was: chains do not begin and end at the same time."""
         before = self._totals()
         job = super().submit(task)

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
 
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name[:1].isupper():  # a sampler that somebody has added, perhaps
+    if name[:1].isupper():  # perhaps a sampler that was registered
         for rule in import_module("bayesmf.samplers.registry").REGISTRY.values():
             if rule.__name__ == name:
                 return rule

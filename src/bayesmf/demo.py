@@ -36,7 +36,7 @@ from bayesmf.synthetic.synthetic import Synthetic
 from bayesmf.synthetic.titles import film_titles
 from bayesmf.synthetic.truth import Truth
 
-NO_FIGURE = "no figure was drawn: matplotlib is missing; pip install matplotlib brings it"
+NO_FIGURE = "no figure was drawn: matplotlib is not installed (pip install matplotlib)"
 BAR, WIDTH = 36, 88  # characters of an interval, and of a line where there is no terminal
 LEVEL = 0.9  # of the intervals around recommendations
 PARTNERS = 50  # users over whom the uncertainty of an item is averaged
@@ -48,7 +48,7 @@ LOOKS = COLOURS[:3], ("s", "o", "^"), (6, 9, 3.5), (COLOURS[0], "white", COLOURS
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DemoSizes:
     """Sizes of the data and epochs of the fits: seconds in all, once compiled."""
 
     users: int = 1000
@@ -84,7 +84,7 @@ class Fit:
     above_floor: float  # percent of the RMSE that no model can beat
 
 
-def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None:
+def run(out: Path, seed: int, as_json: bool, sizes: DemoSizes | None = None) -> None:
     """Fit synthetic ratings in three ways and compare, in under a minute.
 
     Parameters
@@ -95,7 +95,7 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
         Seed of the ratings, the split and the chains.
     as_json : bool
         Print one JSON object in place of the text.
-    sizes : Sizes, optional
+    sizes : DemoSizes, optional
         Smaller ones for tests.
     """
     # A few held-out films have no other rating; that runs are short is said below their table.
@@ -103,12 +103,12 @@ def run(out: Path, seed: int, as_json: bool, sizes: Sizes | None = None) -> None
         for category in (DataWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
         with redirect_stdout(io.StringIO()) if as_json else nullcontext():
-            found = _run(out, seed, sizes or Sizes())
+            found = _run(out, seed, sizes or DemoSizes())
     if as_json:
         print(json.dumps(found))
 
 
-def _run(out: Path, seed: int, sizes: Sizes) -> dict[str, Any]:
+def _run(out: Path, seed: int, sizes: DemoSizes) -> dict[str, Any]:
     """Print the results as they come in; return them for JSON."""
     begin = time.monotonic()
     make_folder(out)
@@ -164,7 +164,7 @@ def _run(out: Path, seed: int, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def make_world(sizes: Sizes, seed: int) -> World:
+def make_world(sizes: DemoSizes, seed: int) -> World:
     """Make ratings with six planted factors, one in ten of them held out."""
     plan = Synthetic(
         sizes.users, sizes.items, sizes.ratings,
@@ -177,7 +177,7 @@ def make_world(sizes: Sizes, seed: int) -> World:
     return World(plan, plan.truth(), train, test)
 
 
-def _samplers(sizes: Sizes, train: Ratings, seed: int) -> dict[str, tuple[str, Sampler]]:
+def _samplers(sizes: DemoSizes, train: Ratings, seed: int) -> dict[str, tuple[str, Sampler]]:
     # Four mini-batches a block: with so few ratings a row, drawing noise costs more than gradients.
     batch = round(0.9 * sizes.ratings / 16)
     sgld = SGLD(grid=(2, 2), n_chains=2, epochs=sizes.sgld_epochs, batch_size=batch)
@@ -240,7 +240,7 @@ def _extremes(model: BayesianMF, certainty: RowSpread) -> dict[str, dict[str, An
 
 
 def _newcomers(model: BayesianMF, world: World) -> list[dict[str, Any]]:
-    """Error and uncertainty, over all films, for users who send their ratings with the question.
+    """Error and uncertainty, over all films, for users whose ratings are sent with the request.
 
     The error is that of expected ratings against the planted ones.
     """
@@ -447,7 +447,7 @@ def _print_unknown(unknown: dict[str, dict[str, Any]]) -> None:
 
 def _print_newcomer(found: list[dict[str, Any]]) -> None:
     print()
-    _say("5. A new user: nothing is refitted, ratings come with the question")
+    _say("5. A new user: their ratings are sent with the request, without a refit")
     _say(
         f"(mean over {NEWCOMERS} people and all films: error against the planted rating, and the "
         "uncertainty that the model reports)",
@@ -469,9 +469,9 @@ class DemoData(NamedTuple):
     test: Path
 
 
-def write_demo(out: Path, seed: int, sizes: Sizes | None = None) -> DemoData:
+def write_demo(out: Path, seed: int, sizes: DemoSizes | None = None) -> DemoData:
     """Fit synthetic stars of invented films, and write all that `demo --serve` serves."""
-    sizes = sizes or Sizes()
+    sizes = sizes or DemoSizes()
     make_folder(out)
     made = Synthetic(
         sizes.users, sizes.items, sizes.ratings,

@@ -88,7 +88,7 @@ class Pool:
                 helper.result()
 
     def _helpers(self, work: Callable[[], None], n: int) -> list[Future[None]]:
-        """Other threads that do the same; fewer where the system has no more to give."""
+        """Start helper threads; fewer if the system refuses more."""
         helpers: list[Future[None]] = []
         if n > 0 and self._executor is None:
             self._executor = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="bayesmf")
@@ -191,7 +191,7 @@ class Line:
             self._timer.start()
 
     def say(self, what: str) -> None:
-        """Show what is done, where it is not known how long it takes."""
+        """Show a text without a bar, for work of unknown length."""
         self._state = (_escaped(f"{what} ..."), 0.0, 0.0)
         self._draw()
 

@@ -106,8 +106,8 @@ COMMANDS = {
 def small_demo() -> None:
     from bayesmf import demo
 
-    sizes = demo.Sizes(120, 90, 3000, 20, 20, 12)
-    demo.Sizes = lambda: sizes  # type: ignore[assignment,misc]
+    sizes = demo.DemoSizes(120, 90, 3000, 20, 20, 12)
+    demo.DemoSizes = lambda: sizes  # type: ignore[assignment,misc]
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

@@ -134,7 +134,7 @@ def test_a_worker_that_dies_or_hangs_is_a_finding(tmp_path, monkeypatch):
         "    what == 2 and time.sleep(60)\n"
         "    print(json.dumps({'seed': line.strip(), 'findings': []}), file=out, flush=True)\n"
     )
-    made = pool.Worker.__init__
+    made = pool.AttackWorker.__init__
 
     def fake(self, *args):
         monkeypatch.setattr(pool.sys, "executable", str(tmp_path / "python"))
@@ -143,9 +143,9 @@ def test_a_worker_that_dies_or_hangs_is_a_finding(tmp_path, monkeypatch):
     (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -c "$(cat {tmp_path}/s)"\n')
     (tmp_path / "python").chmod(0o755)
     (tmp_path / "s").write_text(script)
-    monkeypatch.setattr(pool.Worker, "__init__", fake)
+    monkeypatch.setattr(pool.AttackWorker, "__init__", fake)
     registry.load_all()
-    found = pool.Pool(tmp_path, tmp_path, 1, [], dict(os.environ), limit=0.5)
+    found = pool.AttackPool(tmp_path, tmp_path, 1, [], dict(os.environ), limit=0.5)
     ended = {
         one["seed"][-1]: one["findings"] for one in found.run([f"text.noise:{k}" for k in range(4)])
     }

@@ -18,12 +18,12 @@ def at_root(monkeypatch):
 def worlds(monkeypatch):
     """Small worlds in place of those of the study."""
     from benchmarks.ranking import bandit, bandit_report
-    from benchmarks.ranking.bandit_shop import World
+    from benchmarks.ranking.bandit_shop import ShopWorld
 
     small = {
-        "goods": World("goods that come and go", known=100, answers=10, on_sale=50, arrivals=4),
-        "people": World("new people", known=100, answers=10, on_sale=50, stays=2),
-        "cold": World("", known=90, answers=1, on_sale=40, stays=1, visits=1, opening=True),
+        "goods": ShopWorld("goods that come and go", known=100, answers=10, on_sale=50, arrivals=4),
+        "people": ShopWorld("new people", known=100, answers=10, on_sale=50, stays=2),
+        "cold": ShopWorld("", known=90, answers=1, on_sale=40, stays=1, visits=1, opening=True),
     }
     for module in (bandit, bandit_report):
         monkeypatch.setattr(module, "WORLDS", small)
@@ -32,7 +32,7 @@ def worlds(monkeypatch):
 
 
 def test_worlds_are_as_they_are_told(worlds):
-    from benchmarks.ranking.bandit_shop import ROUND, Shop, World
+    from benchmarks.ranking.bandit_shop import ROUND, Shop, ShopWorld
 
     goods, people, cold = (Shop(world, 4, 0) for world in worlds.values())
     again = Shop(worlds["goods"], 4, 0)
@@ -43,7 +43,7 @@ def test_worlds_are_as_they_are_told(worlds):
         assert abs(shop.buys.mean() - shop.chance.mean()) < 0.02
     assert [len(goods.on_sale(r)[1]) for r in range(4)] == [0, 4, 4, 4]
     assert all(sum(map(len, goods.on_sale(r))) == 50 for r in range(4))
-    once = Shop(World("", 100, 10, 50, stays=1, visits=1), 3, 0)
+    once = Shop(ShopWorld("", 100, 10, 50, stays=1, visits=1), 3, 0)
     assert len(np.unique(once.visitors)) == 3 * once.people == 3 * ROUND
     times = np.bincount(np.concatenate(people.visitors))
     assert times[:100].sum() == 0 and times[100:].max() == 2  # nobody of the past, nobody thrice
@@ -154,12 +154,12 @@ def test_further_seeds_and_the_control(worlds, tmp_path, capsys, monkeypatch):
 
 
 def test_the_control_learns():
-    from benchmarks.ranking.bandit_shop import Shop, World, control, fitted
+    from benchmarks.ranking.bandit_shop import Shop, ShopWorld, control, fitted
 
     rng = np.random.default_rng(0)
     a, b = fitted(rng.binomial(200, rng.beta(3, 20, size=2000)), np.full(2000, 200.0))
     assert (a, b) == pytest.approx((3, 20), rel=0.1)
-    shop = Shop(World("", 400, 10, 20, stays=1, visits=1), 40, 0)
+    shop = Shop(ShopWorld("", 400, 10, 20, stays=1, visits=1), 40, 0)
     best = shop.chance.mean(0).max()
     found = control(shop, "fitted thompson", 0).mean((1, 2))
     assert abs(found[-10:].mean() / best - 1) < 0.1 < 1 - found[0] / best

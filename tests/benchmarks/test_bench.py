@@ -11,7 +11,7 @@ from bayesmf.data.ratings import Ratings
 from bayesmf.data.training import TrainingData
 from bayesmf.samplers.gibbs import Auto, Gibbs
 from benchmarks.speed import timers as bench
-from benchmarks.speed.timers import Case, EpochTimer, Timer, take_turns
+from benchmarks.speed.timers import EpochTimer, Timed, Timer, take_turns
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_timers_take_turns_and_tell_how_far_they_are() -> None:
 
 @pytest.mark.parametrize("name", bench.RULES)
 def test_every_rule_is_timed(data: TrainingData, name: str) -> None:
-    timer = EpochTimer(data, Case(bench.RULES[name], 3), epochs=2)
+    timer = EpochTimer(data, Timed(bench.RULES[name], 3), epochs=2)
     take_turns([timer], 1)
     assert 0 < timer.seconds < 60
     assert math.isclose(timer.ratings_per_second, len(data) / timer.seconds)
@@ -74,10 +74,10 @@ def test_every_rule_is_timed(data: TrainingData, name: str) -> None:
 
 
 def test_a_case_is_what_a_fit_would_run(data: TrainingData) -> None:
-    one = Case(bench.RULES["sghmc"], 5).settings(4).resolve(data)
+    one = Timed(bench.RULES["sghmc"], 5).settings(4).resolve(data)
     assert one.sampler.epochs == 4 and one.sampler.exact_below == 6  # type: ignore[union-attr]
     assert one.prior.bias and type(one.prior).__name__ == "GammaPrior"
-    two = Case(Auto(burn_in=0, n_chains=2), 40, prior="wishart").settings(4).resolve(data)
+    two = Timed(Auto(burn_in=0, n_chains=2), 40, prior="wishart").settings(4).resolve(data)
     assert two.sampler == Gibbs(2, 4, burn_in=0, joint=4, thin=1.0, n_stripes=two.sampler.n_stripes)
     assert not two.prior.bias
     assert bench.default_rule(data, 4) == "gibbs" and bench.default_rule(data, 40) == "gibbs-4"

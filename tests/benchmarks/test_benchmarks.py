@@ -159,7 +159,7 @@ def small(monkeypatch, at_root):
 
     monkeypatch.setattr(bench, "MOST", 2)
     monkeypatch.setattr(scale_speed, "SGD_FACTORS", (3, 4))
-    cases = [(*names, bench.Case(c.sampler, 3, prior=c.prior)) for *names, c in scale_speed.GIBBS]
+    cases = [(*names, bench.Timed(c.sampler, 3, prior=c.prior)) for *names, c in scale_speed.GIBBS]
     monkeypatch.setattr(scale_speed, "GIBBS", (cases[0], cases[-1]))
     monkeypatch.setattr(scale_speed, "LINEAR_FACTORS", (3, 6))
     monkeypatch.setattr(scale_speed, "THREAD_FACTORS", 3)

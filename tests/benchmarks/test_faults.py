@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.faults import faults
 from benchmarks.faults.faults import busy, good, read_lines, summary, table
-from benchmarks.faults.kinds import Limits
+from benchmarks.faults.kinds import TrialLimits
 from benchmarks.faults.nodes import alive, descendants
 
 NO_RAY = importlib.util.find_spec("ray") is None
@@ -50,9 +50,9 @@ def test_kinds_and_cases_are_spread_evenly_by_the_seed():
 
 
 def test_limits_are_multiples_of_what_was_measured():
-    quick = Limits.measured([(4.0, [2.0, 2.1, 2.3]), (3.0, [1.0, 1.1])])
+    quick = TrialLimits.measured([(4.0, [2.0, 2.1, 2.3]), (3.0, [1.0, 1.1])])
     assert (quick.start, quick.whole, round(quick.gap, 3)) == (2.0, 4.0, 0.2)
-    slow = Limits.measured([(60.0, [30.0, 35.0])])
+    slow = TrialLimits.measured([(60.0, [30.0, 35.0])])
     assert slow.start_timeout >= 10 * 30 and slow.deadline >= 12 * 60
     assert slow.task_timeout >= 10 * 5 and slow.short_start > 30
     assert quick.start_timeout >= 60 and quick.deadline >= 180  # the load may rise

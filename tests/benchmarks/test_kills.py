@@ -24,7 +24,7 @@ def job(program, **more):
     def answer(folder):
         return hashlib.sha256((folder / "result").read_bytes()).hexdigest()
 
-    made = kills.Job("test", command, answer, ("result",), seconds=0.2, **more)
+    made = kills.Victim("test", command, answer, ("result",), seconds=0.2, **more)
     made.right.add(hashlib.sha256(b"whole").hexdigest())
     return made
 

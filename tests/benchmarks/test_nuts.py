@@ -10,9 +10,9 @@ from benchmarks.accuracy.nuts import (
     HEAD,
     N_CHAINS,
     NAMES,
-    Case,
     Found,
     Nuts,
+    NutsCase,
     by_ours,
     compare,
     main,
@@ -62,7 +62,7 @@ def test_a_small_mistake_is_seen(wrong):
 
 def test_what_nuts_has_found_is_read_from_its_file(tmp_path, capsys):
     """Here Gibbs with other random numbers is in the place of NUTS: nothing is far off."""
-    case, theirs = Case(0, "gamma", "none"), {}
+    case, theirs = NutsCase(0, "gamma", "none"), {}
     found = of_chains(by_ours(case, "columns", "users", 30, seed=5))
     for name in NAMES:
         theirs[name], theirs[f"{name} error"] = found.value[name], found.error[name] ** 0.5
@@ -83,4 +83,4 @@ def test_what_nuts_has_found_is_read_from_its_file(tmp_path, capsys):
 
 def test_without_a_file_nuts_must_be_there(tmp_path):
     with pytest.raises(InputError, match="give --nuts-python to make it"):
-        reference(Case(0, "gamma", "none"), Nuts(None, tmp_path, 1, 1, 1), 0)
+        reference(NutsCase(0, "gamma", "none"), Nuts(None, tmp_path, 1, 1, 1), 0)

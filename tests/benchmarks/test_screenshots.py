@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("playwright")
-from bayesmf.demo import Sizes
+from bayesmf.demo import DemoSizes
 from benchmarks.serving import screenshots
 from browsing import NOT_LOOKED_AT, chromium
 
@@ -16,7 +16,7 @@ DRAWN = Path(__file__).resolve().parents[2] / "docs" / "figures"
 
 @pytest.mark.skipif(chromium() is None, reason=f"{NOT_LOOKED_AT}: screenshots, without a Chromium")
 def test_pictures_are_taken(tmp_path, capsys):
-    screenshots.main(["--out", str(tmp_path / "new")], Sizes(users=60, items=60, ratings=1500))
+    screenshots.main(["--out", str(tmp_path / "new")], DemoSizes(users=60, items=60, ratings=1500))
     taken = sorted((tmp_path / "new").iterdir())
     names = [path.name for path in taken]
     assert names == sorted(path.name for path in DRAWN.glob("page-*.png"))

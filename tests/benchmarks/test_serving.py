@@ -86,10 +86,10 @@ def test_the_rate_is_kept_and_waiting_counts():
 
 @pytest.fixture
 def service(folder, tmp_path):
-    from benchmarks.serving.service import Service
+    from benchmarks.serving.service import ServiceProcess
 
     BayesianMF.load(folder).save(tmp_path / "served")
-    with Service(tmp_path / "served") as made:
+    with ServiceProcess(tmp_path / "served") as made:
         made.wait()
         yield made
     assert made.process.returncode == 0

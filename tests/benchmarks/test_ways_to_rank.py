@@ -50,7 +50,7 @@ def test_ways_to_rank_are_compared(tmp_path, monkeypatch, capsys):
 
 
 def test_ease_is_the_regression_that_it_says():
-    from benchmarks.ranking.ranking import Block, Ease
+    from benchmarks.ranking.ranking import Ease, UserBatch
 
     rng = np.random.default_rng(0)
     X = (rng.random((12, 7)) < 0.4).astype(float)
@@ -59,7 +59,7 @@ def test_ease_is_the_regression_that_it_says():
     P = np.linalg.inv(X.T @ X + 3.0 * np.eye(7))
     weights = -P / np.diag(P)
     np.fill_diagonal(weights, 0)
-    scores = Ease(seen, 7, 3.0)(Block(X, X, np.arange(12), {}))
+    scores = Ease(seen, 7, 3.0)(UserBatch(X, X, np.arange(12), {}))
     assert np.allclose(scores[X == 0], (X @ weights)[X == 0])
 
 

@@ -43,7 +43,7 @@ def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
     ran = run("diagnose", tmp_path / "m", "--plots", tmp_path / "p")
     assert ran.out.startswith("converged  SGD looks for one best point")
     assert contents(tmp_path / "p") == {"rmse.png"}
-    assert ran.err == "bayesmf: traces.png is not drawn: one draw of a chain is no trace\n"
+    assert ran.err == "bayesmf: traces.png is not drawn: it needs two draws of a chain\n"
 
 
 # -- calibration ----------------------------------------------------------------------------------

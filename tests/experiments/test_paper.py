@@ -13,7 +13,7 @@ from cli_tools import command
 from experiments.paper import claims, figures, search, tables, trials
 from experiments.paper import report as report_text
 from experiments.paper.__main__ import main
-from experiments.paper.datasets import Source, load_dataset
+from experiments.paper.datasets import DataSource, load_dataset
 from experiments.paper.experiments import ExperimentSettings, spec
 from experiments.paper.presets import STEPS, grid_and_chains, make_plan
 from experiments.paper.trials import perform
@@ -130,7 +130,7 @@ def test_the_search_looks_at_validation_ratings_alone(tmp_path, monkeypatch):
 
 
 def test_parts_do_not_overlap(tmp_path):
-    dataset = load_dataset(Source("synthetic", "ml-100k", 0.2), tmp_path)
+    dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.2), tmp_path)
     cells = [
         set(zip(user.tolist(), item.tolist(), strict=True))
         for user, item, _ in dataset.parts.values()
@@ -141,8 +141,8 @@ def test_parts_do_not_overlap(tmp_path):
 
 def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
     """On the paper's own data burn-in ends at its RMSE, which a short run may not reach."""
-    dataset = load_dataset(Source("synthetic", "ml-100k", 0.05), tmp_path)
-    settings = ExperimentSettings(Source("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
+    dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.05), tmp_path)
+    settings = ExperimentSettings(DataSource("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
     one = spec(settings, dataset, "SGLD", 2)
     assert one.plan.sampler["burn_in"] == "rmse:0.85"
     assert spec(settings, dataset, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)

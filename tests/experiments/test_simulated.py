@@ -33,7 +33,7 @@ def _settings(sampler, data=DATA, **more):
 
 
 @dataclass(frozen=True)
-class Job:
+class LinkJob:
     """A task of so many ratings whose message and answer have so many bytes."""
 
     partition: int
@@ -50,7 +50,7 @@ class Answer:
 
 
 def job(partition, count, out=0, back=0, chain=0):
-    return Job(partition, count, np.zeros(out, np.uint8), back, chain)
+    return LinkJob(partition, count, np.zeros(out, np.uint8), back, chain)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ class Table(Shared):
 
 
 @dataclass(frozen=True)
-class Reader(Job):
+class Reader(LinkJob):
     shared: Table = None
 
 

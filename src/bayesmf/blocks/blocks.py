@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Block:
-    """The ratings X^(s) where some users and some items meet, as segments of one user's ratings.
+    """The ratings X^(s) of some users for some items, as segments of one user's ratings.
 
     `user_rows` and `item_rows` are the rows of the chain's parameters that belong to the block;
     in `batches`, `segment_user` and `item` are positions in these. Segment k has the ratings from
@@ -131,7 +131,7 @@ def make_blocks(data: TrainingData, grid: Grid, n_batches: int, seed: int) -> li
 def make_block(data: TrainingData, grid: Grid, n_batches: int, seed: int, number: int) -> Block:
     """One of the blocks of `make_blocks`, without making the others.
 
-    Every block is dealt by random numbers of its own, so it can be dealt alone.
+    Every block is dealt by its own random numbers, so it can be dealt alone.
     """
     row, col = divmod(number, grid.cols)
     user_stripe, item_stripe = _cut(data, grid, seed)
@@ -180,8 +180,8 @@ def _cut(data: TrainingData, grid: Grid, seed: int) -> tuple[NDArray[np.int32], 
 def stripes(counts: NDArray[np.int64], n_stripes: int, seed: int) -> NDArray[np.int32]:
     """The stripe of each row, so that stripes hold near-equal numbers of ratings.
 
-    Rows are dealt in order of their counts, forth and back like cards to a table, ties in random
-    order. Random order also spreads what hangs together, so that blocks come out even.
+    Rows are dealt in order of their counts, forth and back over the stripes, ties in random order.
+    Random order also spreads related rows, for even blocks.
     """
     tie = generator(np.zeros(2, np.uint32), seed, STREAM_STRIPES).random(len(counts))
     order = np.lexsort((tie, -counts))

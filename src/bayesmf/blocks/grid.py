@@ -67,10 +67,10 @@ class Rotation:
     """GET_ORTHO_BLOCK_GROUP(c, t): which group chain c works on in round t.
 
     The cycle has `turns[g]` turns for group g; chain c is `offset(c)` turns ahead of chain 0, and
-    all move by the same stride. So two chains never meet while no group has more than a share of
-    1 / n_chains of the turns and there are at least as many groups as chains; the ratings are only
-    read, so where they must meet, they may. With `shuffle` a new order of turns is drawn for
-    each cycle, one order for all chains: they still do not meet.
+    all move by the same stride. So two chains are never on one group while no group has more than
+    1 / n_chains of the turns and there are at least as many groups as chains; otherwise they may
+    be, because ratings are only read. With `shuffle` a new order of turns is drawn for
+    each cycle, one order for all chains, with the same property.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The ratings of one side cut into stripes of rows: what Gibbs's half-sweeps draw rows from."""
+"""The ratings of one side, cut into stripes of rows for half-sweeps of Gibbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayesmf.kernels.exact import LEAF
 
 @dataclass(frozen=True)
 class Stripe:
-    """The ratings of some rows of one side, row by row: what a Gibbs half-sweep needs.
+    """The ratings of some rows of one side, row by row, for a half-sweep of Gibbs.
 
     `rows` are row numbers of this side; ratings of rows[k] are at [starts[k], starts[k + 1]),
     `other` are row numbers of the other side, `value` ratings or their codes.
@@ -36,11 +36,11 @@ class Stripe:
         return np.diff(self.starts)
 
     def numbers(self, side: int) -> NDArray[np.int32]:
-        """Numbers of the rows, whichever side they are of."""
+        """Numbers of the rows; a stripe has one side, so `side` is ignored."""
         return self.rows
 
     def row_counts(self, side: int) -> NDArray[np.int64]:
-        """Ratings of each row, whichever side they are of."""
+        """Ratings of each row; `side` is ignored."""
         return self.counts
 
     @property
@@ -53,7 +53,7 @@ def make_stripes(lists: RowLists, levels: NDArray[np.float32], n_stripes: int) -
     """Cut one side into stripes of consecutive rows with near-equal numbers of ratings.
 
     Nothing is copied: a stripe is a view of the lists. Stripes begin at multiples of LEAF rows, so
-    that sums over rows are the same however many stripes there are (kernels/exact.py).
+    that sums over rows do not depend on the number of stripes (kernels/exact.py).
     """
     starts, n_rows = lists.starts, len(lists.starts) - 1
     goals = (np.arange(1, n_stripes) * len(lists)) // n_stripes

@@ -1,4 +1,4 @@
-"""The command line `bayesmf`: which command is called, and how it ends."""
+"""The command line `bayesmf`: dispatch to commands, errors and exit status."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ BROKEN_PIPE = 141  # what the shell reports of a program that ended by SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit status: 0, 1 (it failed), 2 (bad input) or 128 + n.
+    """Run a command line and return its exit status.
 
-    The last is for a command that signal n has ended.
+    0 is success, 1 failure, 2 bad input, 128 + n an end by signal n.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: >&-

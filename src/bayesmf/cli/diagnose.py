@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     if ratings is not None:
         calibration = calibrate(model, ratings)
         scores = calibrated_scores(model, ratings, calibration)
-    with during("looking at the chains"):
+    with during("computing diagnostics"):
         found, (chains, draws) = model.diagnose(N_PAIRS), _chains(model)
     about = {"model": args.model, "fit": model.report_, "chains": chains}
     about |= {"draws_per_chain": draws, "diagnostics": found}

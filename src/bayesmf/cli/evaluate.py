@@ -117,10 +117,10 @@ def level_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of scores without those of intervals."""
     error = "" if scores["rmse_se"] is None else f" +/- {short(scores['rmse_se'])}"
-    learnt = f"{scores['learnt']:,} of them in the training data, which flatters the scores"
+    trained = f"{scores['learnt']:,} of them in the training data, which flatters the scores"
     return [
         ("test", f"{count(scores['n'], 'rating')}, {_unseen(scores)}"),
-        *([("trained on", learnt)] if scores["learnt"] else []),
+        *([("trained on", trained)] if scores["learnt"] else []),
         ("RMSE", short(scores["rmse"]) + error),
         ("MAE", short(scores["mae"])),
         ("NLL", short(scores["nll"])),

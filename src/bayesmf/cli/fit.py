@@ -50,8 +50,8 @@ def parser() -> options.Parser:
     fit_options.add_model_options(out.add_argument_group("model"))
     saved = out.add_argument_group("what is saved").add_argument
     saved("--no-users", action="store_true",
-          help="leave people out of MODEL: no ids, rows or ratings of any user; it then answers by "
-          "the ratings that people send (as --keep items)")  # fmt: skip
+          help="save MODEL without ids, rows or ratings of users; it then answers for ratings that "
+          "are sent (as --keep items)")  # fmt: skip
     saved("--max-saved-draws", type=options.whole(1), metavar="N",
           help="draws in MODEL, spread evenly, at least one of each chain (all)")  # fmt: skip
     fit_options.add_sampler_options(out)

@@ -124,7 +124,7 @@ def read_ratings(path: str, args: argparse.Namespace) -> Ratings:
 
 
 def add_sent(parser: argparse._ActionsContainer) -> None:
-    """Ratings that come with a question."""
+    """Ratings in addition to the training data."""
     parser.add_argument(
         "--ratings", metavar="FILE", type=Path,
         help="file of user, item, rating: more ratings of new or known users, used without a refit",
@@ -132,7 +132,7 @@ def add_sent(parser: argparse._ActionsContainer) -> None:
 
 
 def add_duplicates(parser: argparse._ActionsContainer) -> None:
-    """Which of several ratings of one pair counts."""
+    """Which of several ratings of one pair is kept."""
     parser.add_argument(
         "--duplicates", choices=("last", "mean", "error"), default="last",
         help="what to do where a user rated an item more than once (last)",

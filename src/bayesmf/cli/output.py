@@ -1,4 +1,4 @@
-"""What commands print and write: JSON, aligned lines, tables, files that appear at once."""
+"""Output of commands: JSON, aligned lines, tables and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_FIRST = 8
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line; what is not a finite number is null."""
+    """Print one JSON object on one line; numbers that are not finite are null."""
     # All but ASCII is escaped by json, and of that all but this one.
     print(json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f"))
 
@@ -137,7 +137,7 @@ def _cell(value: Any) -> str:
 
 
 def note(sentence: str, command: str = "") -> None:
-    """Print to stderr what is no result: in one line, or wrapped at a terminal.
+    """Print a note to stderr: in one line, or wrapped at a terminal.
 
     A `command` at its end is wrapped as a shell takes it, so that it can be copied.
     """
@@ -186,7 +186,7 @@ class _Notes(logging.Handler):
 
 
 def peak_rss_mb() -> float | None:
-    """Peak memory of this process in MB, None where the system does not tell."""
+    """Peak memory of this process in MB, None where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -241,8 +241,8 @@ def print_traceback(error: BaseException) -> None:
 def print_csv(frame: pl.DataFrame) -> None:
     """Print a table as CSV, in slices: a long one as one text would fill the memory.
 
-    It is UTF-8 whatever the terminal is, because ids must survive; but what would steer a terminal
-    is shown to it as an escape.
+    The text is always UTF-8, so that ids are unchanged; a terminal gets control characters as
+    escapes.
     """
     sys.stdout.flush()
     for k, piece in enumerate(frame.iter_slices(_SLICE)):

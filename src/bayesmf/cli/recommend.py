@@ -52,9 +52,9 @@ def parser() -> options.Parser:
     """Options of `recommend`."""
     out = options.command(
         "recommend",
-        "Recommend the best items to users, without those they have rated. New users are "
-        "recommended to by the ratings that come with the question (--ratings); an unknown user "
-        "without any gets what people in general rate highest.",
+        "Recommend the best items to users, without those they have rated. New users get "
+        "recommendations for the ratings in --ratings; an unknown user without ratings gets what "
+        "people in general rate highest.",
         "films.bayesmf 17 42 -n 5",
         "films.bayesmf --all --policy thompson --seed 1 --out best.csv",
         "films.bayesmf --users users.txt --out best.jsonl",

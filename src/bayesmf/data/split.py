@@ -13,7 +13,7 @@ from bayesmf.errors import InputError
 
 
 class Splitting:
-    """The part of `Ratings` that splits them: at random, by user, by time, into folds."""
+    """Mixin of `Ratings` with its splits: at random, by user, by time, into folds."""
 
     user_rows: NDArray[np.int32]
     timestamp: NDArray[np.int64] | None
@@ -47,7 +47,7 @@ class Splitting:
         Raises
         ------
         InputError
-            If there are not two ratings, or an argument is not what it must be.
+            If there are not two ratings, or an argument is invalid.
 
         Examples
         --------
@@ -79,7 +79,7 @@ class Splitting:
         Raises
         ------
         InputError
-            If every user has one rating only, or an argument is not what it must be.
+            If every user has one rating only, or an argument is invalid.
 
         Examples
         --------
@@ -150,7 +150,7 @@ class Splitting:
         Raises
         ------
         InputError
-            If there are fewer ratings than folds, or an argument is not what it must be.
+            If there are fewer ratings than folds, or an argument is invalid.
 
         Examples
         --------

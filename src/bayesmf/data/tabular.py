@@ -24,8 +24,8 @@ SHOWN_ROWS = 10
 class Tabular:
     """Base of results with rows and named columns.
 
-    From `_columns` follow `to_pandas()`, `to_polars()`, `to_arrow()`, iteration over rows as named
-    tuples (for `pandas.DataFrame(result)`), Arrow's stream protocol (for
+    `_columns` is the source of `to_pandas()`, `to_polars()`, `to_arrow()`, iteration over rows as
+    named tuples (for `pandas.DataFrame(result)`), Arrow's stream protocol (for
     `polars.DataFrame(result)`) and a small table in notebooks.
     """
 

@@ -1,4 +1,4 @@
-"""Training ratings as chains use them: in their units, by row numbers, in lists of users."""
+"""Training ratings in the units of the chains, by row numbers."""
 
 from __future__ import annotations
 

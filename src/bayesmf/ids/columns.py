@@ -1,6 +1,6 @@
-"""Columns of any kind as NumPy arrays, lists or strings, or a sentence that names the bad value.
+"""Conversion of columns of any kind to arrays, lists or strings; errors name the bad value.
 
-Nothing here imports polars: a column of polars or of Arrow comes from a process that has done so.
+polars is not imported here: a caller with a column of polars or Arrow has imported it.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _of_array(values: NDArray[Any], what: str, where: Where) -> Integers:
         if (far := np.isfinite(values) & (np.abs(values) > whole)).any():
             row = int(far.argmax())
             raise InputError(
-                f"The {what} {values[row]:.0f} at {where(row)} is a float, which cannot tell"
-                f" integers above {whole:.0f} apart: pass ids as integers or as text"
+                f"The {what} {values[row]:.0f} at {where(row)} is a float, which cannot hold"
+                f" all integers above {whole:.0f}: pass ids as integers or as text"
             )
         bad = (values != np.floor(values)) | (values >= 2.0**63) | (values < -(2.0**63))
     if bad.any():
@@ -260,7 +260,7 @@ def _of_list(values: Sequence[Any], what: str, where: Where) -> Integers | Strin
 
 
 def _whole(value: Any, what: str, where: Where, row: int) -> int:
-    """One by one, where integers and floats are mixed: an array of floats would lose digits."""
+    """One value of a list that mixes integers and floats; an array of floats would lose digits."""
     if isinstance(value, int | np.integer) or float(value).is_integer():
         number = int(value)
         if _INT64.min <= number <= _INT64.max:

@@ -128,8 +128,8 @@ class IdMap:
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(self[k]) for k in range(min(3, len(self))))
-        told = f": {shown}{', ...' if len(self) > 3 else ''}" if shown else ""
-        return f"IdMap({len(self):,} {self.kind} ids{told})"
+        examples = f": {shown}{', ...' if len(self) > 3 else ''}" if shown else ""
+        return f"IdMap({len(self):,} {self.kind} ids{examples})"
 
     @classmethod
     def encode(cls, values: Any, *, what: str = "id") -> tuple[IdMap, NDArray[np.int32]]:

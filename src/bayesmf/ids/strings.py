@@ -74,7 +74,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def concat(cls, parts: Sequence[Strings]) -> Self:
-        """Several of these behind each other."""
+        """Concatenate several."""
         shifts = np.cumsum([0, *(len(part.blob) for part in parts[:-1])])
         starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=True)]
         ends = [part.ends + shift for part, shift in zip(parts, shifts, strict=True)]
@@ -289,7 +289,7 @@ class Strings(Sequence[str]):
         return np.frombuffer(self.blob, np.uint8), readonly(self.starts), readonly(self.ends)
 
     def _made_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """The table, made on first use; if two threads make it, either one serves."""
+        """The table, made on first use; two threads may both make it."""
         made = self._table
         if made is None:
             from bayesmf.kernels.strings import fill_table

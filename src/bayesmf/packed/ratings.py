@@ -165,7 +165,7 @@ class PackedRatings:
             again = PackedRatings.open(self.path, verify=True)
             if again._digest != self._digest:
                 raise InputError(f"{self.path} holds other ratings than before: open it again")
-            vars(self).update(vars(again))  # what was verified, and not what was opened before
+            vars(self).update(vars(again))  # the verified arrays replace those opened before
         return self
 
     @property
@@ -285,7 +285,7 @@ def this_copy(path: str) -> str:
 
 
 def _expected(arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> Mapping[str, Expected]:
-    """What each array must be; ValueError if they do not fit together."""
+    """Dtype, shape and rule of each array; ValueError if they do not fit together."""
     _check_meta(meta)
     n, levels = meta["n_ratings"], meta["levels"]
     expected: dict[str, Expected] = {}

@@ -78,7 +78,7 @@ def sort_users(
     lists = _without_repeats(found, first, stop - first, duplicates, ids)
     repeats = len(found.row) - len(lists)
     del found
-    # Only the ratings that are left decide which levels there are.
+    # Levels are those of the remaining ratings.
     codes, levels = code_ratings(lists.value) or (lists.value, None)
     lists = RowLists(lists.starts, lists.other, codes)
     turned = transpose(lists, len(ids["item"]))

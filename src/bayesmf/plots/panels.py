@@ -450,7 +450,7 @@ def draw(
     if quantities["tau"].shape[1] > 1:
         todo.append(lambda: traces(quantities, folder / "traces.png", headline))
     else:
-        missing.append("traces.png is not drawn: one draw of a chain is no trace")
+        missing.append("traces.png is not drawn: it needs two draws of a chain")
     if history:
         todo.append(lambda: rmse(history, folder / "rmse.png", validation_rmse))
     else:

@@ -1,1 +1,1 @@
-"""Rating tables as users have them, in files and in memory, turned into checked columns."""
+"""Conversion of rating tables, in files and in memory, to checked columns."""

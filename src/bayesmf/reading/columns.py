@@ -1,4 +1,4 @@
-"""Which column of a table is the user, the item, the rating: by name or by position."""
+"""Roles of columns: user, item, rating and timestamp, by name or by position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 12
 # Times since 1970 are between these, in seconds or nanoseconds; ratings are not.
 _TIME, _LATEST = 1e8, 1e19
 _SMALL = 1e6
-# This many counted lines are not a coincidence.
+# Fewer counted lines may be a coincidence.
 _FEW, _MANY = 5, 20
 
 _INDEX = "its first column counts the rows, as an index that was saved with the data"

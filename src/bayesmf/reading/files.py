@@ -81,7 +81,7 @@ class Unreadable(InputError):
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file to read it; nothing that makes a reader wait, or read without end."""
+    """Open a regular file for reading; pipes and devices are refused."""
     try:
         return open(path, "rb", opener=lambda name, _: open_handle(name))
     except NotRegular:

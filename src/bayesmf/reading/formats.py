@@ -135,7 +135,7 @@ def read_typed(
     path
         The file.
     kind : {"Parquet", "Arrow"}
-        What it is.
+        Format of the file.
     columns
         Column of each role, by name or by position from 0, where it cannot be guessed.
     need
@@ -196,7 +196,7 @@ def _read_netflix(path: Path) -> Table:
 
 
 def _three_fields(path: Path, head: list[str]) -> pl.DataFrame:
-    # Read from the first rating on, whose fields tell polars how many there are.
+    # polars takes the number of fields from the first line read, so that must be a rating.
     try:
         frame = read_csv(path, ",", None, head=head)
     except InputError:

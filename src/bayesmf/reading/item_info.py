@@ -1,4 +1,4 @@
-"""Tables about items: an id, a title, and whatever else there is of each."""
+"""Tables of items: ids, titles and other columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayesmf.errors import InputError
 from bayesmf.reading.columns import list_names, plain_name, recognise
 from bayesmf.reading.files import ARROW, PARQUET, check_text, existing_file, open_regular, reading
 from bayesmf.reading.text import (
-    Layout,
+    TextLayout,
     drop_blank,
     find_delimiter,
     read_fields,
@@ -22,7 +22,7 @@ from bayesmf.wording import cut
 if TYPE_CHECKING:
     import polars as pl
 
-# Names of the column that people know an item by, in order of preference.
+# Names of the column of titles, in order of preference.
 TITLES = ("title", "name", "itemtitle", "itemname", "movietitle", "label", "description")
 _SAMPLE_LINES = 200
 # Columns without a name: MovieLens has id::title::genres.
@@ -30,7 +30,7 @@ _UNNAMED = ("item", "title")
 
 
 def read_item_info(path: str | os.PathLike[str]) -> pl.DataFrame:
-    """Read a table about items: its first column has the ids, and is called `item`.
+    """Read a table of items; the first column of the result is `item`, their ids.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _text(path: Path) -> pl.DataFrame:
         head = lines[: filled[1 % len(filled)] if named else filled[0]]
         if named and len(sample) == 1:
             raise InputError(f"{path} has a header but no items")
-        frame, _ = drop_blank(read_fields(path, Layout(delimiter, width, None, head)))
+        frame, _ = drop_blank(read_fields(path, TextLayout(delimiter, width, None, head)))
     names = first if named else [*_UNNAMED, *(f"column {k}" for k in range(2, width))][:width]
     return frame.rename(dict(zip(frame.columns, _different(names), strict=True)))
 
@@ -118,7 +118,7 @@ def _refuse_other_header(path: Path, first: list[str]) -> None:
 
 
 def _different(names: list[str]) -> list[str]:
-    """Names that are empty or there twice get a number."""
+    """Number the names that are empty or repeated."""
     out: list[str] = []
     for at, name in enumerate(names):
         name = name or f"column {at}"
@@ -128,7 +128,7 @@ def _different(names: list[str]) -> list[str]:
 
 
 def _item_column(names: list[str]) -> str | None:
-    """The name of the column of ids, None where none is usual for it."""
+    """The name of the column of ids, None if no column has a usual name."""
     found = recognise(names, "item")
     if found:
         return names[found[0]]

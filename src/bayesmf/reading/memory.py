@@ -344,8 +344,8 @@ def _of_columns(data: Sequence[Any], need: Sequence[str]) -> Frame:
             else "the columns users and items"
         )
         row = f"rows ({', '.join(need)})"
-        told = f"{row}, or {held}" if isinstance(data, list) else f"{held}; {row} go in a list"
-        raise InputError(f"A {type(data).__name__} of {_what(need)} holds {told}")
+        holds = f"{row}, or {held}" if isinstance(data, list) else f"{held}; {row} go in a list"
+        raise InputError(f"A {type(data).__name__} of {_what(need)} holds {holds}")
     return Frame(None, len(data), lambda at: data[at], [])
 
 
@@ -376,14 +376,14 @@ def _of_list(data: list[Any], need: Sequence[str]) -> Frame:
 
 
 def _are_columns(data: list[Any], need: Sequence[str]) -> bool:
-    """Whether lists in a list are columns; tuples are rows. Refuses what may be both."""
+    """Whether lists in a list are columns; tuples are rows. Ambiguous lists are refused."""
     counts = (3, 4) if "rating" in need else (2,)
     widths = range(len(need), 5)
     tuples = any(isinstance(row, tuple) for row in data)
     if len(data) not in counts or tuples:
         return False
     if any(len({isinstance(value, str) for value in row}) == 2 for row in data):
-        return False  # text and numbers together are no column
+        return False  # a column does not mix text and numbers
     if all(len(row) in widths for row in data):
         n, what = len(data), _what(need)
         raise InputError(

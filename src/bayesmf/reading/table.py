@@ -1,4 +1,4 @@
-"""The values of a rating table: ids whole, ratings finite, times in seconds, or a sentence."""
+"""Values of rating tables: ids, finite ratings, times in seconds; errors name the row."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _WIDE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms")
 
 
 class Table(NamedTuple):
-    """The columns of a rating table, checked: ids whole, ratings finite."""
+    """Checked columns of a rating table: ids are integers or text, ratings are finite."""
 
     user: Ids
     item: Ids
     rating: NDArray[np.float64] | None
-    """None when the ratings were not asked for."""
+    """None if ratings were not requested."""
     timestamp: NDArray[np.int64] | None
-    """Seconds, or whatever integers were given; None when there are none."""
+    """Seconds, or integers as they were given; None if there are none."""
 
 
 def make_table(found: dict[str, Any], *, text: bool = False, where: Where = memory_row) -> Table:
@@ -56,8 +56,8 @@ def make_table(found: dict[str, Any], *, text: bool = False, where: Where = memo
     Parameters
     ----------
     found
-        Role to column: whatever :func:`bayesmf.ids.columns.plain_column` takes. Ids are removed
-        from it, so that their memory is free once they are converted.
+        Role to column, of any kind that :func:`bayesmf.ids.columns.plain_column` takes. Ids are
+        removed from it, so that their memory is free once they are converted.
     text
         Whether the columns are polars series from a text file: then ids that are all integers
         in their usual form become integers, and an empty id is a missing one.
@@ -83,7 +83,7 @@ def make_table(found: dict[str, Any], *, text: bool = False, where: Where = memo
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Put tables below each other."""
+    """Concatenate tables."""
     ratings = [table.rating for table in tables if table.rating is not None]
     times = [table.timestamp for table in tables if table.timestamp is not None]
     return Table(
@@ -95,7 +95,7 @@ def join_tables(tables: Sequence[Table]) -> Table:
 
 
 def join_ids(columns: Sequence[Ids]) -> Ids:
-    """Put columns of ids below each other, as text where some are."""
+    """Concatenate columns of ids, as text if some are text."""
     if len(columns) == 1:
         return columns[0]
     numbers = [column for column in columns if isinstance(column, np.ndarray)]

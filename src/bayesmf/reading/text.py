@@ -42,7 +42,7 @@ DELIMITERS = ("::", "\t", ",", ";", "|", " ")
 _SAMPLE_LINES = 200
 # No text file has this control character: with it as separator a line is one field.
 _NEVER = "\x1f"
-# What the first lines of a table fit into.
+# Bytes that hold the first lines of a table.
 _HEAD_BYTES = 4 << 20
 
 
@@ -54,7 +54,7 @@ def read_text(
     Parameters
     ----------
     path, columns, need
-        As for :func:`bayesmf.reading.parquet_arrow.read_typed`.
+        As for :func:`bayesmf.reading.formats.read_typed`.
     """
     path = existing_file(path)
     with reading(path):
@@ -65,7 +65,7 @@ def read_text(
     return table
 
 
-def read_laid_out(path: Path, layout: Layout, found: dict[str, int]) -> Table | None:
+def read_laid_out(path: Path, layout: TextLayout, found: dict[str, int]) -> Table | None:
     """Read the lines of data; None if all are blank.
 
     Parameters
@@ -122,11 +122,11 @@ def _is_blank(frame: pl.DataFrame) -> pl.Series:
     return frame.select(pl.all_horizontal(empty)).to_series()
 
 
-def _data_lines(path: Path, layout: Layout) -> pl.Series:
+def _data_lines(path: Path, layout: TextLayout) -> pl.Series:
     return read_lines(path, part=layout.part).slice(len(layout.head))
 
 
-def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataFrame | None:
+def _read_numbers(path: Path, layout: TextLayout, found: dict[str, int]) -> pl.DataFrame | None:
     """Read ratings and timestamps as numbers, which is fast; None if a value is not a number."""
     import polars as pl
 
@@ -148,7 +148,7 @@ def _read_numbers(path: Path, layout: Layout, found: dict[str, int]) -> pl.DataF
     return frame if complete and frame.width == layout.width else None
 
 
-def read_fields(path: Path, layout: Layout) -> pl.DataFrame:
+def read_fields(path: Path, layout: TextLayout) -> pl.DataFrame:
     """Read the lines of data as columns of text, with a row of nulls for a blank line."""
     if layout.delimiter in ("::", " "):
         return _split_lines(path, layout)
@@ -167,7 +167,7 @@ def read_fields(path: Path, layout: Layout) -> pl.DataFrame:
     raise InputError(f"{path} cannot be read as delimited text: {reason}")
 
 
-def _split_lines(path: Path, layout: Layout) -> pl.DataFrame:
+def _split_lines(path: Path, layout: TextLayout) -> pl.DataFrame:
     lines = _data_lines(path, layout)
     _check_widths(path, layout, lines)
     if layout.delimiter == " ":
@@ -179,7 +179,7 @@ def _single_spaces(lines: pl.Series) -> pl.Series:
     return lines.str.strip_chars().str.replace_all(r"\s+", " ")
 
 
-def _check_short(path: Path, layout: Layout, frame: pl.DataFrame) -> None:
+def _check_short(path: Path, layout: TextLayout, frame: pl.DataFrame) -> None:
     """Refuse lines that are too short, which polars fills with nulls."""
     short = frame.to_series(-1).is_null()
     if not short.any() or _is_blank(frame.filter(short)).all():
@@ -189,7 +189,9 @@ def _check_short(path: Path, layout: Layout, frame: pl.DataFrame) -> None:
         _check_widths(path, layout, lines)
 
 
-def _check_widths(path: Path, layout: Layout, lines: pl.Series, only: int | None = None) -> None:
+def _check_widths(
+    path: Path, layout: TextLayout, lines: pl.Series, only: int | None = None
+) -> None:
     """Refuse lines of data (or the line ``only``) with too many or too few fields."""
     start = 0
     if only is not None:
@@ -213,7 +215,7 @@ def _check_widths(path: Path, layout: Layout, lines: pl.Series, only: int | None
 # -- layout ---------------------------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """Layout of a text file."""
 
     delimiter: str
@@ -236,7 +238,7 @@ class Layout(NamedTuple):
 
 def locate(
     path: Path, columns: Columns | None, need: Sequence[str]
-) -> tuple[Layout, dict[str, int]]:
+) -> tuple[TextLayout, dict[str, int]]:
     """The layout of a text file, and the position of the column of each role."""
     check_columns(columns)
     check_text(path)
@@ -254,12 +256,12 @@ def locate(
     found = find_columns(None, used, columns, need, str(path), sample[0])
     if not set(need) & set(columns or ()):
         check_order(rows, used, need, str(path))
-    return Layout(delimiter, width, None, lines[: filled[0]]), found
+    return TextLayout(delimiter, width, None, lines[: filled[0]]), found
 
 
 def _with_header(
     path: Path, delimiter: str, width: int, rows: list[list[str]], head: list[str]
-) -> Layout:
+) -> TextLayout:
     if len(rows) == 1:
         raise InputError(f"{path} has a header but no ratings")
     if len(rows[0]) != width:
@@ -267,7 +269,7 @@ def _with_header(
             f"{path}: the header has {len(rows[0])} fields but the lines after it have {width};"
             f" correct the first line, {delimiter.join(rows[0])[:60]!r}"
         )
-    return Layout(delimiter, width, rows[0], head)
+    return TextLayout(delimiter, width, rows[0], head)
 
 
 def find_delimiter(path: Path, sample: list[str], need: int) -> tuple[str, int]:
@@ -344,7 +346,7 @@ def read_lines(path: Path, count: int | None = None, part: bytes | None = None) 
 
 
 def _head(path: Path) -> bytes | None:
-    """The first lines of a file, as polars would unpack all of it; None if only polars can."""
+    """The first lines of a file, unpacked if it is gzip; None for what only polars unpacks."""
     with reading(path), open_regular(path) as raw:
         packed = compression(raw.read(4))
         if packed in ("zstd", "zlib"):

@@ -1,1 +1,1 @@
-"""Bytes on disk: files and folders that appear at once, locks, checksums, what they may hold."""
+"""Files of arrays: written atomically, verified, and mapped."""

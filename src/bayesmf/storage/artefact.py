@@ -37,7 +37,7 @@ from bayesmf.storage.verification import Claim, Verification, read_into
 
 Array = NDArray[Any]
 Expects = Callable[[Mapping[str, Array], dict[str, Any]], Mapping[str, Expected]]
-"""Returns what each array must be, from all arrays and the settings."""
+"""Returns the dtype, shape and rule of each array, from all arrays and the settings."""
 
 _ALIGN = 64
 _MOST_HEADER = 1 << 24  # bytes: reports and lists of levels take some thousands
@@ -63,7 +63,7 @@ _START = re.compile(
 
 
 class Kind(NamedTuple):
-    """A format: its name, what to call a file of it, what to do if one is damaged, its version."""
+    """A format: its name, a noun for its files, what to do if one is damaged, its version."""
 
     format: str
     noun: str
@@ -219,7 +219,7 @@ def _json_text(meta: Mapping[str, Any], kind: Kind) -> str:
 def _header(
     kind: Kind, layout: Mapping[str, _Entry], digests: Mapping[str, str], meta: str
 ) -> bytes:
-    """The length and the header, of the same size whatever the digests are."""
+    """The length and the header; their size does not depend on the digests."""
     about: dict[str, Any] = {
         "__metadata__": {
             "format": kind.format,
@@ -288,7 +288,7 @@ def open_file(
     kind : Kind
         The format that it must have.
     expects : callable, optional
-        Returns what each array must be.
+        Returns the dtype, shape and rule of each array.
     mode : {"r", "c", None}
         How arrays are mapped: read-only, or such that writing changes memory alone. None reads them
         into memory.
@@ -334,7 +334,7 @@ def open_file(
                 wrong = str(error)
         verification = Verification(path, stream, claims, damaged)
         if wrong:
-            verification.wait()  # where bytes were changed, that is what to say
+            verification.wait()  # a wrong digest explains the error better
             raise damaged(wrong)
         opened.pop_all()  # verification reads it, and closes it
     return Opened(arrays, about["meta"], verification, about["sha256"])

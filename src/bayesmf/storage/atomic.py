@@ -97,7 +97,7 @@ def _target(path: PathLike) -> Path:
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(mode):
-        # A rename onto a device would take the device away.
+        # A rename would replace the device by a file.
         raise InputError(f"{path} cannot be written: it is not a regular file, choose another name")
     return target
 
@@ -112,7 +112,7 @@ def _created(part: Path) -> BinaryIO:
 
 
 def _keep_mode(file: BinaryIO, target: Path) -> None:
-    """Give it the permissions of the file that it replaces: what was private stays so."""
+    """Copy the permissions of the replaced file: a private file stays private."""
     with contextlib.suppress(OSError):
         os.fchmod(file.fileno(), os.stat(target).st_mode & 0o777)
 

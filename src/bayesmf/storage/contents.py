@@ -1,7 +1,7 @@
 """Rules for the numbers of a file, checked before compiled code uses them.
 
-A digest says that bytes are those that were written; anyone can write one. Kernels check nothing,
-and an index out of range there is a crash, or another array's memory.
+A digest shows that a file is unchanged, not that its numbers are valid. Kernels check nothing: an
+index out of range would crash them, or read other memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     """Takes a piece, which is not empty, the number before it (None at the beginning), and the
     position of its first number."""
     fault: str
-    """What is wrong if it does not hold."""
+    """The message if it does not hold."""
 
 
 FINITE = Rule(lambda piece, *_: bool(np.isfinite(piece).all()), "holds numbers that are not finite")
@@ -73,8 +73,8 @@ def once_in_rows(n: int, starts: Piece) -> Rule:
         first, second, last = np.searchsorted(starts, [at, at + 1, at + len(piece)])
         if before is not None and piece[0] <= before and first == second:
             return False
-        # Where numbers do not ascend a row must begin. That starts ascend is another rule, which
-        # they may break.
+        # Where numbers do not ascend, a row must begin. Starts may be wrong, too: another rule
+        # checks that they ascend.
         begin = starts[second:last] - at
         begin = begin[np.diff(begin, prepend=0) > 0]  # not those of empty rows
         if len(begin) and not (begin.min() > 0 and begin.max() < len(piece)):

@@ -1,4 +1,4 @@
-"""Paths: names that can be used, regular files alone, errors of the system in a sentence."""
+"""Paths: valid names, regular files, and messages for errors of the system."""
 
 import contextlib
 import errno
@@ -28,7 +28,7 @@ class NotRegular(InputError):
 
 
 def as_path(path: PathLike) -> Path:
-    """The path, once it is known that it can be one."""
+    """Check that a value can be a path, and return it as one."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise InputError(f"{path!r} is not a path: give a name, as text or a Path")
     text = os.fspath(path)

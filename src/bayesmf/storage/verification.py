@@ -31,7 +31,7 @@ _PATIENCE = 1.0  # seconds for which an end waits for a disk that does not answe
 
 
 class Claim(NamedTuple):
-    """What an array must be: its digest (None: not compared) and the rule of its numbers."""
+    """Digest (None: not compared) of an array, and the rule of its numbers."""
 
     dtype: np.dtype[Any]
     begin: int
@@ -45,8 +45,8 @@ class Claim(NamedTuple):
 class Verification:
     """The arrays of an open file, to be verified before they are used.
 
-    In the child of a fork the threads are gone, and `wait` does what they had not ended. Threads
-    stop and the file is closed when the object is forgotten, and at the interpreter's end.
+    In the child of a fork the threads are gone, and `wait` does the rest of their work.
+    Threads stop and the file is closed when the object is deleted, and at the interpreter's end.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Verification:
     stream : FileIO, optional
         The open file.
     claims : mapping
-        What each array must be.
+        Digest and rule of each array.
     damaged : callable
         Makes the error from a text.
     """
@@ -119,7 +119,7 @@ class Verification:
 
 
 class _Shared:
-    """What threads need; they do not keep the Verification alive."""
+    """State of the threads, which must not keep the Verification alive."""
 
     def __init__(self, stream: FileIO | None, claims: dict[str, Claim]) -> None:
         self.stream, self.claims = stream, claims
@@ -146,7 +146,7 @@ class _Shared:
             if not wrong:
                 wrong = "" if claim.rule.holds(piece, before, position) else claim.rule.fault
                 before, position = piece[-1], position + len(piece)
-        # Most wrong files are damaged, and then it matters little which number it was.
+        # Most wrong files are damaged, so the digest is reported before the number.
         if digest is not None and digest.hexdigest() != claim.sha256:
             return "does not have the digest noted for it"
         return wrong

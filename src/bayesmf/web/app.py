@@ -202,7 +202,7 @@ def _watch(
 
 
 def _attempt(function: Callable[..., object], *args: Any) -> None:
-    """Call a function; log an exception and go on."""
+    """Call a function; log its exception instead of raising it."""
     try:
         function(*args)
     except Exception as error:

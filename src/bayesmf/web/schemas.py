@@ -53,7 +53,7 @@ Sent = Annotated[list[SentRating], Field(max_length=MOST_RATINGS, fail_fast=True
 
 
 class RecommendRequest(StrictModel):
-    """For whom, from what, and how to choose."""
+    """Request for recommendations: the user, the candidates and the policy."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [
         {"user": 17, "n": 5},
@@ -62,7 +62,7 @@ class RecommendRequest(StrictModel):
     user: Id | None = Field(default=None, description="Id of a user in the training data.")
     ratings: Sent | None = Field(default=None, description=RATINGS)
     n: Count = Field(
-        default=10, description="Number of items; fewer are returned if there are no more."
+        default=10, description="Number of items; fewer are returned if fewer are left."
     )
     items: Annotated[list[Id], Field(max_length=MOST_ITEMS, fail_fast=True)] | None = Field(
         default=None, description="Candidates: ids of the items to choose from. All by default."
@@ -122,7 +122,7 @@ class Pair(StrictModel):
 
 
 class ExplainRequest(StrictModel):
-    """Which prediction to explain."""
+    """Request for an explanation of one prediction."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [
         {"user": 17, "item": 50}, {"item": 50, "ratings": [{"item": 181, "rating": 4}]},
@@ -141,7 +141,7 @@ TextLevel = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, description=
 
 
 class RecommendQuery(StrictModel):
-    """A user in the training data, and how to choose."""
+    """Query for recommendations to a user in the training data."""
 
     user: TextId = Field(description="Id of the user.", examples=["17"])
     n: TextCount = 10
@@ -150,7 +150,7 @@ class RecommendQuery(StrictModel):
 
 
 class SimilarQuery(StrictModel):
-    """An item, and how many others."""
+    """Query for similar items."""
 
     item: TextId = Field(description="Id of the item.", examples=["50"])
     n: TextCount = 10

@@ -93,7 +93,7 @@ def version_of(digest: str | None) -> str:
 
 
 def try_out(served: Served) -> None:
-    """Ask one question of each kind, so that no client waits for what is computed once.
+    """Answer a request of each kind, so that no client waits for computations done once.
 
     This includes a copy of the items' draws in another layout, which saves a fifth of the time of
     an answer.

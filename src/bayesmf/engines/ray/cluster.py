@@ -37,7 +37,7 @@ class Cluster:
     task_timeout : float
         Seconds after which a worker that does not answer is replaced.
     start_timeout : float
-        Seconds for a worker to start and compile; after them others do its work until it has
+        Seconds for a worker to start and compile; after that, others do its work until it has
         started.
     placement_group : ray.util.placement_group.PlacementGroup, optional
         Placement group of Ray for the workers, by default that of the fit itself, if any.

@@ -1,4 +1,4 @@
-"""Sending of tasks: arrays that they read are found, exported or computed again before.
+"""Dispatch of tasks; arrays that they read are located, exported or computed again first.
 
 Tasks are pure functions, so arrays that were lost are computed again by the tasks that made them,
 back to arrays that are still there.

@@ -37,7 +37,7 @@ CONNECT_TIMEOUT = 10.0  # seconds
 
 
 class Ray(WallClock):
-    """Engine on a Ray cluster; one driver draws what all rows share."""
+    """Engine on a Ray cluster; the driver draws the parameters that rows share."""
 
     def __init__(self, cluster: Cluster | None = None) -> None:
         self.cluster = cluster or Cluster()

@@ -1,7 +1,7 @@
 """The workers of a run: where Ray starts them, how they are watched, and how they are replaced.
 
-One policy serves for a process that was killed, a node that is gone, and a worker that hangs; the
-number of replacements is bounded, and each is reported.
+A killed process, a lost node and a hanging worker are handled alike; the number of replacements is
+bounded, and each is reported.
 """
 
 from __future__ import annotations

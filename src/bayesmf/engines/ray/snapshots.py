@@ -1,8 +1,8 @@
 """Copies of the arrays of a chain in other workers, from which lost arrays are computed again.
 
-Copying goes on beside the run. When all arrays that a chain refers to after a round have been
-copied, the tasks that made them are forgotten; the arrays and their copies stay until the next
-snapshot, so that no array is in one process alone.
+Arrays are copied while the run continues. When all arrays that a chain refers to after a round
+have been copied, the tasks that made them are forgotten; the arrays and their copies stay until the
+next snapshot, so that no array is in one process alone.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ async function ask(path, options = {}) {
       throw new ServiceError("The service cannot be reached. Is it still running?", 0);
     }
     if (response.status === 401 && onToken) {
-      // Another answer may have brought a token in the meantime.
+      // The token may have been entered for another request.
       if (sessionStorage.getItem(TOKEN) === used) await onToken(await detail(response));
       continue;
     }
@@ -57,7 +57,7 @@ async function detail(response) {
     const said = JSON.parse(await response.text());
     if (typeof said.detail === "string") return said.detail;
   } catch {
-    // Not the service's own words: a proxy's page, say.
+    // Not an answer of the service: perhaps a proxy's page.
   }
   return `The service answered ${response.status} ${response.statusText}`.trim();
 }

@@ -1,5 +1,5 @@
 // Small pictures inside rows: intervals on the rating scale, sums, shares. Places are in percent of
-// the width, so that they fit wherever they stand.
+// the width, so that they fit any row.
 
 import { ticksOf } from "./charts.js";
 import { asGiven, clamp, fixed, h, percent, s, within } from "./dom.js";
@@ -19,7 +19,7 @@ export function scaleOf(data, margin = 0.04) {
   };
 }
 
-// An expected rating beyond the scale is cut. The end itself would look too exact.
+// An expected rating beyond the scale is shown as "over" or "below" a value near its end.
 function expected(mean, { low, high }) {
   if (mean >= low && mean <= high) return fixed(mean);
   const power = Math.floor(Math.log10((high - low) / 20));
@@ -60,7 +60,7 @@ export function intervalBar(one, scale, whose) {
   );
 }
 
-// Stars that are likely, and how likely; bounds of the interval where ratings are no stars.
+// Likely stars and their probability, or the bounds of the interval if ratings are not stars.
 export function rangeText(one, scale) {
   if (one.likely) return `${starsText(one.likely)} (${percent(one.likely.probability)})`;
   return `${fixed(scale.cut(one.low), 1)} to ${fixed(scale.cut(one.high), 1)}`;
@@ -70,7 +70,7 @@ function starsText({ low, high }) {
   return low === high ? asGiven(low) : `${asGiven(low)} to ${asGiven(high)}`;
 }
 
-// Whose rating it is: "your", "their", or null for people whom the model has not met.
+// `whose` is "your", "their", or null for an unknown person.
 export function inWords(one, scale, whose) {
   const words = [`Expected ${scale.text(one.mean)}.`, likelyWords(one, scale, whose)];
   if (whose && one.unknown) words.push(`Uncertainty: plus or minus ${fixed(within(one.unknown))}.`);
@@ -83,7 +83,7 @@ function likelyWords(one, scale, whose) {
   return `${owner} would fall between ${rangeText(one, scale).replace(" to ", " and ")} 9 times in 10.`;
 }
 
-// What the bands and the dot mean, once for a list.
+// Legend of a list: the bands and the dot.
 export function legend(whose) {
   const sample = (...children) =>
     s("svg", { "aria-hidden": "true", width: 34, height: 16 }, ...children);

@@ -1,4 +1,4 @@
-// Elements, numbers as people read them, and what is said to screen readers.
+// Elements, formats of numbers, and announcements for screen readers.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -76,7 +76,7 @@ export function plural(n, one, many = `${one}s`) {
   return `${whole(n)} ${n === 1 ? one : many}`;
 }
 
-// A rating as it was given: 4, 3.5
+// A rating without trailing zeros: 4, 3.5
 export function asGiven(rating) {
   return String(Number(rating.toFixed(4))).replace("-", "−");
 }
@@ -109,7 +109,7 @@ export function debounce(call, wait) {
   };
 }
 
-// What is asked again makes the earlier question stale: its answer is dropped.
+// Returns a function that cancels the previous request and returns the signal of a new one.
 export function latest() {
   let controller = null;
   return () => {
@@ -119,14 +119,14 @@ export function latest() {
   };
 }
 
-// -- things that many views have -------------------------------------------------------------
+// -- shared by the views ----------------------------------------------------------------------
 
 export function announce(text) {
   const place = document.getElementById("said");
   if (place) place.textContent = text;
 }
 
-// For what may change again at once: only the last of it is said.
+// Announces only the last of several quick changes.
 export const announceSoon = debounce(announce, 700);
 
 // While a call is under way its buttons do nothing; `disabled` would also take the focus away.
@@ -173,7 +173,7 @@ function retry(button, again) {
   again();
 }
 
-// The notes of an answer: what makes it worth less than it looks.
+// The notes of an answer: warnings about it.
 export function notesOf(answer) {
   const notes = answer.notes ?? [];
   return notes.length ? note("mild", ...notes.map((text) => h("p", {}, text))) : null;

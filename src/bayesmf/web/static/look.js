@@ -44,7 +44,7 @@ export function lookView(card) {
     }
   }
 
-  // On a phone, what was asked for comes before the fields to ask for more.
+  // On a phone, the result comes before the search fields.
   function arrange(isFound) {
     if (isFound && matchMedia("(max-width: 40rem)").matches) place.after(cards);
     else title.after(cards);

@@ -1,4 +1,4 @@
-// The page: which view is shown, the model's card, and the token where the service wants one.
+// The page: routing, the model card, and the form for the token.
 
 import { api, hasToken, keepToken, listen } from "./api.js";
 import { fill, h, problem } from "./dom.js";
@@ -9,7 +9,7 @@ import { tryView } from "./try.js";
 const main = document.getElementById("main");
 const MAKERS = { try: tryView, look: lookView, model: modelView };
 const views = new Map();
-const AGAIN = 2000; // milliseconds until the card of a new model is asked for again
+const AGAIN = 2000; // milliseconds until the card of a new model is requested again
 const LOOKS = 15;
 let card = null;
 
@@ -69,8 +69,8 @@ async function begin() {
   main.removeAttribute("aria-busy");
 }
 
-// A new model has come: ratings stay, everything else is asked again. While workers change one by
-// one, the card may still be the old one.
+// A new model was loaded: ratings stay, everything else is requested again. Workers load it one
+// after the other, so the card may still be the old one.
 async function renew(looks = 1) {
   const before = card.model_version;
   try {
@@ -86,7 +86,7 @@ async function renew(looks = 1) {
   show(false);
 }
 
-// Several questions may wait for the one token.
+// Several requests may wait for the token.
 let waiting = null;
 function askForToken(detail) {
   waiting ??= new Promise((resolve) => {

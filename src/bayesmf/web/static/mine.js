@@ -1,4 +1,4 @@
-// Your ratings: what is found is rated, changed and taken back here, and kept in memory alone.
+// Your ratings: added, changed and removed here, and kept in memory alone.
 
 import { api } from "./api.js";
 import { announce, busy, fill, h, nameOf, problem } from "./dom.js";
@@ -32,7 +32,7 @@ export function yourRatings(card, onChange) {
     become(to);
   }
 
-  // What is chosen but not rated yet changes no answer.
+  // Items without a rating yet are not sent.
   function become(to) {
     const asked = asText(sent());
     mine = to;
@@ -128,7 +128,7 @@ export function yourRatings(card, onChange) {
   return { element, sent, add, renew: show };
 }
 
-// Somebody invented: each rating is drawn from what is predicted after those before it.
+// An invented person: each rating is drawn from its prediction given the earlier ones.
 async function invented(mine, data) {
   const given = new Set(mine.map((one) => String(one.item)));
   const found = (await api.items("", AMONG)).items.filter((one) => !given.has(String(one.item)));

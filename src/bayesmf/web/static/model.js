@@ -1,4 +1,4 @@
-// The model: may it be trusted? The verdict first, in words, then the pictures behind it.
+// The model card: verdicts in words, then figures of convergence and calibration.
 
 import { api } from "./api.js";
 import { histogram, keyOf, lineChart } from "./charts.js";
@@ -31,7 +31,7 @@ export function modelView(card) {
     );
   }
 
-  // What takes the service seconds comes later: R-hat of all kinds, and calibration.
+  // R-hat of each kind and calibration take the service seconds, and are requested later.
   async function show() {
     draw(card);
     const missing = !card.convergence.diagnostics.length || card.calibration_state === "pending";
@@ -185,7 +185,7 @@ function chainPart(title, chains, field, yName, hint) {
   );
 }
 
-// The first passes lie far off and would flatten the rest: the picture begins where it matters.
+// The first passes have large errors that would flatten the curve, so they are left out.
 function rangeAfterStart(series) {
   const all = series.flatMap((one) => one.y).filter(Number.isFinite);
   const later = series.flatMap((one) => one.y.slice(Math.min(2, one.y.length - 1))).filter(Number.isFinite);
@@ -215,7 +215,7 @@ function taus({ chains }) {
   );
 }
 
-// The two numbers that the verdict is made of; everything else is for the curious.
+// The two numbers that decide the verdict.
 function agreement(found) {
   const limit = found.limit ? `, at most ${asGiven(found.limit)} is asked for` : "";
   return part(

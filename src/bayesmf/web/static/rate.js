@@ -1,4 +1,4 @@
-// How a rating is given: stars, buttons for other levels, a number where there are no levels.
+// Input of a rating: stars, buttons for other levels, or a number if there are no levels.
 
 import { asGiven, h, unique } from "./dom.js";
 
@@ -82,7 +82,7 @@ function choiceField({ title, rating, data, onRate }) {
   return field;
 }
 
-// A rating that this prediction would give: a draw from its probabilities.
+// A rating drawn from the probabilities of a prediction.
 export function drawRating(prediction, data) {
   const { probabilities } = prediction;
   if (data.levels && probabilities) {
