@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.nuts import NAMES, Case, Found, fitted, of_chains, planted, z_scores
+from benchmarks.accuracy.nuts import NAMES, Found, NutsCase, fitted, of_chains, planted, z_scores
 
 FILE = Path(__file__).with_name("nuts_reference.npz")
 
 
 def _z_scores(noise, how, keep, data, sweeps=160):
-    ours = of_chains(fitted(data, Case(0, "gamma", noise), how, keep, sweeps, 0))
+    ours = of_chains(fitted(data, NutsCase(0, "gamma", noise), how, keep, sweeps, 0))
     own, theirs = Found({}, {}), Found({}, {})
     with np.load(FILE) as file:
         for name in NAMES:
