@@ -19,14 +19,14 @@ def text():
 
 def test_numbers_of_targets_are_those_of_the_code():
     fast, balanced, accurate = (TARGETS[name] for name in ("fast", "balanced", "accurate"))
-    assert f"Up to {fast.rhat:g}, {balanced.rhat:g} or {accurate.rhat:g} is good enough" in text()
+    assert f"The limit is {fast.rhat:g}, {balanced.rhat:g} or {accurate.rhat:g} for" in text()
     losses = [f"{100 * target.loss:g}%" for target in (fast, balanced, accurate)]
-    assert "no more than {}, {} or {}".format(*losses) in text()
+    assert "at most {}, {} or {} of the RMSE".format(*losses) in text()
     chains = [target.n_chains for target in (fast, balanced, accurate)]
     assert "with {}, {} or {} chains".format(*chains) in text()
     passes = [f"{target.least} to {target.most}" for target in (fast, balanced, accurate)]
     assert "{}, {} or {} passes".format(*passes) in text()
-    assert f"{N_PROBE} are watched" in text() and f"{1 - AGREEING:.0%} of them may" in text()
+    assert f"{N_PROBE} are monitored" in text() and f"{1 - AGREEING:.0%} of them may" in text()
 
 
 def test_the_automatic_number_of_factors_is_as_told():
