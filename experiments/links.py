@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from bayesmf.checks import above_zero, not_negative, whole
+from bayesmf.checks import not_negative, positive, whole
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Network:
         for name in ("latency", "overhead", "calling"):
             not_negative(name, getattr(self, name))
         for name in ("bandwidth", "copying"):
-            above_zero(name, getattr(self, name), "bytes a second above 0")
+            if getattr(self, name) != math.inf:
+                positive(name, getattr(self, name), "bytes a second above 0")
         whole("workers_per_node", self.workers_per_node)
 
     def handling(self, size: int) -> float:

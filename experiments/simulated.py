@@ -21,7 +21,7 @@ from bayesmf.engines.placement import Homes
 from bayesmf.errors import InputError
 from bayesmf.model.refs import Array, Ref, leaves, value_of
 from bayesmf.wording import shown
-from bayesmf.worker.tasks import Held, Result, Shared, Task, run_task, with_refs
+from bayesmf.worker.tasks import Held, Result, Shared, Task, with_refs
 from experiments.links import SHARED_MEMORY, LinkJob, Network, SimCluster, Transfer, in_turn
 
 
@@ -245,7 +245,8 @@ class Simulated:
         job.short = getattr(task, "short", False)
         self._clocks.submit(job)
         self._ledger.done(worker, task.partition, seconds)
-        self._ledger.moved(sent=message, received=back)
+        self._ledger.bytes_sent += message
+        self._ledger.bytes_received += back
         self._mark = time.thread_time()  # the arithmetic was not the server's
         return job
 
@@ -288,7 +289,7 @@ class Simulated:
                 if isinstance(ref, Placed):
                     source = Transfer(ref.node, self._clocks.driver)
                     parts.setdefault(ref.node, source).size += ref.nbytes
-                    self._ledger.moved(fetched=ref.nbytes)
+                    self._ledger.fetched_bytes += ref.nbytes
             self._clocks.fetch(list(parts.values()))
             self._mark = time.thread_time()
         return [value_of(ref) for ref in refs]
@@ -304,7 +305,7 @@ class Simulated:
             What the rest of the chain depends on.
         """
         self._catch_up()
-        self._ledger.settled()
+        self._ledger.rounds += 1
         self._memory.settled(chain, refs)
         self._mark = time.thread_time()
 
@@ -375,7 +376,7 @@ class Simulated:
 
     def _run(self, task: Task) -> tuple[float, Result]:
         begin = time.thread_time()
-        result = run_task(self._held[task.partition], task)
+        result = task.execute(self._held[task.partition])
         measured = time.thread_time() - begin
         return self.contention * (result.count / self.rate if self.rate else measured), result
 
@@ -438,6 +439,6 @@ class Simulated:
                 size += ref.nbytes
             if not transfer.done:
                 needs[id(transfer)] = transfer
-        self._ledger.moved(peers=size)
+        self._ledger.peer_bytes += size
         self._memory.brought(node, size)
         return list(new.values()), list(needs.values())

@@ -26,7 +26,7 @@ from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.exact import LEAF
 from bayesmf.model.refs import Array, Ref
 from bayesmf.worker.stripe_tasks import EvidenceTask, PairsTask
-from bayesmf.worker.tasks import Held, Result, Task, run_task
+from bayesmf.worker.tasks import Held, Result, Task
 from experiments.links import LinkJob, Network
 from experiments.simulated import Phase, Placed, Simulated, own_refs
 
@@ -218,16 +218,16 @@ class Sketch(Simulated):
         """The result of such a task: only of the first is it the task's own."""
         if type(task) in (EvidenceTask, PairsTask):
             # Laws must be judged by themselves, or no step ends; pairs are as many as they are.
-            return run_task(held, task)
+            return task.execute(held)
         side, given = side_of(task), getattr(task, "shared", None)
         kind = type(task), side, len(held), len(held.numbers(0)), len(held.numbers(1))
         if kind not in self._known:
-            self._known[kind] = run_task(held, task)
+            self._known[kind] = task.execute(held)
         found = self._known[kind]
         laws = getattr(given, "laws", None)
         if given is not None and laws is not None:
             asked = EvidenceTask(0, 0, (found.row_stats,), given.side, laws, given.mean_one)
-            found = replace(found, evidence=run_task(held, asked).evidence)  # type: ignore[attr-defined]
+            found = replace(found, evidence=asked.execute(held).evidence)
         return found
 
     def _prepare(self, phase: Phase | None, task: Task) -> float:

@@ -20,7 +20,6 @@ from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.run.driver import make_rounds
 from bayesmf.samplers.sgld import SGLD
 from bayesmf.worker.block_tasks import GradientTask
-from bayesmf.worker.tasks import run_task
 
 # Ratings of a user of each class, and how many users it has.
 CLASSES, N_ITEMS, D, TAU = {3: 100, 12: 60, 60: 30}, 80, 2, 1.0
@@ -88,7 +87,7 @@ def _chain(sampler, data, items, about, n_rounds, seed=0, noise=None):
                 tasks = round_.send(results)
             except StopIteration:
                 break
-            results = [run_task(rounds.held[k.partition], _still(k)) for k in tasks]
+            results = [_still(k).execute(rounds.held[k.partition]) for k in tasks]
         if t > n_rounds // 10:
             users = state.whole().users.astype(float)
             total += users

@@ -80,7 +80,7 @@ def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("bayesmf.chains.callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
     progress = Progress(show=False)
-    progress.begin(RunPlan(n_chains=1, epochs=40, max_seconds=None, validated=True))
+    progress.begin(RunPlan(n_chains=1, epochs=40, max_seconds=None))
     for epoch in range(1, 11):
         progress(replace(EVENT, epoch=epoch, seconds=0.001 * epoch))
         now[0] += 3.0
@@ -88,7 +88,7 @@ def test_the_time_left_is_by_the_walls_clock(monkeypatch):
     left = [piece for piece in progress._pieces(replace(EVENT, epoch=10), 10) if "left" in piece]
     assert left == ["01:30 left"]
     # Where the clock ends the run sooner, that is what is left.
-    progress._plan = RunPlan(1, 40, max_seconds=10.0, validated=True)
+    progress._plan = RunPlan(1, 40, max_seconds=10.0)
     assert "00:06 left" in progress._pieces(replace(EVENT, epoch=10, seconds=4.0), 10)
 
 
@@ -175,7 +175,7 @@ def test_a_callback_may_know_the_plan():
 
     planner = Planner()
     BayesianMF(2, callbacks=[planner], max_seconds=60, random_state=0).fit(planted(30, 20, 300))
-    assert planner.plan == RunPlan(n_chains=2, epochs=120, max_seconds=60.0, validated=False)
+    assert planner.plan == RunPlan(n_chains=2, epochs=120, max_seconds=60.0)
 
 
 # -- EarlyStop and History ------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from bayesmf.engines.ray.worker import (
 )
 from bayesmf.model.refs import Ref, tree_map, value_of
 from bayesmf.worker.block_tasks import GradientTask
-from bayesmf.worker.tasks import run_task
 from problems import planted
 
 
@@ -124,7 +123,7 @@ def order(tasks, phase=0, refs=None, dropped=(), export=True):
     return Order(0, tasks, phase, refs or {}, list(dropped), export, 1.0)
 
 
-def test_a_holder_gives_the_bits_of_run_task(watched):
+def test_a_worker_returns_the_bits_of_the_task(watched):
     """Rows come with the task, stay from task to task, or come from another worker."""
     here, there = (Worker("here", [], Shelf()) for _ in range(2))
     for partition, held in enumerate(watched.work.held):
@@ -134,7 +133,7 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     plain = replace(_with_arrays(task), shared=None)
     shared = replace(task.shared)
     ((found, seconds),) = here.run(order([(7, plain)], phase=3), shared)
-    expected = run_task(watched.work.held[task.partition], _with_arrays(task))
+    expected = _with_arrays(task).execute(watched.work.held[task.partition])
     assert seconds > 0 and found.sse == expected.sse
     users, items = found.users, found.items
     assert isinstance(users, ResultRef) and {users.key, items.key} == {(7, 0), (7, 1)}
@@ -144,10 +143,8 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
         (mine,) = here.fetch([ref.key])
         assert mine.tobytes() == np.ascontiguousarray(array).tobytes()
 
-    second = run_task(
-        watched.work.held[task.partition],
-        replace(_with_arrays(task), users=expected.users, items=expected.items),
-    )
+    moved = replace(_with_arrays(task), users=expected.users, items=expected.items)
+    second = moved.execute(watched.work.held[task.partition])
     named = replace(plain, users=Input(users.key), items=Input(items.key))
     ((again, _),) = here.run(order([(8, named)], phase=3), None)
     assert again.sse == second.sse
@@ -155,7 +152,7 @@ def test_a_holder_gives_the_bits_of_run_task(watched):
     ((elsewhere, _),) = there.run(order([(9, named)], phase=3, refs=refs), shared)
     assert elsewhere.sse == second.sse
 
-    assert there.keep({(20, 0): here.put_temporarily([users.key])[0][0]}, 1.0) >= 0
+    assert there.keep({(20, 0): here.put_temporarily([users.key])[0][0]}, 1.0, ()) >= 0
     assert there.fetch([(20, 0)])[0].tobytes() == here.fetch([users.key])[0].tobytes()
     with pytest.raises(NotFetched):
         there.run(order([(10, named)], phase=3, refs={users.key: Export(None, 0)}), None)
@@ -187,8 +184,7 @@ def test_a_ledger_adds_up():
     ledger = Ledger("test", 2, lambda: now[0])
     for worker, partition, seconds in ((0, 0, 1.0), (0, 1, 3.0), (1, 0, 2.0)):
         ledger.done(worker, partition, seconds)
-    ledger.moved(sent=10)
-    ledger.moved(received=7)
+    ledger.bytes_sent, ledger.bytes_received = 10, 7
     ledger.peer_bytes, ledger.fetched_bytes, ledger.rounds = 30, 40, 2
     ledger.fault("something was lost")
     now[0] = 8.0

@@ -42,6 +42,9 @@ class LinkJob:
     back: int
     chain: int = 0
 
+    def execute(self, held):
+        return Answer(self.count, np.zeros(self.back, np.uint8))
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -54,13 +57,8 @@ def job(partition, count, out=0, back=0, chain=0):
 
 
 @pytest.fixture
-def engine_of(monkeypatch):
+def engine_of():
     """An engine of 100 ratings a second for partitions, with a worker each if there are enough."""
-
-    def run_task(held, task):
-        return Answer(task.count, np.zeros(task.back, np.uint8))
-
-    monkeypatch.setattr(simulated, "run_task", run_task)
 
     def make(n_workers, n_partitions, latency=0.0, bandwidth=math.inf, handling=(), **options):
         network = Network(latency, bandwidth, *handling)
@@ -150,12 +148,12 @@ def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch
     clock = [0.0]
     monkeypatch.setattr(simulated.time, "thread_time", lambda: clock[0])
 
-    def run_task(held, task):
+    def execute(task, held):
         clock[0] += 5.0
         return Answer(task.count, np.zeros(0))
 
     engine = engine_of(2, 2, rate=None)
-    monkeypatch.setattr(simulated, "run_task", run_task)
+    monkeypatch.setattr(Job, "execute", execute)
     clock[0] += 1.0  # the server's
     flights = [engine.submit(job(0, 1))]
     clock[0] += 0.25
@@ -190,13 +188,13 @@ def test_every_worker_prepares_what_tasks_share(engine_of, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(simulated.time, "thread_time", lambda: clock[0])
 
-    def run_task(held, task):
+    def execute(task, held):
         assert task.shared.ready is not None
         clock[0] += 5.0
         return Answer(task.count, np.zeros(0))
 
     engine, table = engine_of(2, 4, rate=None), Table(clock)
-    monkeypatch.setattr(simulated, "run_task", run_task)
+    monkeypatch.setattr(Job, "execute", execute)
     jobs = [Reader(p, 1, np.zeros(0), 0, shared=table) for p in range(4)]
     assert sorted(_arrivals(engine, jobs).expected) == [8.0, 8.0, 13.0, 13.0]
     told = engine.report()

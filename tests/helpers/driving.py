@@ -10,7 +10,6 @@ from bayesmf.chains.chain import STARTS, first_precisions
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import Params
-from bayesmf.worker.tasks import run_task
 
 
 def start_chain(number, settings, shape):
@@ -36,4 +35,4 @@ def do(phases, rounds):
             tasks = phases.send(results)
         except StopIteration as end:
             return end.value
-        results = [run_task(rounds.held[task.partition], task) for task in tasks]
+        results = [task.execute(rounds.held[task.partition]) for task in tasks]

@@ -19,7 +19,6 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import Params, Precisions, RowPrior
 from bayesmf.worker.momentum_tasks import MomentumTask, RareResult, RareTask
-from bayesmf.worker.tasks import run_task
 
 CLASSES, EACH, TAU = (3, 10, 30, 100, 300, 1000), 12, 1.0
 
@@ -110,10 +109,10 @@ def run_round(rounds, state, t):
 def _work(held, task):
     if isinstance(task, MomentumTask):
         still = held.moving[0], np.zeros_like(held.moving[1])
-        return run_task(replace(held, moving=still), task)
+        return task.execute(replace(held, moving=still))
     if isinstance(task, RareTask) and task.shared.side == 1:
         return RareResult(task.rows, task.fixed, True)
-    return run_task(held, task)
+    return task.execute(held)
 
 
 def by_class(values):

@@ -168,7 +168,6 @@ class RunPlan(NamedTuple):
     n_chains: int
     epochs: int
     max_seconds: float | None
-    validated: bool
 
 
 class Callback(Protocol):

@@ -83,7 +83,7 @@ class Monitor:
     callbacks: Sequence[Callback]
     scale: float
     clock: RunClock
-    aside: Callable[[], AbstractContextManager[None]]  # `Engine.aside`: the clock may stand still
+    aside: Callable[[], AbstractContextManager[None]]  # in which a virtual clock may stop
     growing: bool = False  # whether burn-in is a share of however long the run has been
     not_kept: float = 0.0  # draws that there could have been before the first of such a run
     means: dict[int, RunningMean] = field(default_factory=dict)

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -77,9 +76,6 @@ class Engine(Protocol):
     def seconds(self) -> float:
         """Seconds since the start, by the engine's clock."""
 
-    def aside(self) -> AbstractContextManager[None]:
-        """Context for work outside of the algorithm, in which a simulated clock stops."""
-
     def report(self) -> dict[str, Any]:
         """Tasks, times and bytes of the run; see `Ledger`."""
 
@@ -111,7 +107,8 @@ class Ledger:
         self._partitions: dict[int, _Sum] = {}
         self.seconds = 0.0  # of all tasks
         self.bytes_sent, self.bytes_received, self.ratings_sent = 0, 0, 0
-        self.peer_bytes, self.fetched_bytes, self.rounds = 0, 0, 0
+        self.peer_bytes, self.fetched_bytes = 0, 0  # of rows: between nodes, and for the driver
+        self.rounds = 0  # of all chains
         self.faults: list[str] = []
         self._lock = threading.Lock()
 
@@ -128,17 +125,6 @@ class Ledger:
             self.seconds += seconds
             self._workers[worker].add(seconds)
             self._partitions.setdefault(partition, _Sum()).add(seconds)
-
-    def moved(self, sent: int = 0, received: int = 0, peers: int = 0, fetched: int = 0) -> None:
-        """Add bytes: of tasks and results, of rows between nodes, and of rows for the driver."""
-        self.bytes_sent += sent
-        self.bytes_received += received
-        self.peer_bytes += peers
-        self.fetched_bytes += fetched
-
-    def settled(self) -> None:
-        """Add a round of a chain."""
-        self.rounds += 1
 
     def fault(self, sentence: str) -> None:
         """Log a fault that was handled."""
@@ -190,10 +176,6 @@ class WallClock:
     def seconds(self) -> float:
         """Seconds since the run began."""
         return self._ledger.clock()
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Do nothing: real time does not stop."""
-        return nullcontext()
 
     def report(self) -> dict[str, Any]:
         """Report of the ledger."""

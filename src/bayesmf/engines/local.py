@@ -15,7 +15,7 @@ from typing import Any
 from bayesmf.engines.base import Handle, Ledger, WallClock, Workload
 from bayesmf.model.refs import Array, Ref, fetch_here
 from bayesmf.process import cores
-from bayesmf.worker.tasks import Held, Result, Task, run_task, with_refs
+from bayesmf.worker.tasks import Held, Result, Task, with_refs
 
 
 def _here(how: str, name: str, array: Array) -> Ref:
@@ -41,7 +41,7 @@ class _Local(WallClock):
 
     def _run(self, worker: int, task: Task) -> Result:
         begin = time.perf_counter()
-        result: Result = with_refs(run_task(self._held[task.partition], task), _here)
+        result: Result = with_refs(task.execute(self._held[task.partition]), _here)
         self._ledger.done(worker, task.partition, time.perf_counter() - begin)
         return result
 

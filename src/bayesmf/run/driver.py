@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,8 +78,8 @@ def run(
         run = make_context(data, settings, engine, validation, callbacks, saved.round_done)
         chains = [Chain(number, run) for number in range(sampler.n_chains)]
         saved.begin(chains, run)
-        longest, validated = max(1, round(run.length.epochs)), validation is not None
-        run.monitor.begin(RunPlan(len(chains), longest, settings.max_seconds, validated))
+        longest = max(1, round(run.length.epochs))
+        run.monitor.begin(RunPlan(len(chains), longest, settings.max_seconds))
         rounds = run.rounds
         engine.start(
             Workload(
@@ -126,7 +127,7 @@ def make_context(
         callbacks,
         settings.scale,
         RunClock(engine.seconds),
-        engine.aside,
+        getattr(engine, "aside", nullcontext),  # which stops a virtual clock
         growing=sampler.growing,
         not_kept=first_kept(sampler, length) / (sampler.thin or 1.0),
     )
@@ -160,7 +161,7 @@ def sample_for(
     chains: Sequence[Chain],
     run: RunContext,
     engine: Engine,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None],
 ) -> tuple[Convergence, str]:
     """Run all chains for as long as the sampler says; `between` is called when they have ended.
 
@@ -176,7 +177,7 @@ def sample_enough(
     chains: Sequence[Chain],
     run: RunContext,
     engine: Engine,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None],
 ) -> tuple[Convergence, str]:
     """Run all chains until the target is reached, time is over, or their length is.
 

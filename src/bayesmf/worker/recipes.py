@@ -25,7 +25,7 @@ from bayesmf.worker.block_tasks import HeldBlock
 
 @lru_cache(maxsize=4)
 def open_origin(origin: Origin) -> PackedRatings:
-    """The folder as it is on this machine, which must be the one the driver has.
+    """The packed file as it is on this machine, which must be the one the driver has.
 
     Its numbers are looked at, once a process. Its bytes were compared with their checksums by the
     driver; on another machine, or in another container, that is done again.

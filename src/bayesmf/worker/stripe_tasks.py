@@ -243,7 +243,8 @@ class PairsTask:
 
     Given V, precisions and tau the rows of U are independent, so E[m_i(V) . m_j(U)] is
     E[U_i . V_j] for an unrated pair; for a rated one U_i enters m_j, and only
-    E[U_i . m_j(U)] is the same. With `aside` it is no part of the algorithm.
+    E[U_i . m_j(U)] is the same. `aside` marks predictions outside of the algorithm: an
+    engine with a virtual clock does not count them.
     """
 
     short = True

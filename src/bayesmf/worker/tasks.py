@@ -56,11 +56,6 @@ class Recipe(Protocol):
         """Read what the driver holds, to the bit."""
 
 
-def run_task(held: Held, task: Task) -> Result:
-    """Do a task with the partition it names."""
-    return task.execute(held)
-
-
 class Shared:
     """Data shared by all tasks of a phase: sent once to a node, prepared once in a process.
 

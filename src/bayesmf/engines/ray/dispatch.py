@@ -241,7 +241,7 @@ class Dispatch:
             # Sums of tasks that run again were returned before.
             all(one.replayed is None for one in together), short,
         )  # fmt: skip
-        self._ledger.moved(sent=sent)
+        self._ledger.bytes_sent += sent
         pool.call(
             process, "run", order, shared, beside=short,
             done=partial(self._done, process, together),
@@ -283,7 +283,7 @@ class Dispatch:
     ) -> None:
         for one, (value, seconds) in zip(together, found, strict=True):
             self._ledger.done(process.slot, one.task.partition, seconds)
-            self._ledger.moved(received=payload(value))
+            self._ledger.bytes_received += payload(value)
             if one.replayed is not None:
                 self._recomputed(one.replayed, value, process)
             one.value = value if one.replayed is not None else self._with_refs(one, value, process)

@@ -23,7 +23,6 @@ from bayesmf.worker.tasks import (
     Shared,
     Task,
     added_up,
-    run_task,
     with_refs,
 )
 
@@ -98,7 +97,7 @@ class Worker:
         self._phases: dict[int, tuple[int, Shared]] = {}
         self._store = store or Store()
         for held, task in rehearsal:
-            run_task(private_copy(held), private_copy(task))
+            private_copy(task).execute(private_copy(held))
 
     def __repr__(self) -> str:  # shown by Ray's dashboard
         return f"Worker({self._name})"
@@ -178,7 +177,7 @@ class Worker:
         task = self._filled(private_copy(task), elsewhere, writable)
         if common is not None:
             task = replace(task, shared=common)  # type: ignore[type-var]
-        result = run_task(held, task)
+        result = task.execute(held)
         count = 0
 
         def keep(how: str, name: str, array: Array) -> ResultRef:
@@ -251,9 +250,7 @@ class Worker:
         """Return arrays."""
         return [np.ascontiguousarray(self._arrays[key]) for key in keys]
 
-    def keep(
-        self, refs: Mapping[Key, Export], patience: float, dropped: Iterable[Key] = ()
-    ) -> float:
+    def keep(self, refs: Mapping[Key, Export], patience: float, dropped: Iterable[Key]) -> float:
         """Keep copies of arrays of other processes, and drop others; return the seconds."""
         begin = time.perf_counter()
         self.drop(dropped)
