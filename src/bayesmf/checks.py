@@ -45,16 +45,6 @@ def not_negative(name: str, value: Any) -> float:
     return positive(name, value, "a number of at least 0")
 
 
-def above_zero(name: str, value: Any, what: str) -> float:
-    """A number above zero that may be infinite, as a float."""
-    try:
-        if not isinstance(value, str | bool) and float(value) > 0:
-            return float(value)
-    except Exception:
-        pass
-    raise InputError(f"{name} must be {what}, not {shown(value)}")
-
-
 def finite(name: str, value: Any) -> float:
     """A finite number of any sign, as a float."""
     try:

@@ -146,8 +146,8 @@ def test_resume_says_that_there_is_nothing(data: Data, tmp_path: Path) -> None:
         (["--checkpoint", "c", "--checkpoint-every", "-1"], "a number of seconds, 0 or more"),
         (["--checkpoint", "c", "--checkpoint-every", "nan"], "a number of seconds, 0 or more"),
         (["--checkpoint", "{train}"], "is a file and not a folder"),
-        (["--checkpoint", "m"], "must not be in each other"),
-        (["--checkpoint", "m/c"], "must not be in each other"),
+        (["--checkpoint", "m"], "the file of the model, or in it"),
+        (["--checkpoint", "m/c"], "the file of the model, or in it"),
     ],
 )
 def test_what_is_refused(

@@ -112,7 +112,8 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
     if Path(args.checkpoint).resolve().is_relative_to(Path(args.out).resolve()):
         raise InputError(
-            f"--checkpoint {args.checkpoint} and --out {args.out} must not be in each other"
+            f"--checkpoint {args.checkpoint} is {args.out}, the file of the model, or in it: "
+            "choose another folder"
         )
     every = 60.0 if args.checkpoint_every is None else args.checkpoint_every
     return Checkpoint(args.checkpoint, every=every, resume=args.resume)

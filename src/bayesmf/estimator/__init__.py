@@ -9,5 +9,5 @@ recommending  recommend, recommend_many, explain, similar_items, similar_users, 
 evaluating    evaluate, evaluate_ranking, calibration, score, diagnose, to_arviz, plots
 questions     pairs, sent and held-out ratings by row number; warnings of unknown ids
 results       tables and lists that answers are
-folder        a saved model
+saving        a model written to a file, and loaded
 """

@@ -420,11 +420,6 @@ class MergedIds(NamedTuple):
     old: NDArray[np.int64]
     new: NDArray[np.int64]
 
-    @property
-    def grown(self) -> bool:
-        """Whether any id is new."""
-        return len(self.ids) > len(self.old)
-
 
 def merge_ids(known: IdMap, more: IdMap, side: str) -> MergedIds:
     """Add ids to known ones, converted to their type; `side` is "user" or "item"."""

@@ -63,7 +63,7 @@ def spread_evenly(chain: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.concatenate(chosen)
 
 
-# The arrays of rows: a folder has those that were kept.
+# The arrays of rows: a file has those that were kept.
 ROWS = ("users", "items", "user_means", "item_means")
 # Those of precisions of single rows, where these have any.
 ROW_NOISE = ("user_tau", "item_tau")

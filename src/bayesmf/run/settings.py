@@ -146,23 +146,6 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
         )
 
 
-def least_bytes(
-    n_factors: int | None,
-    draws: int,
-    n_users: int,
-    n_items: int,
-    n: int,
-    keep: str = "auto",
-    users: bool = True,
-) -> int:
-    """Bytes of a saved model on disk, at least: some draws of the kept side, and the ratings."""
-    shape = DataShape(n, n_users, n_items, busy=0)
-    width = default_factors(shape) if n_factors is None else n_factors
-    rows = {"auto": min(n_users, n_items), "users": n_users, "items": n_items}
-    kept = rows.get(keep if users else "items", n_users + n_items)
-    return 4 * draws * width * kept + (5 * n if users else 0)
-
-
 def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:
     """A prior by its name. "auto" is the full covariance where it costs nothing: with Gibbs."""
     gamma = GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))

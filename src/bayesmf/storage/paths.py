@@ -20,7 +20,7 @@ _REASONS = {
         "a part of that path is a file and not a folder, choose another path",
 }  # fmt: skip
 # O_NONBLOCK: a pipe must not make a reader wait.
-_ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class NotRegular(InputError):
@@ -46,13 +46,13 @@ def as_path(path: PathLike) -> Path:
     return found
 
 
-def open_handle(path: PathLike, flags: int = os.O_RDONLY) -> int:
+def open_handle(path: PathLike) -> int:
     """Open a regular file, or a link to one; NotRegular for a pipe or a device.
 
     It does not wait for a pipe; OSError is raised as the system does, for a folder too.
     """
     try:
-        handle = os.open(path, flags | _ALWAYS, 0o666)
+        handle = os.open(path, _FLAGS)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, a device without driver
             raise _not_regular(path) from None

@@ -29,7 +29,7 @@ class Truth(NamedTuple):
         Biases of users and items.
     noise_floor : float or None
         The error (RMSE) that no model can beat; None if ratings are stars, because rounding and
-        clipping change it (see `experiments.oracle`).
+        clipping change it.
     mean : float
         Centre of the ratings.
     noise : float
