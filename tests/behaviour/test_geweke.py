@@ -61,10 +61,9 @@ USER, ITEM = (CELLS // N_ITEMS).astype(np.int32), (CELLS % N_ITEMS).astype(np.in
 def _light_tails(monkeypatch):
     monkeypatch.setattr(bayesmf.model.priors, "TAU_SHAPE", TAU_PRIOR[0])
     monkeypatch.setattr(bayesmf.model.priors, "TAU_RATE", TAU_PRIOR[1])
-    for module in (bayesmf.model.noise, bayesmf.model.noise):
-        monkeypatch.setattr(module, "RATE_SHAPE", RATE_PRIOR[0])
-        monkeypatch.setattr(module, "RATE_RATE", RATE_PRIOR[1])
-        monkeypatch.setattr(module, "log_shape_prior", _log_prior_of_shape)
+    monkeypatch.setattr(bayesmf.model.noise, "RATE_SHAPE", RATE_PRIOR[0])
+    monkeypatch.setattr(bayesmf.model.noise, "RATE_RATE", RATE_PRIOR[1])
+    monkeypatch.setattr(bayesmf.model.noise, "log_shape_prior", _log_prior_of_shape)
 
 
 def _log_prior_of_shape(log_k):

@@ -12,7 +12,7 @@ import pytest
 
 from bayesmf import BayesianMF, Gibbs, InputError, Synthetic
 from bayesmf.storage import verification
-from forged import drop, edit, edit_meta, file_contents, put, set_at
+from forged import drop, edit, edit_meta, file_contents, put, refused, set_at
 from problems import planted
 
 N_USERS, N_ITEMS, N_RATINGS = 40, 30, 600
@@ -37,12 +37,6 @@ def answers(folder, **how):
     loaded.predict([1001, 1002], [5, 6])
     loaded.recommend(1001, n=5)
     return loaded
-
-
-def refused(act, folder, match=None):
-    with pytest.raises(InputError, match=match) as told:
-        act(folder)
-    assert "\n" not in str(told.value) and len(str(told.value)) < 1000
 
 
 # -- models -------------------------------------------------------------------------------------

@@ -3,16 +3,8 @@
 import csv
 import json
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 def test_answers_say_that_their_peer_is_missing(monkeypatch, capsys):

@@ -19,11 +19,6 @@ KINDS = (
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
 
 
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-
-
 @pytest.fixture
 def case(tmp_path):
     from benchmarks.attack.case import Case

@@ -9,11 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-
-
 @pytest.fixture
 def worlds(monkeypatch):
     """Small worlds in place of those of the study."""

@@ -20,11 +20,6 @@ def race(*options):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-@pytest.fixture
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-
-
 def test_a_race_writes_checkpoints_table_and_figure(tmp_path):
     done = race(
         "--synthetic", 0.001, "--systems", "gibbs,sgld,myfm", "--quick", "--repeats", 1,
@@ -52,7 +47,7 @@ def test_a_race_writes_checkpoints_table_and_figure(tmp_path):
     (["--synthetic", "0.001", "--systems", "nobody"], "nobody"),
     (["--ml-1m", "no-such-folder"], "no-such-folder"),
 ])  # fmt: skip
-def test_bad_input_is_one_sentence(options, said, capsys, at_root):
+def test_bad_input_is_one_sentence(options, said, capsys):
     from benchmarks.speed.time_to_rmse import main
 
     assert main(options) == 2
@@ -60,7 +55,7 @@ def test_bad_input_is_one_sentence(options, said, capsys, at_root):
     assert said in printed and printed.count("\n") == 1
 
 
-def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
+def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys):
     from benchmarks.accuracy.defaults import main
 
     (tmp_path / "ml-latest-small").mkdir()
@@ -76,7 +71,7 @@ def test_defaults_on_the_data_sets_of_a_folder(tmp_path, capsys, at_root):
     assert "no myFM" in printed.err and "| ml-latest-small | 810 | 90 |" in printed.out
 
 
-def test_variants_are_what_they_are_called(at_root):
+def test_variants_are_what_they_are_called():
     from benchmarks import data_sets
 
     split = Synthetic(200, 80, 4000, stars=True).ratings().split(0.1, random_state=0)
@@ -152,7 +147,7 @@ def fake_peers(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(monkeypatch, at_root):
+def small(monkeypatch):
     """A few sizes of a few epochs."""
     from benchmarks.speed import scale_speed
     from benchmarks.speed import timers as bench
@@ -214,7 +209,7 @@ def test_growth_is_fitted_and_drawn(small, tmp_path, capsys):
 FILES = ("train.parquet", "test.parquet", "truth.safetensors")
 
 
-def test_files_of_a_large_set_are_made_once(at_root, tmp_path):
+def test_files_of_a_large_set_are_made_once(tmp_path):
     from benchmarks.speed import scale as scale_large
     from benchmarks.speed.scale import main
 
@@ -234,7 +229,7 @@ def test_files_of_a_large_set_are_made_once(at_root, tmp_path):
     assert files[0].stat().st_mtime_ns == made
 
 
-def test_a_child_is_measured_alone(at_root):
+def test_a_child_is_measured_alone():
     from benchmarks.speed.child import measured
 
     done = measured([sys.executable, "-c", "x = bytearray(150 << 20); print(len(x)); exit(3)"])
@@ -253,7 +248,7 @@ def test_a_child_is_measured_alone(at_root):
     (["--figure", "a.svg"], ".png"),
     (["--json", "no-such-folder/a.json"], "no-such-folder"),
 ])  # fmt: skip
-def test_bad_input_of_scale_is_one_sentence(options, said, capsys, at_root):
+def test_bad_input_of_scale_is_one_sentence(options, said, capsys):
     from benchmarks.speed.scale import main
 
     assert main(options) == 2

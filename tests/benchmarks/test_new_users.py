@@ -1,18 +1,9 @@
 """Benchmarks of the kept side, of new users and of early errors, on a few planted ratings."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, DataWarning, Gibbs, Synthetic
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,11 @@
 """The benchmark of noise by user and item, on planted ratings of steady and of moody people."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 USERS, ITEMS, EACH = 120, 60, 30
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 @pytest.fixture

@@ -11,12 +11,6 @@ from bayesmf import BayesianMF
 from small_service import small_model
 
 pytest.importorskip("fastapi")
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,10 @@
 """The benchmark of added ratings, on a few planted ones."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bayesmf import Ratings
 from problems import planted
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 def test_parts_have_users_and_items_of_their_own():

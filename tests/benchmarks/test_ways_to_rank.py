@@ -1,20 +1,12 @@
 """The benchmark of ways to rank, on a few ratings."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bayesmf import BayesianMF, Gibbs, Synthetic
 from bayesmf.data.training import RatedItems
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def at_root(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
 
 
 def quick(random_state):

@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import pytest
 
+from bayesmf import InputError
 from bayesmf.storage.artefact import MODEL, read_file, write_file
 
 
@@ -68,3 +70,10 @@ def flip(path, name):
     raw[place(path, name)[1] - 1] ^= 1
     path.unlink()
     path.write_bytes(raw)
+
+
+def refused(act, path, match=None):
+    """Check that a call refuses a file with an error of one sentence."""
+    with pytest.raises(InputError, match=match) as caught:
+        act(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
