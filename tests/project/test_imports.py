@@ -1,6 +1,7 @@
 """Imports go one way, by the order of the rooms; `import bayesmf` drags nothing heavy along."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +152,10 @@ def test_files_stay_small():
         path.name: n for path in ROOT.rglob("*.py") if (n := code_lines(path.read_text())) > 500
     }
     assert not long
+
+
+@pytest.mark.parametrize("room", ("diagnostics", "estimator", "plots", "posterior", "web"))
+def test_a_room_lists_its_modules(room):
+    about = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
+    modules = {path.stem for path in (ROOT / room).glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"(?m)^(\w+) {2,}\w", about)) == modules

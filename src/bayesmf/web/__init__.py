@@ -1,9 +1,11 @@
 """The HTTP service and its page: `create_app` makes the application, `deployment` one for Ray.
 
-app       the application: errors in one shape, a thread that watches for a new model
+app       the application, a thread that watches for a new model
 routes    addresses and the threads that compute answers
 schemas   requests and responses
-answers   answers of the library as plain dicts; card is the model card
+answers   answers of the library as plain dicts
+card      the model card
+problems  errors in one shape
 served    the model that is served, and its replacement
 items     titles of items, and the search by name
 guard     host, token, size, time and concurrency of requests; metrics
