@@ -153,7 +153,7 @@ def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch
         return Answer(task.count, np.zeros(0))
 
     engine = engine_of(2, 2, rate=None)
-    monkeypatch.setattr(Job, "execute", execute)
+    monkeypatch.setattr(LinkJob, "execute", execute)
     clock[0] += 1.0  # the server's
     flights = [engine.submit(job(0, 1))]
     clock[0] += 0.25
@@ -194,7 +194,7 @@ def test_every_worker_prepares_what_tasks_share(engine_of, monkeypatch):
         return Answer(task.count, np.zeros(0))
 
     engine, table = engine_of(2, 4, rate=None), Table(clock)
-    monkeypatch.setattr(Job, "execute", execute)
+    monkeypatch.setattr(LinkJob, "execute", execute)
     jobs = [Reader(p, 1, np.zeros(0), 0, shared=table) for p in range(4)]
     assert sorted(_arrivals(engine, jobs).expected) == [8.0, 8.0, 13.0, 13.0]
     told = engine.report()
