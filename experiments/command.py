@@ -1,4 +1,4 @@
-"""Command lines of the experiments: their parsers, and how they end."""
+"""Command lines of the experiments: parsers, errors and exit status."""
 
 from __future__ import annotations
 

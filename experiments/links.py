@@ -1,8 +1,8 @@
 """Virtual clocks of a cluster: its workers, and a link for every node.
 
-Nothing is computed and nothing is sent: jobs say how long they take and how large their arrays
-are, and events happen one after the other, in the order of their times. The simulated engine
-drives it with real tasks, `experiments.plan` with tasks of sizes that are not at hand.
+Nothing is computed or sent: jobs state their seconds and bytes, and events are processed in the
+order of their times. The simulated engine submits real tasks, `experiments.plan` tasks that are
+too large to run.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ class Network:
     bandwidth : float
         Bytes a second of a node's link, each way; may be infinite.
     overhead : float
-        Seconds that a worker needs to unpack a task and pack its result. Meanwhile it computes
-        nothing.
+        Seconds in which a worker unpacks a task and packs its result, and computes nothing.
     copying : float
         Bytes a second at which a worker copies tasks and results, which it needs as well.
     workers_per_node : int
         Workers that share a node: its link, and what was brought to it.
     calling : float
-        Seconds that the driver needs to call a worker, whatever the call is about. Tasks of one
-        phase for one worker are one call.
+        Seconds that the driver needs for any call of a worker. Tasks of one phase for one
+        worker are one call.
 
     Raises
     ------
@@ -101,11 +100,11 @@ class Transfer:
 
 @dataclass(eq=False)
 class LinkJob:
-    """A task on its way: what it waits for, how long it takes, and what its result says.
+    """A submitted task: the transfers that it waits for, its seconds and its result.
 
     `message` and `back` are bytes through the driver's link; `brings` are transfers that begin when
-    the message is there, `needs` all that must have arrived before it is done. A `short` one is
-    done beside what the worker is at, which takes that much longer.
+    the message is there, `needs` all that must have arrived before it is done. A `short` one
+    runs beside the worker's current job, which takes longer by its seconds.
     """
 
     worker: int
@@ -125,7 +124,7 @@ class LinkJob:
 
 
 class Link:
-    """One direction of a node's link: one thing after another."""
+    """One direction of a node's link, which sends one transfer after another."""
 
     __slots__ = ("bandwidth", "free", "moved", "seconds")
 
@@ -133,7 +132,7 @@ class Link:
         self.bandwidth, self.free, self.seconds, self.moved = bandwidth, 0.0, 0.0, 0
 
     def take(self, at: float, size: int) -> float:
-        """Be busy with some bytes from then on, or after others; returns the end."""
+        """Reserve the link for some bytes; returns the time at which they have been sent."""
         seconds = size / self.bandwidth
         self.free = max(at, self.free) + seconds
         self.seconds += seconds
@@ -142,10 +141,10 @@ class Link:
 
 
 class SimCluster:
-    """Clocks of workers, links and the driver, and the events that are still to come.
+    """Clocks of workers, links and the driver, and the queue of events.
 
-    Task messages and results take the driver's link alone: they are small, and slip in between the
-    rows that a node receives. Rows go from node to node while both links are free. A node asks its
+    Task messages and results are small: they use the driver's link, and do not delay the rows that
+    a node receives. Rows go from node to node while both links are free. A node asks its
     neighbours first, so that not all of them ask the same one.
     """
 
@@ -176,14 +175,14 @@ class SimCluster:
         self._at(left + self.network.latency, self._received, job)
 
     def fetch(self, transfers: Sequence[Transfer]) -> None:
-        """Bring arrays to the driver, which waits for them."""
+        """Transfer arrays to the driver, which waits for them."""
         for transfer in transfers:
             self._at(self.now, self._ask, transfer)
         while not all(transfer.done for transfer in transfers):
             self.now = max(self.now, self._step())
 
     def wait(self, jobs: Collection[Any]) -> set[Any]:
-        """Move on until one of these is back; those that came in before now are back as well."""
+        """Advance until at least one of these has a result; return all that have one."""
         self._catch_up()
         found = {job for job in jobs if job.is_back}
         while self._events and not found:
@@ -196,14 +195,14 @@ class SimCluster:
         return found
 
     def _catch_up(self) -> None:
-        """What happens up to now."""
+        """Process the events up to now."""
         while self._events and self._events[0][0] <= self.now:
             self._step()
 
     # -- events ------------------------------------------------------------------------------------
 
     def _at(self, time: float, what: Callable[..., None], about: Any) -> None:
-        self._number += 1  # of things that happen at once, the first noted comes first
+        self._number += 1  # events at one time are processed in the order of their submission
         heappush(self._events, (time, self._number, what, about))
 
     def _step(self) -> float:
@@ -308,5 +307,5 @@ class SimCluster:
 
 
 def in_turn(transfers: Sequence[Transfer], n_nodes: int) -> list[Transfer]:
-    """In the order in which a node asks for them: from the node behind it on, all around."""
+    """Sort transfers by source, from the node after their target on, around the ring."""
     return sorted(transfers, key=lambda one: (one.source - one.target) % (n_nodes + 1))

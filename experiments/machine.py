@@ -13,7 +13,7 @@ from bayesmf.process import cores, memory_bytes
 
 
 def describe_machine() -> dict[str, Any]:
-    """The machine and the versions in use; None is what the system does not tell."""
+    """The machine and the versions in use; None for what the system does not report."""
     import numba
 
     memory = memory_bytes()

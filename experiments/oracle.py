@@ -1,18 +1,18 @@
-"""The lowest error that anyone could reach on synthetic ratings, and how it is known.
+"""Lower bounds of the error on synthetic ratings.
 
-Three errors on the same test ratings, each told more than any model is:
+Three errors on the same test ratings, each with more information than a model has:
 
-- The truth itself: E[rating | planted numbers]. What is left is the noise, as rounding and
-  clipping leave it.
-- The items' true rows, the priors and the noise. A user's row must be learnt from the user's own
-  ratings, and its posterior mean is the best estimate there is of a prediction linear in it.
-- The users' true rows likewise, an item's row being learnt.
+- The truth itself: E[rating | planted numbers]. What remains is the noise, as changed by rounding
+  and clipping.
+- The items' true rows, the priors and the noise. A user's row is estimated from the user's own
+  ratings; its posterior mean is the best estimate of a prediction that is linear in it.
+- The users' true rows likewise, with an estimated row of each item.
 
-A model has the ratings alone. Whatever it makes of them, someone who knows the items' rows could
-make as well, by not looking at them; so in expectation over planted numbers and ratings no model
-is below the second error, nor, by the same words, below the third. The larger of the two is the
-tighter bound. On one set of ratings errors differ from their expectations by chance, about
-noise / sqrt(2 n) over n test ratings, though alike for a model and for the bound.
+A model has the ratings alone. An estimator that also knows the items' rows can ignore them and do
+what the model does; so in expectation over planted numbers and ratings no model is below the second
+error, nor, for the same reason, below the third. The larger of the two is the tighter bound. On one
+set of ratings errors differ from their expectations by chance, about noise / sqrt(2 n) over n test
+ratings, though alike for a model and for the bound.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def oracle_rmse(
     test_rating: NDArray[np.float32],
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Give the errors (RMSE) on test ratings of those who know part of the truth.
+    """Return the errors (RMSE) on test ratings of estimators that know part of the truth.
 
     With whole stars the posterior of a row is not Gaussian; it is taken as the Gaussian of the
-    same peak and curvature. That costs the oracle something, so the bound is a little too high:
+    same peak and curvature. So the bound is a little too high:
     by 0.01% at the usual noise of 0.85, by 2% at 0.1, which is small beside a star.
 
     Parameters
@@ -71,10 +71,10 @@ def oracle_rmse(
     dict
         ``floor``: the noise, as an expectation over the test pairs, needing no ratings.
         ``truth``: the error of E[rating | truth].
-        ``given_items``, ``given_users``: the errors of who knows that side.
-        ``bound``: the largest of the last three, below which no model can be expected to get.
-        ``both``: what learning both sides costs if their costs add up, which they do where both
-        are small. It is not a bound, but nearer to what can be reached.
+        ``given_items``, ``given_users``: the errors of an estimator that knows that side.
+        ``bound``: the largest of the last three, a lower bound of a model's expected error.
+        ``both``: the error if the costs of estimating either side add up, as they do if both are
+        small. It is not a bound, but nearer to the error of a good model.
     """
     lists, test = (starts, other, value), (test_user, test_item, test_rating)
     _check(lists, levels, truth, test)
@@ -198,7 +198,7 @@ def _check(
     starts, other, value = lists
     users, items = len(truth.a), len(truth.b)
     if not truth.noise > 0:
-        raise InputError("Without noise everything can be known: there is no bound to tell")
+        raise InputError("Without noise the bound is 0: it is computed for a noise above 0")
     if len(starts) != users + 1 or starts[0] != 0 or np.any(np.diff(starts) < 0):
         raise InputError(f"starts must be {users + 1} ascending numbers from 0 on")
     if not len(other) == len(value) == starts[-1]:

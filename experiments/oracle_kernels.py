@@ -5,7 +5,7 @@ posterior is Gaussian where ratings are plain, and found in one step of Newton's
 the interval is known that the rating fell in; the posterior then has one peak, at which Newton's
 steps end, and is taken as the Gaussian with that peak and its curvature.
 
-The algebra is plain and its own: what judges a sampler shares no code with it.
+The algebra is separate from the library's, so that a bound shares no code with the samplers.
 """
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
 

@@ -1,7 +1,7 @@
 """An engine of any number of simulated workers: real arithmetic, virtual clocks.
 
-Every task is done when it is submitted, so draws are those of any other engine. What is simulated
-is time (links.py): clocks of the driver, of every worker, and of each direction of every node's
+A task runs when it is submitted, so draws are those of any other engine. Only time is simulated
+(links.py): clocks of the driver, of every worker, and of each direction of every node's
 link. So a run on 36 or 1,000 workers can be planned on a laptop.
 """
 
@@ -37,7 +37,7 @@ class Placed(Ref):
 
 
 class Phase:
-    """What is known of the `shared` part of a phase's tasks."""
+    """State of the `shared` part of a phase's tasks."""
 
     def __init__(self, shared: Any) -> None:
         self.shared = shared  # held, so that no other can have its number
@@ -50,14 +50,14 @@ class Phase:
 
 
 def own_size(task: Any) -> int:
-    """Bytes of a task but for what it shares with others, unless that is no `Shared`."""
+    """Bytes of a task without its `Shared` value."""
     names = task.__dataclass_fields__
     shared = isinstance(getattr(task, "shared", None), Shared)
     return sum(payload(getattr(task, name)) for name in names if name != "shared" or not shared)
 
 
 def own_refs(task: Any) -> list[Ref]:
-    """References of a task but for those that it shares."""
+    """References of a task without those of its `Shared` value."""
     names = (name for name in task.__dataclass_fields__ if name != "shared")
     return [ref for name in names for ref in leaves(getattr(task, name), Ref)]
 
@@ -114,7 +114,7 @@ __all__ = ["SHARED_MEMORY", "Network", "Simulated"]
 
 
 def look_up() -> float:
-    """Seconds that it takes to look at the clock, which is not work of the server."""
+    """Seconds of a reading of the clock, which are not work of the server."""
     times = [time.thread_time() for _ in range(64)]
     return float(np.median(np.diff(times)))
 
@@ -122,10 +122,10 @@ def look_up() -> float:
 class Simulated:
     """An engine of workers that are simulated: real draws, seconds by virtual clocks.
 
-    Rows lie with their workers and go from node to node; the driver's link has tasks, statistics
-    and the draws that are kept. Ratings are handed out before the clock starts: the report's
-    `ratings_bytes_sent` over the bandwidth is what that takes. One thread drives it, as the server
-    does.
+    Rows are stored on their workers and go from node to node; the driver's link has tasks,
+    statistics and the draws that are kept. Ratings are handed out before the clock starts: the
+    report's `ratings_bytes_sent` over the bandwidth is what that takes. One thread drives it, as
+    the server does.
 
     Parameters
     ----------
@@ -200,17 +200,17 @@ class Simulated:
         self._mark = time.thread_time()
 
     def submit(self, task: Task) -> LinkJob:
-        """Do the task, and send it on its virtual way.
+        """Run the task, and simulate its transfers and time.
 
         Parameters
         ----------
         task : Task
-            What is to be done, and on which partition.
+            The task, with the number of its partition.
 
         Returns
         -------
-        Job
-            The task under way.
+        LinkJob
+            The submitted task.
         """
         self._catch_up()
         worker = self._homes.of(task.chain, task.partition)
@@ -251,17 +251,17 @@ class Simulated:
         return job
 
     def wait(self, handles: Collection[Handle]) -> set[Handle]:
-        """Move on to the first result that comes in; with it, those that came in before now.
+        """Advance to the first result; return all jobs that have one by then.
 
         Parameters
         ----------
-        handles : collection of Job
-            Tasks under way.
+        handles : collection of LinkJob
+            Submitted tasks.
 
         Returns
         -------
-        set of Job
-            Those that are back, at least one.
+        set of LinkJob
+            Those with a result, at least one.
         """
         self._catch_up()
         ready: set[Handle] = self._clocks.wait(handles)
@@ -275,7 +275,7 @@ class Simulated:
         Parameters
         ----------
         refs : sequence of Ref
-            Arrays that lie with workers.
+            Arrays stored on workers.
 
         Returns
         -------
@@ -332,7 +332,7 @@ class Simulated:
             self._mark = time.thread_time()
 
     def report(self) -> dict[str, Any]:
-        """Who did what, how long it took, and what was sent.
+        """Tasks, times and bytes of the run.
 
         Returns
         -------

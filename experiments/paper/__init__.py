@@ -1,1 +1,1 @@
-"""The paper's experiments, as something anyone can run."""
+"""The paper's experiments, as a command."""

@@ -34,7 +34,7 @@ def parser() -> options.Parser:
         "Run the experiments of the paper: figures, tables, and a verdict on each claim. "
         "convergence: Figures 3 and 4. chains: Figure 5. dimension: Figure 6 a, b, and the table. "
         "cost: Figure 6 c. all: the four. search: step sizes for --settings tuned, on a validation "
-        "split; the others make it where it is missing. Trials are stored in DIR, not made twice.",
+        "split; the others make it where it is missing. Trials are stored in DIR and reused.",
         "all --data synthetic:netflix --scale 0.02 --budget 60 --out report",
         "convergence --data movielens:ml-1m --settings paper --out report",
     )
@@ -63,13 +63,19 @@ def parser() -> options.Parser:
         "--jobs", type=options.whole(1), metavar="J", help="trials side by side (one for each core)"
     )
     options.add_seed(out, "the data and the chains")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for all of it")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder for trials, tables, figures and the report",
+    )
     options.add_json(out)
     return out
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make what is missing, draw everything, print the verdicts."""
+    """Run missing trials, draw the figures, print the verdicts."""
     from experiments.paper.datasets import load_dataset
     from experiments.paper.experiments import EXPERIMENTS as MADE
     from experiments.paper.experiments import perform_all, specs_of
@@ -81,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
             dataset = load_dataset(settings.source, settings.out / "data")
         settings = _tuned(settings, dataset, args)
         if args.experiment == "search":
-            return _tell_search(settings, args)
+            return _print_search(settings, args)
         wanted = MADE if args.experiment == "all" else (args.experiment,)
         specs = {name: specs_of(name, settings, dataset) for name in wanted}
         every = [one for group in specs.values() for one in group]
@@ -89,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
         records = perform_all(every, settings, dataset)
         found = Results(**{name: [records[one.key] for one in specs[name]] for name in wanted})
         path = write_all(found, settings, dataset)
-    _tell(path, found, args)
+    _print_results(path, found, args)
 
 
 def _settings(args: argparse.Namespace) -> ExperimentSettings:
@@ -142,7 +148,7 @@ def _tuned(
         except InputError:
             raise
         except (ValueError, RecursionError):
-            raise InputError(f"{path} is not JSON: remove it, and it is made again") from None
+            raise InputError(f"{path} is not JSON: remove it to search again") from None
         return replace(settings, tuned=found)
     _announce(
         "search for steps on a validation split", first_trials(settings, dataset), settings, dataset
@@ -156,15 +162,15 @@ def _tuned(
 
 
 def _announce(what: str, specs: Any, settings: ExperimentSettings, dataset: Any) -> None:
-    """Say beforehand how much there is to do, and about how long it takes."""
+    """Print the number of missing trials and an estimate of their time."""
     from experiments.paper.experiments import expected
 
     found = expected(specs, settings, dataset)
     if found.runs:
         note(
-            f"{what}: {count(found.runs, 'trial')} to make, of at most {settings.budget:g} s each "
-            f"by their own clock; about {_lasting(found.seconds)} here, and the first time about "
-            f"{_lasting(found.compiling)} of compiling"
+            f"{what}: {count(found.runs, 'trial')} to run, of at most {settings.budget:g} s each "
+            f"by their own clock; about {_lasting(found.seconds)} here, and about "
+            f"{_lasting(found.compiling)} of compiling at the first run"
         )
 
 
@@ -174,7 +180,7 @@ def _lasting(seconds: float) -> str:
 
 @contextlib.contextmanager
 def _writable(out: Path) -> Iterator[None]:
-    """Context in which the folder exists; a new one goes again if nothing came of it."""
+    """Context in which the folder exists; a new one is removed if it stays empty."""
     made = not as_path(out).exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
@@ -186,7 +192,7 @@ def _writable(out: Path) -> Iterator[None]:
         raise
 
 
-def _tell_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:
+def _print_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:
     if args.json:
         print_json({"tuned": settings.tuned})
         return
@@ -198,15 +204,15 @@ def _tell_search(settings: ExperimentSettings, args: argparse.Namespace) -> None
     print_facts([*facts, ("saved", str(settings.out / "tuned.json"))])
 
 
-def _tell(path: Path, found: Any, args: argparse.Namespace) -> None:
+def _print_results(path: Path, found: Any, args: argparse.Namespace) -> None:
     from experiments.paper.claims import judge
     from experiments.paper.datasets import DataSource
 
     model = DataSource.parse(args.data, 1.0, 0).model
     verdicts = judge(model, found.convergence, found.chains, found.dimension, found.cost)
     if args.json:
-        told = [{"claim": v.claim, "verdict": v.verdict, **v.figures} for v in verdicts]
-        print_json({"claims": told, "report": str(path)})
+        rows = [{"claim": v.claim, "verdict": v.verdict, **v.figures} for v in verdicts]
+        print_json({"claims": rows, "report": str(path)})
         return
     for verdict in verdicts:
         print_text(f"{verdict.verdict}: {verdict.claim}")

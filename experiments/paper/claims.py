@@ -1,4 +1,4 @@
-"""What the paper claims, and what these trials say of it."""
+"""The paper's claims, and verdicts on them from trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AS_FAST = 1.1  # times as long is still as fast
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, what was found, and how that compares; `figures` are the numbers it rests on."""
+    """A claim, the result and the verdict; `figures` are the numbers that decide it."""
 
     name: str
     claim: str
@@ -84,7 +84,7 @@ def as_fast_as_dsgd(records: Sequence[Record]) -> Verdict:
     if best is None or dsgd is None or len(curve) < 2:
         return Verdict("fast", claim, NOT, "a run is missing", {})
     figures: dict[str, float] = {}
-    told, ratios = [], []
+    results, ratios = [], []
     for name, share in (("quarter", 0.25), ("half", 0.5), ("all", 1.0)):
         goal = curve[0] - share * (curve[0] - min(curve))
         own, other = time_to(best["trace"], goal), time_to(dsgd["trace"], goal)
@@ -92,10 +92,10 @@ def as_fast_as_dsgd(records: Sequence[Record]) -> Verdict:
         figures |= {f"{name}_rmse": goal, f"{name}_dsgd_seconds": other}
         figures |= {} if own is None else {f"{name}_dsgld_seconds": own}
         ratios.append(float("inf") if own is None else own / max(other, 1e-9))
-        told.append(f"{goal:.4f} after {_seconds(own)} and {_seconds(other)}")
+        results.append(f"{goal:.4f} after {_seconds(own)} and {_seconds(other)}")
     verdict = HOLDS if max(ratios) <= AS_FAST else PART if min(ratios) <= AS_FAST else NOT
     name = best["plan"]["algorithm"]
-    because = f"at a quarter, half and all of DSGD's fall, {name} and DSGD: {'; '.join(told)}"
+    because = f"at a quarter, half and all of DSGD's fall, {name} and DSGD: {'; '.join(results)}"
     return Verdict("fast", claim, verdict, because, figures)
 
 
@@ -156,9 +156,9 @@ def better_with_dimension(records: Sequence[Record]) -> Verdict:
         verdict = HOLDS if not all(sgd) else PART
     elif any(mcmc):
         verdict = PART
-    told = ", ".join(f"{k.removesuffix('_change')} {v:+.2%}" for k, v in figures.items())
+    results = ", ".join(f"{k.removesuffix('_change')} {v:+.2%}" for k, v in figures.items())
     return Verdict(
-        "dimension", claim, verdict, f"from the smallest D to the largest: {told}", figures
+        "dimension", claim, verdict, f"from the smallest D to the largest: {results}", figures
     )
 
 
@@ -182,12 +182,12 @@ def more_chains(records: Sequence[Record]) -> Verdict:
     steadily = faster and all(b <= a for a, b in pairwise(times))
     lower = runs[-1]["final"] < goal
     verdict = HOLDS if steadily and lower else PART if faster or lower else NOT
-    told = ", ".join(
+    results = ", ".join(
         f"{k.split('_')[1]}: {v:.3g} s" for k, v in figures.items() if k.startswith("seconds")
     )
     return Verdict(
         "chains", claim, verdict,
-        f"to the {goal:.4f} that one chain ends with, by chains: {told}; the most chains end at "
+        f"to the {goal:.4f} that one chain ends with, by chains: {results}; the most chains end at "
         f"{runs[-1]['final']:.4f}",
         figures,
     )  # fmt: skip
@@ -231,12 +231,12 @@ def cost_of_gibbs(records: Sequence[Record]) -> Verdict:
     figures = {"D": float(d), "ratio": ratio}
     figures |= {f"{name}_seconds": value for name, value in cost.items()}
     verdict = HOLDS if ratio >= 50 else PART if ratio >= 5 else NOT
-    told = ", ".join(f"{name} {value:.3g} s" for name, value in cost.items())
+    results = ", ".join(f"{name} {value:.3g} s" for name, value in cost.items())
     gibbs = pick(records, "Gibbs", n_factors=d)
     assert gibbs is not None
     cores = gibbs["plan"]["workers"]
     because = (
-        f"at D = {d}, seconds for a draw: {told}; Gibbs on {cores} cores over SGLD on one is "
+        f"at D = {d}, seconds for a draw: {results}; Gibbs on {cores} cores over SGLD on one is "
         f"{ratio:.2g}"
     )
     if verdict is not HOLDS:

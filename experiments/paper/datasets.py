@@ -61,12 +61,12 @@ class DataSource:
 
     @property
     def model(self) -> str:
-        """Whose settings in the paper's tables are the nearest."""
+        """The data set of the paper whose settings are used."""
         return "yahoo" if "yahoo" in (self.kind, self.what) else "netflix"
 
     @property
     def test_share(self) -> float:
-        """80:20 as in the paper; 90:10 of MovieLens, as most who report on it."""
+        """80:20 as in the paper; 90:10 for MovieLens, as in most publications."""
         return 0.1 if self.kind == "movielens" else 0.2
 
 
@@ -142,7 +142,7 @@ def _cut(source: DataSource) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 def _some_users(ratings: Ratings, source: DataSource) -> Ratings:
-    """A part of the users with all their ratings: a user stays as hard to know as before."""
+    """A part of the users with all their ratings, so that ratings per user stay the same."""
     rng = np.random.default_rng(source.seed)
     chosen = rng.random(ratings.n_users) < source.scale
     own = chosen[ratings.user_rows]
@@ -150,7 +150,7 @@ def _some_users(ratings: Ratings, source: DataSource) -> Ratings:
 
 
 def _floors(plan: Synthetic, train: Ratings, test: Ratings) -> dict[str, float]:
-    """The noise, and the lowest error that anyone can reach who has only the ratings."""
+    """The noise, and the lower bound of a model's error."""
     truth = plan.truth()
 
     def rows(ratings: Ratings) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

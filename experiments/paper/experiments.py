@@ -1,4 +1,4 @@
-"""Which trials make an experiment, and how they are made: side by side, stored, with a bar."""
+"""Trials of each experiment, and their execution in parallel processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 0.02, 5.0,
 
 @dataclass(frozen=True)
 class ExperimentSettings:
-    """What a user asked for."""
+    """Options of the command."""
 
     source: DataSource
     out: Path
@@ -115,18 +115,18 @@ def perform_all(
             pieces = (
                 f"{number} of {len(missing)}",
                 f"{clock_text(left)} left",
-                f"last: {_told(one)}",
+                f"last: {_title_of(one)}",
             )
             line.measure(name, done, total, pieces)
     return out
 
 
-def _told(one: TrialSpec) -> str:
+def _title_of(one: TrialSpec) -> str:
     return f"{one.plan.algorithm}, D = {one.plan.n_factors}"
 
 
 class Estimate(NamedTuple):
-    """What is to be done: trials, about how many seconds, and how many more for compiling."""
+    """Number of trials, estimated seconds, and seconds of compiling."""
 
     runs: int
     seconds: float
@@ -136,10 +136,10 @@ class Estimate(NamedTuple):
 def expected(
     specs: Iterable[TrialSpec], settings: ExperimentSettings, dataset: Dataset
 ) -> Estimate:
-    """How many trials are to be made, and about how long that takes on this machine.
+    """Estimate the number of missing trials and their time on this machine.
 
     Measured nanoseconds of a rating (docs/performance.md), what a round costs beside it, and what
-    a process takes to start. Compiling, which happens once, is told apart.
+    a process takes to start. Compiling, which happens once, is separate.
     """
     wanted = {one.key: one for one in specs}
     missing = [one for one in wanted.values() if stored(one, settings.runs) is None]

@@ -9,7 +9,7 @@ from typing import Any
 from bayesmf.plots.style import GREY, drawing, save
 from experiments.paper.trials import shown
 
-# Okabe and Ito's colours; dashes and marks tell the same for print without colour.
+# Okabe and Ito's colours; dashes and marks distinguish the lines in print without colour.
 LOOKS: dict[str, dict[str, Any]] = {
     "SGD": {"color": "#999999", "linestyle": "--", "marker": "v"},
     "DSGD": {"color": "#000000", "linestyle": "--", "marker": "^"},
@@ -145,7 +145,7 @@ def _curve(axis: Any, record: Record, look: Mapping[str, Any], text: str) -> Non
 
 
 def _floors(axis: Any, floors: Mapping[str, float]) -> None:
-    names = {"noise": "noise of the ratings", "bound": "lowest in reach of anyone"}
+    names = {"noise": "noise of the ratings", "bound": "lower bound of a model"}
     for name, value in floors.items():
         axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
         axis.annotate(
@@ -155,7 +155,7 @@ def _floors(axis: Any, floors: Mapping[str, float]) -> None:
 
 
 def _zoom(axes: Sequence[Any], curves: Sequence[Curve], floors: Mapping[str, float]) -> None:
-    """From the lowest to where burn-in ends, and no empty time: the start would hide the rest."""
+    """Set limits from the lowest error to that at the end of burn-in; the start is cut off."""
     curves = [curve for curve in curves if curve]
     ends = [curve[-1][1] for curve in curves]
     # Of curves that have a burn-in; the others are averages from the first pass on.

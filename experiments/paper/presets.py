@@ -48,7 +48,7 @@ Tuned = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """One algorithm as it is to be run: plain values, all that its result depends on."""
+    """Settings of one run as plain values; its result depends on nothing else."""
 
     algorithm: str
     workers: int
@@ -71,7 +71,7 @@ def grid_and_chains(algorithm: str, workers: int) -> tuple[tuple[int, int], int]
         root = isqrt(workers)
         if root**2 != workers:
             raise InputError(
-                f"DSGLD-S splits into squares: {workers} workers are no square, such as 4, 9 or 16"
+                f"DSGLD-S splits into squares: {workers} is not a square such as 4, 9 or 16"
             )
         return (root, root), root
     return (1, 1), 1

@@ -1,4 +1,4 @@
-"""What experiments leave behind: CSV files, figures, and report.md that reads as a small paper."""
+"""Output of the experiments: CSV files, figures and report.md."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables
         "settings": settings.settings,
         "workers": settings.workers,
         "budget in seconds": settings.budget,
-        "passes at the most": settings.epochs,
+        "most passes": settings.epochs,
         "latency in ms": 1e3 * links.latency,
         "bandwidth in Gbit/s": links.bandwidth / 1.25e8,
         "clock": links.clock,
@@ -131,13 +131,13 @@ def _opening(settings: ExperimentSettings, dataset: Dataset) -> str:
         f"predict, by {dataset.n_users:,} users of {dataset.n_items:,} items: "
         f"{settings.source.title}. Settings: `{settings.settings}`. {about['date']}, "
         f"{about['machine']}.\n\n"
-        "Every number below stands in a CSV file beside this one: [runs](runs.csv), "
+        "Every number below is in a CSV file beside this one: [runs](runs.csv), "
         "[settings](settings.csv), [claims](claims.csv), and one for each figure."
     )
 
 
 def _verdicts(verdicts: Sequence[claims.Verdict]) -> str:
-    lines = ["## What the paper claims, and what came out", "", "| claim | verdict | because |",
+    lines = ["## Claims of the paper, and results", "", "| claim | verdict | because |",
              "|---|---|---|"]  # fmt: skip
     lines += [f"| {one.claim} | **{one.verdict}** | {one.because} |" for one in verdicts]
     return "\n".join(lines)
@@ -152,14 +152,14 @@ def _convergence(records: Sequence[Record], settings: ExperimentSettings, datase
         "",
         "Samplers are shown by the average over the last three quarters of all chains' passes so "
         "far, with users integrated out; where there is a fixed burn-in, by one chain up to the "
-        f"mark. Seconds are {settings.links.clock}; what it takes to tell the error is not "
+        f"mark. Seconds are {settings.links.clock}; computing the error is not "
         "counted. Points: [convergence.csv](convergence.csv).",
     ]
     if dataset.floors:
         lines += [
             "",
-            f"The ratings' noise is {dataset.floors['noise']:.4f}; who knew the true rows of one "
-            f"side and had to learn the other could reach {dataset.floors['bound']:.4f}.",
+            f"The ratings' noise is {dataset.floors['noise']:.4f}; an estimator that knows the "
+            f"true rows of one side could reach {dataset.floors['bound']:.4f}.",
         ]
     lines += ["", "| algorithm | workers | chains | RMSE | seconds | passes | draws |",
               "|---|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
@@ -214,9 +214,9 @@ def _dimension(records: Sequence[Record]) -> str:
     def cell(row: tables.Row) -> str:
         rmse, gain = row["rmse"], row["relative_improvement"]
         same = [r["rmse"] for r in rows if r["D"] == row["D"] and r["rmse"] is not None]
-        told = _number(rmse, ".4f")
-        told = f"**{told}**" if same and rmse == min(same) else told
-        return told if gain is None else f"{told}<br>{gain:+.2%}"
+        entry = _number(rmse, ".4f")
+        entry = f"**{entry}**" if same and rmse == min(same) else entry
+        return entry if gain is None else f"{entry}<br>{gain:+.2%}"
 
     return "\n".join([*lines, *_by_dimension(rows, cell)])
 
@@ -285,8 +285,8 @@ def _settings_of_runs(records: Sequence[Record], d: int) -> str:
     for record in records:
         row = tables.run_row(record)
         if row["D"] == d and any(row[name] is not None for name in columns):
-            told = ["" if row[name] is None else f"{row[name]:g}" for name in columns]
-            lines.append(f"| {row['algorithm']} | {row['workers']} | {' | '.join(told)} |")
+            values = ["" if row[name] is None else f"{row[name]:g}" for name in columns]
+            lines.append(f"| {row['algorithm']} | {row['workers']} | {' | '.join(values)} |")
     return "\n".join(dict.fromkeys(lines))
 
 

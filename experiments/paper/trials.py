@@ -1,7 +1,7 @@
-"""A trial of an experiment: an algorithm on a dataset for so long, and what it found out.
+"""A trial of an experiment: an algorithm run on a dataset with a limit of time, and its record.
 
-A trial is stored under a hash of all that its result depends on, so that a figure that is drawn
-anew costs no new trial, and an experiment that was cut off goes on where it was.
+A trial is stored under a hash of all that its result depends on: drawing a figure again needs no
+new trial, and an interrupted experiment resumes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Links:
 
     @property
     def clock(self) -> str:
-        """What an axis says of its seconds."""
+        """Label of the seconds on an axis."""
         if self.address is not None:
             return "on a Ray cluster"
         gbit = self.bandwidth / 1.25e8
@@ -163,7 +163,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
 
 
 def _burns_until(sampler: Any) -> bool:
-    """Burn-in ends at an error, which may never be reached."""
+    """Whether burn-in ends at an error, which may never be reached."""
     rule = getattr(sampler, "burn_in", None)
     return rule is not None and isinstance(burn_in_rule(rule), UntilRMSE)
 
@@ -193,7 +193,7 @@ def final_rmse(trace: dict[str, list[Any]]) -> float | None:
 
 
 def best_rmse(trace: dict[str, list[Any]]) -> float | None:
-    """The lowest of an optimiser's curve: what stopping at the right moment would have given."""
+    """The lowest error of an optimiser's curve, as with ideal early stopping."""
     return min((rmse for _, rmse, _ in shown(trace)), default=None)
 
 

@@ -1,1 +1,1 @@
-"""Plans: what a fit would take on a cluster, without the fit."""
+"""Plans: estimated time, bytes and memory of a fit on a cluster."""

@@ -1,4 +1,4 @@
-"""`python -m experiments.plan`: what a fit would take on a cluster, without the fit."""
+"""`python -m experiments.plan`: estimated time, bytes and memory of a fit on a cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parser() -> options.Parser:
     out = command.command(
         "plan",
         "Estimate what a fit takes on a number of workers, and how best to split it. Nothing is "
-        "fitted: a second of this machine tells what ratings cost, a simulation the rest.",
+        "fitted: tasks are timed on this machine for a second, and the run is simulated.",
         "ratings.packed --workers 4,16,64 --bandwidth 10 --chains 4",
         "--shape netflix --factors 30 --workers-per-node 8",
     )
@@ -54,7 +54,7 @@ def parser() -> options.Parser:
     add("--workers-per-node", type=options.whole(1), default=4, metavar="N",
         help="workers that share a node and its link (4)")  # fmt: skip
     add("--rate", type=options.positive, metavar="R",
-        help="ratings a second of a worker, instead of what this machine does")  # fmt: skip
+        help="ratings a second of a worker, instead of a measurement on this machine")  # fmt: skip
     options.add_json(out)
     files = out.add_argument_group("files")
     options.add_file_options(files)
@@ -90,9 +90,9 @@ def _samplers(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Plan, and print what was found."""
+    """Plan, and print a table."""
     if (args.ratings is None) == (args.shape is None):
-        raise InputError("give RATINGS or --shape, one of them")
+        raise InputError("give either RATINGS or --shape")
     from experiments.links import Network
     from experiments.plan.plan import advice, plan
     from experiments.plan.sketch import Rate
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
     with during("planning") as line:
         found = plan(
             counts, args.workers, args.chains, network, args.factors, args.samplers, costs,
-            told=lambda what: line.say(f"planning {what}"),
+            progress=lambda what: line.say(f"planning {what}"),
         )  # fmt: skip
     best, why = advice(found)
     sizes = {

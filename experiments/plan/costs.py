@@ -1,4 +1,4 @@
-"""How long the tasks of a run take on this machine, from short runs on made-up ratings."""
+"""Seconds of the tasks of a run on this machine, measured by short runs on synthetic ratings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EPOCHS = 3  # passes over it
 
 
 def kind_of(task: Any) -> str:
-    """What tasks that cost alike have in common."""
+    """The kind of a task; tasks of one kind have equal costs."""
     name, side = type(task).__name__, side_of(task)
     if side is None or name == "PairsTask":  # at whichever side is larger
         return name
@@ -77,7 +77,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What tasks of all kinds cost, and what preparing a byte for those of a phase does."""
+    """Costs of tasks of all kinds, and of preparing a byte for those of a phase."""
 
     tasks: dict[str, Cost] = field(default_factory=dict)
     prepared: dict[str, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Costs:
     def task(self, task: Task, ratings: float, rows: float) -> float:
         """Seconds of a task that reads this many ratings and rows."""
         kind = kind_of(task)
-        # One that happened not to be met looks at rows as draws of noise do.
+        # A kind that was not measured is taken to read rows as draws of noise do.
         other = kind.replace("EvidenceTask", "NoiseTask")
         return (self.tasks.get(kind) or self.tasks.get(other) or Cost())(ratings, rows)
 
@@ -153,11 +153,11 @@ def for_epochs(
 def calibrate(
     counts: tuple[Counts, Counts], settings: RunSettings, most: tuple[int, int] = SAMPLE
 ) -> Costs:
-    """What a run's tasks cost on this machine, from runs of at most this many ratings.
+    """Measure the costs of a run's tasks on this machine, by runs of at most this many ratings.
 
-    A very small one tells what a call costs that reads next to nothing. One of a part of a block,
-    or of rows of the same lengths, tells the rest. Exact draws of rows are measured apart, with a
-    table of the other side that has its true size: how far memory is makes half of their time.
+    A very small run measures the cost of a call, and one of a part of a block, or of rows of the
+    same lengths, that of ratings. Exact draws of rows are measured apart, with a table of the other
+    side of its true size: access to memory takes half of their time.
     """
     rule: Any = settings.sampler
     one = replace(rule, n_chains=1)

@@ -1,4 +1,4 @@
-"""What a fit would take on a cluster, without the fit."""
+"""Estimated time, bytes and memory of a fit on a cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WORTH = 0.5
 
 @dataclass(frozen=True)
 class Split:
-    """A way to share a fit out, and the sampler that does so."""
+    """A way to distribute a fit, and the sampler for it."""
 
     name: str
     sampler: Sampler | Auto
@@ -54,7 +54,7 @@ SPLITS = ("default", "dsgld-s", "dsgld-c", "hybrid")
 
 
 def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterator[Split]:
-    """The ways that make sense for a number of workers."""
+    """The splits that are useful for a number of workers."""
     square, seen = math.isqrt(workers), set()
     grids = {
         "dsgld-s": ((square, square), square),
@@ -74,13 +74,12 @@ def splits(workers: int, chains: int, wanted: Sequence[str] = SPLITS) -> Iterato
 
 @dataclass(frozen=True)
 class Planned:
-    """What a split would take.
+    """Estimated costs of a split.
 
     Seconds of a round are those of one chain, of an epoch those in which all chains have read all
-    ratings. `alone`
-    is what one worker would take for such an epoch, `efficiency` that over workers times seconds.
-    Bytes are those of a round of one chain, on the driver's link and on that of the busiest node,
-    one way; `memory` is that of the largest node.
+    ratings. `alone` is the time of one worker for such an epoch, `efficiency` that over workers
+    times seconds. Bytes are those of a round of one chain, on the driver's link and on that of the
+    busiest node, one way; `memory` is that of the largest node.
     """
 
     split: str
@@ -103,7 +102,7 @@ class Planned:
 
 
 def count_ratings(ratings: Any) -> tuple[Counts, Counts]:
-    """Ratings of each user and each item: of packed ratings, where their rows begin tells it."""
+    """Ratings of each user and each item: those of packed ratings are differences of starts."""
     if hasattr(ratings, "by_user"):
         users, items = ratings.by_user.counts(), ratings.by_item.counts()
     else:
@@ -114,7 +113,7 @@ def count_ratings(ratings: Any) -> tuple[Counts, Counts]:
 
 
 def count_shape(shape: str) -> tuple[Counts, Counts]:
-    """The same of made-up ratings of a known data set's shape."""
+    """The same for synthetic ratings of a known data set's shape."""
     plan = Synthetic.like(shape)
     users, chance = plan.activity(), plan.popularity()
     ends = np.rint(np.cumsum(chance) * int(users.sum())).astype(np.int64)
@@ -135,7 +134,7 @@ def settle(
 
 
 def sizes_of(counts: tuple[Counts, Counts], rule: Sampler) -> Sizes:
-    """What the partitions of a run hold."""
+    """Sizes of the partitions of a run."""
     if isinstance(rule, BatchRule):
         batches = rule.n_batches(data_shape(hollow(counts)))
         return block_sizes(counts, Grid.parse(rule.grid), batches)
@@ -161,8 +160,8 @@ class _Marks:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Context without garbage collection: a million virtual transfers would be looked through
-    again and again, and that would count as work of the driver."""
+    """Context without garbage collection: it would scan a million virtual transfers
+    repeatedly, and count as work of the driver."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +180,7 @@ def sketch(
     costs: TaskCosts,
     epochs: int = EPOCHS,
 ) -> Planned:
-    """Go through some epochs of a split, and say what one takes."""
+    """Simulate some epochs of a split; return the costs of one."""
     sizes = sizes_of(counts, settings.sampler)
     data = made_up(sizes)
     small = for_epochs(settings, data, epochs)
@@ -189,18 +188,18 @@ def sketch(
     engine = Sketch(split.workers, network, sizes, costs)
     marks = _Marks(engine)
     with _no_garbage():
-        told = run(data, small, engine, callbacks=(marks,)).engine
+        report = run(data, small, engine, callbacks=(marks,)).engine
     rule = small.sampler
     seconds, alone, busy, driver = marks.per_epoch()
-    per_epoch, n = told["rounds"] / epochs / rule.n_chains, split.workers
-    alone = rule.n_chains * alone + told["server_seconds"] / epochs
+    per_epoch, n = report["rounds"] / epochs / rule.n_chains, split.workers
+    alone = rule.n_chains * alone + report["server_seconds"] / epochs
     time = max(n * seconds, 1e-12)
     return Planned(
         split=split.name,
         sampler=type(rule).__name__,
         grid=str(rule.grid) if isinstance(rule, BatchRule) else "",
         workers=n,
-        nodes=told["nodes"],
+        nodes=report["nodes"],
         chains=rule.n_chains,
         stripes=max(sizes.stripes),
         seconds_per_round=seconds / per_epoch,
@@ -209,10 +208,10 @@ def sketch(
         efficiency=alone / time,
         idle=1.0 - rule.n_chains * busy / time,
         driver_bytes=driver / per_epoch,
-        fetched_bytes=told["fetched_bytes"] / told["rounds"],
-        node_bytes=max(told["node_bytes"]) / told["rounds"],
-        memory=max(sum(node.values()) for node in told["memory_by_node"]),
-        driver_seconds=told["server_seconds"] / epochs,
+        fetched_bytes=report["fetched_bytes"] / report["rounds"],
+        node_bytes=max(report["node_bytes"]) / report["rounds"],
+        memory=max(sum(node.values()) for node in report["memory_by_node"]),
+        driver_seconds=report["server_seconds"] / epochs,
     )
 
 
@@ -224,19 +223,19 @@ def plan(
     n_factors: int | None = None,
     wanted: Sequence[str] = SPLITS,
     costs: TaskCosts | None = None,
-    told: Callable[[str], None] = lambda what: None,
+    progress: Callable[[str], None] = lambda what: None,
 ) -> list[Planned]:
-    """What every split takes on every number of workers.
+    """Plan every split on every number of workers.
 
     Costs are measured on this machine where they are not given: once for stripes, once for
     square grids, once for blocks of all items.
     """
     if len(counts[0]) < 2 or len(counts[1]) < 2:
-        raise InputError("a plan needs ratings of two users and two items at the least")
+        raise InputError("a plan needs ratings of at least two users and two items")
     found, known, refused = [], {}, None
     for n in workers:
         for split in splits(n, chains, wanted):
-            told(f"{split.name} on {n}")
+            progress(f"{split.name} on {n}")
             try:
                 settings = settle(counts, split, n_factors)
             except InputError as error:
@@ -253,17 +252,17 @@ def plan(
 
 
 def _alike(rule: Sampler) -> str:
-    """What samplers have in common whose tasks cost alike."""
+    """Key of samplers whose tasks have equal costs."""
     if not isinstance(rule, BatchRule):
         return rule.kind_of_rounds
     return "columns" if rule.grid.cols == 1 else "grid"
 
 
 def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
-    """Which of these to take, and one sentence why.
+    """Recommend one of these, with one sentence of explanation.
 
-    Exact draws need no step size and forget sooner, so the default is taken where its workers
-    are at work; otherwise the split that gets through most epochs.
+    Exact draws need no step size and mix faster, so the default is recommended if its workers are
+    busy; otherwise the split with most epochs a second.
     """
     exact = [one for one in found if one.split == "default"]
     worth = [one for one in exact if one.efficiency >= WORTH]
@@ -285,7 +284,7 @@ def advice(found: Sequence[Planned]) -> tuple[Planned, str]:
     enough = [one for one in found if one.efficiency >= WORTH] or list(found)
     best = max(enough, key=lambda one: one.chains / one.seconds_per_epoch)
     return best, (
-        f"take {best.split} on {best.workers} workers, {best.chains} chains: it gets through most "
+        f"take {best.split} on {best.workers} workers, {best.chains} chains: it completes most "
         f"epochs ({best.chains / best.seconds_per_epoch:.3g} a second), with the workers' time "
         f"used to {min(best.efficiency, 1.0):.0%}."
     )

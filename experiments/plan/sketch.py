@@ -1,10 +1,10 @@
-"""A run that is only sketched: its rounds, messages and clocks are real, its arithmetic is not.
+"""A sketch of a run: rounds, messages and clocks as in a fit, but no arithmetic.
 
 The chains, the driver and the clocks of `Simulated` are those of a fit, with as many stripes,
-blocks and chains. But every stripe has a handful of rows of a made-up matrix, and tasks are not
-done: their results are those of the first of their kind. How large their arrays would be, and how
-long they would take, is reckoned from the sizes of the real stripes. So what a cluster would
-take for ratings of any size is found in seconds, in little memory.
+blocks and chains. But every stripe has a few rows of a small synthetic matrix, and tasks are not
+run: their results are those of the first of their kind. Sizes of their arrays, and their seconds,
+are computed from the sizes of the real stripes. So the costs of ratings of any size are found in
+seconds, in little memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEVELS = np.linspace(-1.0, 1.0, 5, dtype=np.float32)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a run's partitions hold: ratings, rows of users and of items, bytes.
+    """Sizes of a run's partitions: ratings, rows of users and of items, bytes.
 
     `stripes` are the numbers of stripes of users and of items, `counts` the ratings of each user
     and of each item.
@@ -69,7 +69,7 @@ def stripe_sizes(counts: tuple[Counts, Counts], n_stripes: int) -> Sizes:
 
 
 def block_sizes(counts: tuple[Counts, Counts], grid: Grid, n_batches: int, seed: int = 0) -> Sizes:
-    """The blocks of a grid, as if items were chosen without regard to who chooses them."""
+    """The blocks of a grid, if users and items were independent."""
     of = [
         stripes(own, n, 2 * seed + side)
         for side, (own, n) in enumerate(zip(counts, (grid.rows, grid.cols), strict=True))
@@ -135,7 +135,7 @@ def _coprime(n: int) -> int:
 
 
 class TaskCosts(Protocol):
-    """How long tasks take."""
+    """Seconds of tasks."""
 
     def task(self, task: Task, ratings: float, rows: float) -> float:
         """Seconds of a task that reads this many ratings and rows."""
@@ -149,7 +149,7 @@ class TaskCosts(Protocol):
 
 @dataclass(frozen=True)
 class Rate:
-    """So many ratings a second, and nothing else takes time: as `Simulated(rate=)` has it."""
+    """A fixed number of ratings a second; nothing else takes time, as in `Simulated(rate=)`."""
 
     rate: float
 
@@ -164,7 +164,7 @@ class Rate:
 
 
 class Sketch(Simulated):
-    """A simulated engine that does no task twice, and reckons with the sizes of real stripes."""
+    """A simulated engine that runs one task of each kind, with the sizes of real stripes."""
 
     def __init__(self, n_workers: int, network: Network, sizes: Sizes, costs: TaskCosts) -> None:
         super().__init__(n_workers, network, rate=costs.rate if isinstance(costs, Rate) else None)
@@ -185,7 +185,7 @@ class Sketch(Simulated):
         return job
 
     def fetch(self, refs: Sequence[Ref]) -> list[Array]:
-        """Also reckon with what the driver does with arrays of the true size."""
+        """Also count the driver's work on arrays of the true size."""
         found = super().fetch(refs)
         if not self._standing:
             seconds = self.costs.keep(sum(ref.nbytes for ref in refs))

@@ -187,7 +187,7 @@ def test_splits_of_workers():
     assert grid_and_chains("DSGD", 9) == ((9, 9), 1)
     assert grid_and_chains("DSGLD-S", 9) == ((3, 3), 3)
     assert grid_and_chains("DSGLD-C", 9) == ((9, 1), 9)
-    with pytest.raises(InputError, match="no square"):
+    with pytest.raises(InputError, match="not a square"):
         grid_and_chains("DSGLD-S", 8)
 
 
@@ -258,7 +258,7 @@ def test_dimension_needs_sampling_to_improve_and_sgd_not_to():
     [
         (["all", "--data", "nothing:x"], "none of netflix:PATH"),
         (["all", "--data", "synthetic:nothing"], "the shapes are"),
-        (["all", "--workers", "8"], "no square"),
+        (["all", "--workers", "8"], "not a square"),
         (["all", "--scale", "2"], "at most 1"),
         (["convergence", "--data", "netflix:missing"], "missing"),
     ],
@@ -275,7 +275,7 @@ def test_cost_says_beforehand_how_long_it_takes_and_searches_for_nothing(tmp_pat
             "--jobs", "1", "--out", tmp_path / "r")  # fmt: skip
     ran = command(main, *args)
     assert ran.status == 0, ran.err
-    assert "cost: 10 trials to make, of at most 1 s each by their own clock; about " in ran.err
+    assert "cost: 10 trials to run, of at most 1 s each by their own clock; about " in ran.err
     assert not (tmp_path / "r" / "tuned.json").exists()
     kept = [json.loads(file.read_text()) for file in (tmp_path / "r" / "runs").iterdir()]
     assert len(kept) == 10

@@ -33,7 +33,7 @@ def test_a_plan_of_ratings(tmp_path):
     ("options", "words"),
     [
         ((), "RATINGS or --shape"),
-        (("ratings.csv", "--shape", "ml-1m"), "one of them"),
+        (("ratings.csv", "--shape", "ml-1m"), "either RATINGS"),
         (("--shape", "ml-1m", "--workers", "4,x"), "--workers"),
         (("--shape", "ml-1m", "--workers", "0"), "--workers"),
         (("--shape", "ml-1m", "--samplers", "gibs"), "--samplers"),
