@@ -305,7 +305,7 @@ def main(args: Any) -> int:
         scratch = Path(folder)
         library = compiled(scratch)
         material = args.material or scratch / "material"
-        from benchmarks.attack.__main__ import ROOT, environment, make_material
+        from benchmarks.attack.attack import ROOT, environment, make_material
 
         env, _ = environment(args, scratch)
         if not (material / "answers.npz").exists():

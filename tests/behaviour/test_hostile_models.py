@@ -153,6 +153,14 @@ def test_a_model_with_an_array_too_many_is_refused(others, tmp_path, into, of):
             refused(answers, model, "does not belong there")
 
 
+def test_levels_of_a_model_of_huge_items_are_refused(others, tmp_path):
+    model = shutil.copy(others / "stars", tmp_path / "model")
+    edit(model, "items", lambda a: np.full_like(a, 9e17))
+    loaded = BayesianMF.load(model)
+    user, item = loaded.user_ids_[0], loaded.item_ids_[0]
+    refused(lambda _: loaded.predict_proba([user], [item]), model, "fit again")
+
+
 def test_an_item_comes_once_for_a_user_in_whatever_piece_it_is(model, tmp_path, monkeypatch):
     """Rows begin anywhere in what is read at a time: the same item may stand on both sides."""
     arrays, _ = file_contents(model)

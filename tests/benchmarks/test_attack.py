@@ -43,6 +43,13 @@ def test_some_attacks_find_nothing(tmp_path):
     assert not found["findings"]
 
 
+def test_calls_that_fail_in_turn():
+    done = attack("--failing", "--writers", "save", "--jobs", 1, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert rows and all(row["refused"] > 3 for row in rows)
+
+
 def test_a_seed_is_an_attack(capsys):
     from benchmarks.attack.attack import main
     from benchmarks.attack.registry import chosen, known

@@ -6,6 +6,7 @@ import pytest
 from bayesmf.data.training import TrainingData, add_ratings
 from bayesmf.errors import InputError
 from bayesmf.ids.id_map import IdMap, merge_ids
+from bayesmf.kernels.csr import sort_rows
 
 
 def _some(rng, n_users, n_items, n, levels):
@@ -51,6 +52,19 @@ def test_too_many_levels_become_numbers():
     known = {(i, j): r for i, j, r in zip(user, item, value, strict=True)}
     known |= {(i, j): r for i, j, r in zip(*more, strict=True)}
     assert {(i, j): r for i, j, r in zip(*found.triples(), strict=True)} == known
+
+
+def test_levels_that_are_the_same_when_scaled():
+    """As packed ratings have them: codes are made before ratings are scaled."""
+    rng = np.random.default_rng(0)
+    user, item, code = _some(rng, 30, 20, 300, np.arange(4.0))
+    lists = sort_rows(user, item, code.astype(np.uint8), 30, 20)
+    data = TrainingData(lists, 20, np.array([-1, -1, 0.5, 2], np.float32))
+    same = np.arange(30), np.arange(20)
+    more = lists.other[:1] * 0, lists.other[:1], np.array([0.5], np.float32)
+    found = add_ratings(data, same, (30, 20), *more)
+    assert found.levels.tolist() == [-1, 0.5, 2]
+    assert found.triples()[2][1:].tolist() == data.triples()[2][1:].tolist()
 
 
 @pytest.mark.parametrize(("known", "more", "together"), [

@@ -92,6 +92,8 @@ FORGED = {
     "code of no level": ("by_user_value", set_at(-1, 5)),
     "codes as numbers": ("by_item_value", lambda a: a.astype(np.float32)),
     "ids fall": ("user_id_ids", set_at(0, 10**6)),
+    "an item twice": ("by_user_other", lambda a: np.concatenate([a[:1], a[:1], a[2:]])),
+    "users of an item fall": ("by_item_other", lambda a: np.concatenate([a[1::-1], a[2:]])),
 }
 
 

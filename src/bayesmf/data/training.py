@@ -215,6 +215,6 @@ def _recoded(
     union = np.union1d(levels, value).astype(np.float32)
     if len(union) > MOST_LEVELS:
         return levels[old], value, np.zeros(1, np.float32)
-    if len(union) > len(levels):
+    if not np.array_equal(union, levels):  # scaled, two levels may be the same
         old = np.searchsorted(union, levels).astype(np.uint8)[old]
     return old, np.searchsorted(union, value).astype(np.uint8), union

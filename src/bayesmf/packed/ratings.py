@@ -25,6 +25,7 @@ from bayesmf.storage.contents import (
     below,
     check_plain,
     ids_expected,
+    once_in_rows,
     starts_misfit,
 )
 from bayesmf.storage.paths import as_path
@@ -294,12 +295,12 @@ def _expected(arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]) -> Mappi
         Expected("f4", (n,), FINITE) if levels is None else Expected("u1", (n,), below(len(levels)))
     )
     for side, n_rows, n_others in zip(SIDES, sizes, sizes[::-1], strict=True):
-        ids, n_ids = ids_expected(arrays, side)
-        if n_ids != n_rows or starts_misfit(arrays[f"by_{side}_starts"], n):
+        (ids, n_ids), starts = ids_expected(arrays, side), arrays[f"by_{side}_starts"]
+        if n_ids != n_rows or starts_misfit(starts, n):
             raise ValueError(f"by_{side}_starts does not fit the ratings and their {side}s")
         expected |= ids
         expected[f"by_{side}_starts"] = Expected("i8", (n_rows + 1,), ASCENDING)
-        expected[f"by_{side}_other"] = Expected("i4", (n,), below(n_others))
+        expected[f"by_{side}_other"] = Expected("i4", (n,), once_in_rows(n_others, starts))
         expected[f"by_{side}_value"] = values
     return expected
 

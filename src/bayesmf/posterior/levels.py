@@ -112,6 +112,8 @@ def _learn(posterior: Posterior) -> RatingLevels:
     rounding = found.rounding / scale**2
     mu, var = _some_components(posterior)
     begin = mixture_bins((halfway - center) / scale, mu, var, rounding)[0]
+    if not np.isfinite(begin).all():
+        raise InputError("the model holds numbers too large to be computed with: fit again")
     share = counts[given] + PRIOR * begin
     below = np.cumsum(share)[:-1] / share.sum()
     # All components together are one mixture, whose quantiles the edges are.
