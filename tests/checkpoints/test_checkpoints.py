@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -218,7 +218,8 @@ def test_every_call_fails_in_turn(tmp_path, caplog):
     settings = settings_of(Gibbs(epochs=6, burn_in=2))
     reference = run_kept(None, settings)
     refused = survived = 0
-    for k, shim in enumerate(each_call(tmp_path, stride=9)):
+    beginning = (FailingCalls(tmp_path, k) for k in range(1, 20))
+    for k, shim in enumerate(chain(beginning, each_call(tmp_path, stride=9))):
         folder = tmp_path / str(k)
         caplog.clear()
         try:

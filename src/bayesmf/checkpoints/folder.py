@@ -35,7 +35,7 @@ from bayesmf.errors import InputError
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.draws import Draws
 from bayesmf.samplers.registry import settings_dict
-from bayesmf.storage.artefact import Kind, check_writable, open_file, peek, read_file, write_file
+from bayesmf.storage.artefact import Kind, check_writable, open_file, read_file, write_file
 from bayesmf.storage.paths import PathLike, as_input_error, as_path
 
 log = logging.getLogger("bayesmf")
@@ -126,13 +126,14 @@ def begin(checkpoint: Checkpoint, here: dict[str, Any]) -> list[ChainFolder]:
     if there is None:
         if checkpoint.resume:
             log.info("%s holds no checkpoint: starting from the beginning", folder)
-        write_file(folder / _RUN, RUN, {}, here)
+        run = write_file(folder / _RUN, RUN, {}, here)
     elif (found := difference(there, here)) is not None:
         raise InputError(
             f"the checkpoint in {folder} is of another run: {found}; give the same ratings and "
             "settings, or choose another folder"
         )
-    run = peek(folder / _RUN, RUN)
+    else:
+        run = open_file(folder / _RUN, RUN).digest
     return [
         ChainFolder(folder / f"chain-{number}", checkpoint.keep, f"{run} {number}")
         for number in range(here["sampler"].get("n_chains", 1))
