@@ -194,7 +194,7 @@ def test_ratings_that_single_precision_cannot_tell_apart() -> None:
 def test_most_ratings_that_are_repeats(caplog: pytest.LogCaptureFixture) -> None:
     Ratings([1, 1, 1, 2], [5, 5, 5, 5], [1.0, 2, 3, 4])
     assert "2 of the 4 ratings are repeats" in caplog.text
-    assert "is another column the user or the item?" in caplog.text
+    assert "check which columns are the user and the item" in caplog.text
 
 
 # -- from Python ----------------------------------------------------------------------------------

@@ -35,7 +35,9 @@ def mlflow_part(part: str = "") -> Any:
     try:
         return import_module(f"mlflow{part}")
     except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is not installed: pip install 'bayesmf[mlflow]'") from None
+        raise InputError(
+            f"{error.name} is not installed: pip install mlflow-skinny pandas"
+        ) from None
 
 
 def save_model(
