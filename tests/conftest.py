@@ -39,7 +39,6 @@ LONG = (
     "test_model_plots.py",
     "test_plots.py",
     "test_jit.py",
-    "test_pack_ray.py",
     "test_ray_signals.py",
     "test_checkpoints.py",
     "test_sbc.py",

@@ -1,4 +1,4 @@
-"""What `bayesmf bench` measures: the time of epochs, on one thread and several, and of answers.
+"""What the benchmark `bench` measures: times of epochs, on one thread and several, and of answers.
 
 A time is that of the wall. Where the time of one epoch is wanted, it is the difference of a long
 and a short run, so that laying out the data and starting drop out. What is compared takes turns,

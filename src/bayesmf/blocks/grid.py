@@ -118,9 +118,10 @@ def _stride(n: int, longest: int) -> tuple[int, int]:
     return 1, 1
 
 
-def visit_turns(
-    visits: str | Sequence[float] | None, sizes: NDArray[np.int64], per_group: int = 8
-) -> list[int]:
+TURNS = 8  # of a group in a cycle, on average, where groups are not visited equally
+
+
+def visit_turns(visits: str | Sequence[float] | None, sizes: NDArray[np.int64]) -> list[int]:
     """Turns of each group in the cycle: one each, or in proportion to sizes or given weights."""
     if visits is None or (isinstance(visits, str) and visits == "equal"):
         return [1] * len(sizes)
@@ -138,5 +139,5 @@ def visit_turns(
             f"visits must be {len(sizes)} positive weights, one for each orthogonal group, "
             f"not {visits!r}"
         )
-    turns = np.maximum(1, np.round(weights / weights.sum() * per_group * len(sizes)))
+    turns = np.maximum(1, np.round(weights / weights.sum() * TURNS * len(sizes)))
     return [int(p) for p in turns.astype(np.int64) // np.gcd.reduce(turns.astype(np.int64))]

@@ -80,9 +80,11 @@ def _decimals(was: str, meant: str) -> str:
     return f"were ids turned into decimal numbers, as {max(was, meant, key=len)!r}?"
 
 
-def _without_zeros(texts: Iterable[str], before: str = "[0-9A-Za-z]") -> list[str]:
-    pattern = re.compile(f"^0+(?={before})")
-    return [pattern.sub("", text) if text[:1] == "0" else text for text in texts]
+_ZEROS = re.compile(r"^0+(?=[0-9A-Za-z])")
+
+
+def _without_zeros(texts: Iterable[str]) -> list[str]:
+    return [_ZEROS.sub("", text) if text[:1] == "0" else text for text in texts]
 
 
 _DECIMALS = re.compile(r"(-?[0-9]+)\.0+")
