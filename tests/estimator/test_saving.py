@@ -55,7 +55,7 @@ def test_what_a_file_holds(tmp_path, keep):
     model.save(tmp_path / "model")
     assert names(tmp_path / "model") == DRAWS | NOISE | ROWS[keep] | RATINGS | IDS | {"history"}
     loaded = BayesianMF.load(tmp_path / "model")
-    assert loaded.keep == keep and loaded.posterior_.has_ratings
+    assert loaded.keep == keep and loaded.posterior_.ratings.has_users
     for one, other in zip(
         loaded.posterior_.ratings.triples(), model.posterior_.ratings.triples(), strict=True
     ):

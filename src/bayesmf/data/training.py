@@ -40,8 +40,7 @@ class TrainingData:
     Sorted by user, then item; by item on request. Ratings of few distinct values are codes of one
     byte, and `levels` are the values. Arrays may be mapped from files.
 
-    A model that was loaded may lack the ratings: folders of earlier versions hold which items were
-    rated, not how (their lists have no values); those saved without users hold `counts` alone.
+    A model that was saved without users has `counts` alone.
     """
 
     by_user: RowLists
@@ -89,13 +88,8 @@ class TrainingData:
 
     @property
     def has_users(self) -> bool:
-        """Whether users and the items that they rated are known."""
+        """Whether users and their ratings are known."""
         return self.counts is None
-
-    @property
-    def has_values(self) -> bool:
-        """Whether the ratings themselves are known."""
-        return self.has_users and self.by_user.value is not None
 
     @cached_property
     def _item_counts(self) -> NDArray[np.int64]:

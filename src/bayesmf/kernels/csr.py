@@ -39,8 +39,7 @@ class RowLists:
     other
         Row number on the other side of each rating (``int32``), ascending inside a row.
     value
-        Codes of the ratings (``uint8``), or the ratings themselves (``float32``); None where it is
-        known alone which there are.
+        Codes of the ratings (``uint8``), or the ratings themselves (``float32``).
     """
 
     starts: NDArray[np.int64]

@@ -50,7 +50,7 @@ def levels_of(posterior: Posterior) -> RatingLevels | None:
     """
     if posterior.levels is not None:
         return posterior.levels
-    if not posterior.has_ratings or posterior.ratings.by_user.value.dtype != np.uint8:
+    if not posterior.ratings.has_users or posterior.ratings.by_user.value.dtype != np.uint8:
         return None
     found = posterior.__dict__.get("_levels")
     if found is None:  # of two threads that come first, both find the same

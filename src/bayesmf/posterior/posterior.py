@@ -139,18 +139,13 @@ class Posterior:
         """Which items each user has rated."""
         return RatedItems.from_training(self.ratings)
 
-    @property
-    def has_ratings(self) -> bool:
-        """Whether the training ratings are here, not only which pairs were rated."""
-        return self.ratings.has_values
-
     def need_ratings(self, what: str) -> None:
         """Refuse a question that needs the training ratings, where a model lacks them."""
-        if not self.has_ratings:
-            why = "holds none: fit again"
-            if not self.ratings.has_users:
-                why = "was saved without its users: use one that was saved with them"
-            raise InputError(f"{what} needs the ratings of the fit, but this model {why}")
+        if not self.ratings.has_users:
+            raise InputError(
+                f"{what} needs the ratings of the fit, but this model was saved without its users: "
+                "use one that was saved with them"
+            )
 
     @property
     def users_kept(self) -> bool:
@@ -523,9 +518,7 @@ def known_ratings(posterior: Posterior, rows: Index, what: str) -> RowLists:
     """Ratings of users by row number, -1 for new ones, which have none; `what` needs them."""
     if (rows >= 0).any():
         posterior.need_ratings(what)
-    if posterior.has_ratings:
-        return take_rows(posterior.ratings.by_user, rows)
-    return RowLists(np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+    return take_rows(posterior.ratings.by_user, rows)
 
 
 class NewRatings(NamedTuple):

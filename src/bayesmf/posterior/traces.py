@@ -48,7 +48,7 @@ def training_errors(posterior: Posterior, rows: Index, threads: int | None = Non
     NaN for -1, and for everybody where the model lacks its ratings. Users are looked up once each.
     """
     out = np.full(len(rows), np.nan)
-    if not posterior.has_ratings:
+    if not posterior.ratings.has_users:
         return out
     users, of = np.unique(rows[rows >= 0], return_inverse=True)
     lists = take_rows(posterior.ratings.by_user, users)
