@@ -39,8 +39,8 @@ class InputError(BayesMFError, ValueError):
     ...     Ratings([1], [7], ["five"])
     ... except InputError as error:
     ...     print(error)
-    row 0 (counting from 0): rating 'five' is not a number that can be used;
-    ratings are finite numbers
+    row 0 (counting from 0): rating 'five' is not a number: correct
+    or remove it
     """
 
 

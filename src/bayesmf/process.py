@@ -230,6 +230,8 @@ class Line:
             if self._bar is not None:
                 self._bar.close()
                 self._bar = None
+                if is_terminal(sys.stderr):
+                    sys.stderr.write("\x1b[K")  # what the terminal showed behind it: ^C
 
     def __enter__(self) -> Self:
         return self

@@ -133,7 +133,7 @@ def test_evaluate_ranking(data: Data) -> None:
     [
         (("--k", 5), "--k does nothing without --ranking"),
         (("--relevant", 3), "--relevant does nothing without --ranking"),
-        (("--ranking", "--k", 0), "--k: '0' is not a whole number from 1 on"),
+        (("--ranking", "--k", 0), "--k: '0' is not a whole number >= 1"),
         (("--ranking", "--relevant", "good"), "--relevant: 'good' is not a number"),
         (("--ranking", "--relevant", 99), "no held-out rating is 99 or more"),
     ],

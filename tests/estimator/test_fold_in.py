@@ -184,7 +184,7 @@ def test_candidates_and_exclusions(model):
     assert all(everything[found.item] == found for found in chosen)
     many = model.recommend_many([USER, USER + 1], 4, items=items)
     assert many.items[0].tolist() == [f.item for f in model.recommend(USER, 4, items=items)]
-    with pytest.warns(DataWarning, match="1 of the 2 ids in items are not in the training data"):
+    with pytest.warns(DataWarning, match="1 of the 2 ids in items is not in the training data"):
         model.recommend(USER, items=[items[0], 10**9])
 
 

@@ -208,7 +208,7 @@ def test_what_a_model_without_users_does_not_know_is_said_as_it_is(fitted, tmp_p
     # Of one with users nothing changes.
     with pytest.warns(DataWarning, match="1 of 1 pairs has a user or an item that is not in"):
         fitted.predict(1, 4)
-    with pytest.warns(DataWarning, match=r"1 of 1 users is not in the training data \(user 1\)"):
+    with pytest.warns(DataWarning, match=r"the user is not in the training data \(user 1\)"):
         fitted.recommend(1)
 
 

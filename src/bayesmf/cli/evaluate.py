@@ -28,8 +28,8 @@ def parser() -> options.Parser:
         "Score a model on held-out ratings: RMSE, MAE, negative log likelihood, CRPS, and the "
         "share of ratings inside their intervals; for stars also log loss and ranked "
         "probability score. With --ranking also the best items of "
-        "each user: NDCG, recall, precision, MRR, MAP, hit rate and share of the catalogue, beside "
-        "those of popularity.",
+        "each user: NDCG, recall, precision, MRR, MAP, hit rate and share of the catalogue, and "
+        "the same for the most popular items.",
         "films.bayesmf test.csv",
         "films.bayesmf test.csv --ranking --k 5 --relevant 4.5",
     )
@@ -111,7 +111,7 @@ def level_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     pairs = zip(scores["level_coverage"].items(), scores["level_promised"].values(), strict=True)
     shares = (f"{k}%: {100 * held:.1f}% ({100 * said:.1f}%)" for (k, held), said in pairs)
-    return [("levels", "shortest runs of levels hold (and promise) " + ", ".join(shares))]
+    return [("levels", "ratings within the likeliest levels (and promised): " + ", ".join(shares))]
 
 
 def error_facts(scores: dict[str, Any]) -> list[tuple[str, str]]:

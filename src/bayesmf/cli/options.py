@@ -161,10 +161,10 @@ def _typed(text: str, convert: Callable[[str], Any], good: Callable[[Any], bool]
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Whole numbers from `least` on."""
+    """Whole numbers of at least `least`."""
 
     def convert(text: str) -> int:
-        value = _typed(text, int, lambda value: value >= least, f"a whole number from {least} on")
+        value = _typed(text, int, lambda value: value >= least, f"a whole number >= {least}")
         if value >= 2**63:
             raise argparse.ArgumentTypeError(f"{text} is too large")
         return int(value)

@@ -20,9 +20,9 @@ def parser() -> options.Parser:
     out = options.command(
         "pack",
         "Pack ratings, perhaps more than fit in memory, into a file that fit reads in place.",
-        "ratings.parquet --out packed",
-        "2023.csv 2024.csv --out packed --columns user=customer,item=sku,rating=stars",
-        "s3://bucket/ratings/ --out packed",
+        "ratings.parquet --out ratings.packed",
+        "2023.csv 2024.csv --out ratings.packed --columns user=customer,item=sku,rating=stars",
+        "s3://bucket/ratings/ --out ratings.packed",
     )
     out.add_argument(
         "ratings", nargs="+", metavar="RATINGS", help="files or folders of ratings, or URIs"
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     print_text(
         f"{count(len(packed), 'rating')} by {count(packed.n_users, 'user')} of "
         f"{count(packed.n_items, 'item')}, {about['bytes_per_rating']:.1f} bytes a rating; "
-        f"{about['seconds']:.1f} s, {about['ratings_per_second'] / 1e6:.2f}M ratings/s, "
+        f"{about['seconds']:.1f} s, {short_count(about['ratings_per_second'])} ratings/s, "
         f"peak memory {about['peak_rss_mb'] or 0:.0f} MB"
     )
 

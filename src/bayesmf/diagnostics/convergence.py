@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmf.model.noise import PARAMETERS
+from bayesmf.process import short_count
 from bayesmf.wording import count, short
 
 # A chain's distance from where it ends falls about as t^-p exp(-t / u) does, t in passes: measured
@@ -215,7 +216,7 @@ def verdict(found: Convergence) -> str:
     if alone:
         return (
             f"Converged as far as one chain can tell: its halves predict alike {number}; more "
-            "chains, each begun elsewhere, would tell more."
+            "chains, each from a start of its own, would show more."
         )
     noise = found["rhat_noise"]
     both = "" if noise is None else f" and agree on the noise (R-hat {noise:.3f})"
@@ -287,7 +288,7 @@ def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
     rule = settings.pop("rule")
     options = [f"{name} {_text(value)}" for name, value in settings.items() if value is not None]
     sizes = count(report["users"], "user"), count(report["items"], "item")
-    speed = f"{report['ratings_per_second'] / 1e6:.2f}M ratings/s"
+    speed = f"{short_count(report['ratings_per_second'])} ratings/s"
     chains = count(settings.get("n_chains", 1), "chain")
     by, size = report["noise_by"], short(report["noise_std"])
     noise = f"tau {report['tau']:.4g}, a standard deviation of {size}"

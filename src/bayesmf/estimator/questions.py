@@ -192,9 +192,11 @@ def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
     rows = ids.lookup(values) if len(values) else np.empty(0, np.int64)
     if (rows < 0).any():
         examples = _examples((("item", ids, _array(values)[rows < 0]),))
+        count = int((rows < 0).sum())
+        be = "is" if count == 1 else "are"
         warn(
-            f"{int((rows < 0).sum()):,} of the {len(rows):,} ids in {what} are not in the training "
-            f"data ({examples}) and are left out",
+            f"{count:,} of the {len(rows):,} ids in {what} {be} not in "
+            f"the training data ({examples}) and {be} left out",
             DataWarning,
         )
     return rows
@@ -209,9 +211,9 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -
         what = (
             "unknown to a model saved without its users" if left_out else "not in the training data"
         )
-        be = "is" if count == 1 else "are"
+        who = "the user" if len(rows) == 1 else f"{count:,} of {len(rows):,} users"
         warn(
-            f"{count:,} of {len(rows):,} users {be} {what} ({examples}): the items with the "
+            f"{who} {'is' if count == 1 else 'are'} {what} ({examples}): the items with the "
             "highest ratings in general are recommended",
             DataWarning,
         )

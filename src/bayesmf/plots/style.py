@@ -56,8 +56,10 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"cannot make the folder {folder}: {reason}") from None
+        reason = "it is a file" if folder.is_file() else error.strerror or error
+        raise InputError(
+            f"cannot make the folder {folder}: {reason}; choose another name"
+        ) from None
 
 
 def check_matplotlib() -> None:

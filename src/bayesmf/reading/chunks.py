@@ -33,6 +33,7 @@ from bayesmf.reading.files import (
 from bayesmf.reading.formats import ALIASES, FORMATS, check_format, find_files, recognise_format
 from bayesmf.reading.table import Table, make_table
 from bayesmf.reading.text import locate, read_laid_out
+from bayesmf.storage.paths import as_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -198,7 +199,9 @@ def rating_files(source: Sources, format: str, columns: Columns | None) -> list[
         if isinstance(path, str) and _URI.match(path):
             found += _remote_files(path, format, columns)
         else:
-            found += (file for one in _matches(Path(path)) for file in _files(one, format, columns))
+            found += (
+                file for one in _matches(as_path(path)) for file in _files(one, format, columns)
+            )
     for file in found:
         if isinstance(file, RatingFile):
             existing_file(file.path)

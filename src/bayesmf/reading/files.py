@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from bayesmf.errors import InputError, polars_errors, reason_of
 from bayesmf.storage.artefact import MODEL, PACKED, peek
-from bayesmf.storage.paths import NotRegular, open_handle
+from bayesmf.storage.paths import NotRegular, as_path, open_handle
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,6 +69,8 @@ def reading(path: str | os.PathLike[str], kind: str = "text") -> Iterator[None]:
                 f"{path} is not UTF-8 text; convert it first, for example with"
                 " iconv -f LATIN1 -t UTF-8"
             ) from None
+        if isinstance(error, EOFError):
+            reason = "it ends too early; copy or download it again"
         raise Unreadable(path, kind, reason) from None
 
 
@@ -101,7 +103,7 @@ def polars_path(path: Path) -> Path | None:
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
     """Check that a file exists and is not empty."""
-    path = Path(path)
+    path = as_path(path)
     with reading(path):
         return _existing(path)
 
@@ -118,9 +120,9 @@ def _existing(path: Path) -> Path:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty")
     if peek(path, MODEL) is not None:
-        raise InputError(f"{path} is a model, not ratings")
+        raise InputError(f"{path} is a model, not ratings: give a file of ratings")
     if peek(path, PACKED) is not None:
-        raise InputError(f"{path} holds packed ratings, which are for fit: give the files")
+        raise InputError(f"{path} holds packed ratings, which are for fit: give a file of ratings")
     return path
 
 
@@ -129,10 +131,9 @@ def missing_file(path: Path, what: str) -> str:
     said = f"There is no {what} {path}"
     if str(path) == "-":
         return f"{said}: standard input is not read; write it to a file first"
-    if re.match(r"(https?|ftp|s3|gs):/", str(path)):
-        return f"{said}: addresses are not read; download it first"
-    if path.parts[:1] == ("~",):
-        return f"{said}: '~' is not read as your home folder; write {os.path.expanduser(path)}"
+    if address := re.match(r"(https?|ftp|s3|gs):/", str(path)):
+        read = "; pack it (bayesmf pack) or" if address[1] in ("s3", "gs") else ";"
+        return f"{said.replace(':/', '://', 1)}: addresses are not read{read} download it first"
     parent = path.parent
     if not parent.is_dir():
         return f"{said}: there is no folder {parent}"
@@ -140,7 +141,7 @@ def missing_file(path: Path, what: str) -> str:
         names = {name.lower(): name for name in sorted(os.listdir(parent), reverse=True)}
     except OSError:  # no permission to list it
         return f"{said}"
-    near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.7)
     return f"{said}; did you mean {parent / names[near[0]]}?" if near else f"{said}"
 
 

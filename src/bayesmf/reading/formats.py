@@ -21,6 +21,7 @@ from bayesmf.reading.files import (
 )
 from bayesmf.reading.table import Table, join_tables, make_table
 from bayesmf.reading.text import drop_blank, read_csv, read_lines, read_text
+from bayesmf.storage.paths import as_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +55,7 @@ def read_ratings(
     columns
         Column of each role, by name or by position from 0, where it cannot be guessed.
     """
-    path = Path(path)
+    path = as_path(path)
     check_format(path, format)
     if format == "auto":
         format = recognise_format(path)

@@ -165,10 +165,8 @@ def _ratings(column: Any, where: Where) -> NDArray[np.float64]:
                 f"{where(row)}: rating {shown} is too large for single precision; divide all"
                 " ratings by a number"
             )
-        raise InputError(
-            f"{where(row)}: rating {shown} is not a number that can be used; ratings are"
-            f" finite numbers{_written(value)}"
-        )
+        what = "finite" if isinstance(value, float) else "a number"
+        raise InputError(f"{where(row)}: rating {shown} is not {what}: {_advice(value)}")
     if len(numbers):
         refuse_lost_digits(float(numbers.min()), float(numbers.max()))
     return numbers
@@ -235,10 +233,10 @@ def _no_rating(value: Any, where: str) -> str:
     )
 
 
-def _written(value: object) -> str:
+def _advice(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+,\d{1,2}\s*", value):
-        return f", written with a point: {value.strip().replace(',', '.')}"
-    return ""
+        return f"write it with a point, {value.strip().replace(',', '.')}"
+    return "correct or remove it"
 
 
 # -- timestamps -----------------------------------------------------------------------------------

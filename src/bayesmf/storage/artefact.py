@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.checks import did_you_mean
 from bayesmf.errors import InputError
 from bayesmf.storage.atomic import check_replaceable, replacing
 from bayesmf.storage.contents import Expected, misfit
@@ -348,7 +349,9 @@ def _opened(path: PathLike, kind: Kind) -> FileIO:
         try:
             return FileIO(open_handle(target))
         except FileNotFoundError:
-            raise InputError(f"There is no {kind.noun} file {path}: check the path") from None
+            near = did_you_mean(target.name, (file.name for file in target.parent.glob("*")))
+            message = f"There is no {kind.noun} file {path}{near or ': check the path'}"
+            raise InputError(message) from None
 
 
 def _read_header(

@@ -97,7 +97,7 @@ class Synthetic:
         for name in ("n_users", "n_items", "n_ratings", "n_factors", "random_state"):
             value, least = getattr(self, name), 0 if name == "random_state" else 1
             if not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+                raise InputError(f"{name} must be a whole number >= {least}, not {value!r}")
         for name in ("noise", "bias_user", "bias_item", "factor_strength"):
             not_negative(name, getattr(self, name))
         if not _is_finite(self.mean):

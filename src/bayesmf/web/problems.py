@@ -84,7 +84,7 @@ def _field(error: Mapping[str, Any]) -> tuple[str, str]:
 def _sentence(error: Mapping[str, Any], field: str) -> str:
     kind, name = str(error["type"]), field or "the body"
     if kind == "extra_forbidden":
-        return f"{name} is not a name of this request: see /openapi.json"
+        return f"{name} is not a field of this request: see /openapi.json"
     if kind == "missing":
         return f"{name} is missing: see /openapi.json for what the request needs"
     if kind in ("int_type", "string_type") and error["loc"][-1] in _BRANCHES:
