@@ -173,7 +173,7 @@ def test_a_line_is_drawn_and_removed(make_terminal):
             assert terminal.getvalue().split("\r")[-1] == "a sentence\n"
     lines = terminal.getvalue().replace("\n", "\r").split("\r")
     assert max(map(len, lines)) <= 68
-    assert lines[-2].strip() == "" and lines[-1] == ""
+    assert lines[-2].strip() == "" and lines[-1] == "\x1b[K"
 
 
 def test_a_line_appears_when_it_is_due_though_nothing_calls_it(make_terminal):
