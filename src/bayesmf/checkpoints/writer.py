@@ -16,7 +16,7 @@ from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.pairs import Validation
 from bayesmf.chains.state import RunSettings
 from bayesmf.checkpoints import snapshots
-from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, as_checkpoint, begin, identity
+from bayesmf.checkpoints.folder import ChainFolder, Checkpoint, begin, identity
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import EngineError, InputError, Interrupted
 from bayesmf.process import StopRequest, stop_requests
@@ -138,7 +138,6 @@ def saving(
     if checkpoint is None:
         yield NoCheckpoints()
         return
-    checkpoint = as_checkpoint(checkpoint)
     folders = begin(checkpoint, identity(data, settings, validation))
     with stop_requests() as asked:
         made = RunCheckpoints(checkpoint, folders, asked)

@@ -327,7 +327,6 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         ...     BayesianMF.load(f"{folder}/items.bayesmf").user_ids_
         IdMap(0 int ids)
         """
-        self._fitted()
         save_model(self, path, users, max_draws)
 
     @classmethod
