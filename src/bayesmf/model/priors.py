@@ -129,14 +129,14 @@ class RowPrior:
     """N(mu, Lambda^-1), the prior of the rows of one side.
 
     `Lambda` is a vector, the diagonal, in the Gamma model and a matrix in the Wishart model. Where
-    rows have priors of their own, `mu` is a matrix and `Lambda` an array of matrices, one a row.
+    each draw, or each row, has its own, `mu` is a matrix and `Lambda` an array of matrices.
     """
 
     mu: NDArray[np.float64]
     Lambda: NDArray[np.float64]
 
     def natural(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lambda mu and Lambda as a matrix, one for all rows or one for each: what kernels read."""
+        """Lambda mu and Lambda as a matrix, with an axis of draws or rows: what kernels read."""
         own = self.mu.ndim == 2
         matrix = self.Lambda if own or self.Lambda.ndim == 2 else np.diag(self.Lambda)
         mu, matrix = (self.mu, matrix) if own else (self.mu[None], matrix[None])

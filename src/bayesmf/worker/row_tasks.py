@@ -210,7 +210,7 @@ def draw_whole(
 ) -> None:
     """Draw the chosen rows of a stripe, all columns of a row together."""
     width = out.shape[1]
-    diagonal = prior.mu.ndim == 1 and prior.Lambda.ndim == 1
+    diagonal = prior.Lambda.ndim == 1
     dual = np.diff(ratings.starts) <= (int(DUAL_SHARE * width) if diagonal else -1)
     scratch = make_row_scratch(width, sweep.n_factors)
     if (rows := chosen & ~dual).any():
