@@ -357,8 +357,7 @@ def test_a_forgotten_jacobian_of_the_exchange_is_caught(monkeypatch):
 
 def test_a_forgotten_jacobian_of_the_shape_is_caught(monkeypatch):
     """The prior's density of k taken for that of log k, by which it is drawn."""
-    for module in (bayesmf.model.noise, bayesmf.model.noise):
-        monkeypatch.setattr(
-            module, "log_shape_prior", lambda log_k: _log_prior_of_shape(log_k) - log_k
-        )
+    monkeypatch.setattr(
+        bayesmf.model.noise, "log_shape_prior", lambda log_k: _log_prior_of_shape(log_k) - log_k
+    )
     assert _worst("gamma", FEWER, by="both") > SEEN
