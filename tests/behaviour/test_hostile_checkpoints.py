@@ -38,6 +38,7 @@ PLAIN = {
     "batches of another form": lambda c: c.update(batches=[["draws"]]),
     "errors below zero": lambda c: c["chain"].update(epoch_sse=-1.0),
     "no keeping": lambda c: c["chain"].update(keeping={}),
+    "visits below zero": lambda c: c["chain"]["state"].update(visits=[[0, -1]]),
     "a list of listeners": lambda c: c["chain"].update(listeners=[]),
 }
 
@@ -50,6 +51,12 @@ def test_a_forged_checkpoint_is_refused(stopped, what):
         else:
             edit(folder, *CHECKPOINTS[what], CHAIN)
     refused(lambda folder: run_kept(folder, resume=True), stopped, "no checkpoint in .* is sound")
+
+
+def test_a_checkpoint_without_room_for_draws_is_refused(stopped):
+    for path in stopped.glob("chain-*/round-*"):
+        edit_meta(path, lambda c: c["chain"]["keeping"].update(burning=True), CHAIN)
+    refused(lambda folder: run_kept(folder, resume=True), stopped, "too little room")
 
 
 @pytest.mark.parametrize("name", ["users", "tau", "chain"])

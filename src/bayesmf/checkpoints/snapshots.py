@@ -263,9 +263,10 @@ def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
     """Raise ValueError where plain values of a checkpoint are not what they must be."""
     check_plain(meta, _META, "meta")
     chain, state, keeping = meta["chain"], meta["chain"]["state"], meta["chain"]["keeping"]
+    visits = [number for pair in state["visits"] for number in pair]
     counts = [chain[name] for name in ("t", "epoch", "kept", "ratings_read", "epoch_count")]
     sums = state["sse"], chain["epoch_sse"], chain["seconds"]
-    if min(*counts, *sums, meta["room"]) < 0 or meta["room"] > most_room:
+    if min(*counts, *sums, *visits, meta["room"]) < 0 or meta["room"] > most_room:
         raise ValueError("meta has a negative count or sum, or too much room")
     every = [keeping.get(name, 1) for name in ("n_rounds", "n_draws", "every")]
     if min(state["tau"], state["step_factor"], state.get("safe_tau", 1.0), *every) <= 0:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmf.errors import InputError
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import ROW_NOISE, ROWS, SIDES, Draws
 from bayesmf.model.mapped import allocate, release_pages
@@ -65,6 +66,8 @@ class DrawStore:
         if not self._rows[chain]:
             self.reserve(chain, 1, parts)
         slot = len(self._precisions[chain])
+        if slot >= self.room(chain):  # of a forged checkpoint
+            raise InputError("the checkpoint has too little room for draws: use another folder")
         for name, array in self._rows[chain].items():
             array[slot] = parts[name]
             release_pages(array)
