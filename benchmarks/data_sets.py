@@ -1,4 +1,4 @@
-"""Data sets that lie in a folder, and variants of them that are made on the spot."""
+"""Data sets in a folder, and variants made from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(
 def chosen(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
     """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
     if not found:
-        raise InputError(f"there is no data set that is known in {folder}")
+        raise InputError(f"{folder} has none of the known data sets")
     names = list(found) if asked is None else words(asked)
     for name in names:
         if name not in found:
@@ -51,7 +51,7 @@ def chosen(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[s
 
 
 def find(folder: Path) -> dict[str, Maker]:
-    """Every data set that can be had, by name; nothing is read before it is asked for."""
+    """All available data sets by name; files are read on demand."""
     found: dict[str, Maker] = {}
     all_100k, small, tweets, all_1m = (folder / path for path in FILES.values())
     for k in range(1, FOLDS + 1):
@@ -139,7 +139,7 @@ def skewed(_: Split | None = None) -> Split:
     plan = Synthetic(users, items, users * known, random_state=0)
     truth, rng = plan.truth(), np.random.default_rng(0)
     rare = round(users * known / 99)
-    # Each user gets `known` of the busy items, and the rare ones go to anybody.
+    # Each user gets `known` of the busy items; users of rare items are random.
     user = np.concatenate([np.repeat(np.arange(users), known), rng.integers(0, users, rare)])
     often = rng.random((users, busy)).argsort(axis=1)[:, :known].ravel()
     item = np.concatenate([often, rng.integers(busy, items, rare)])

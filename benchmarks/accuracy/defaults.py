@@ -45,7 +45,7 @@ def make_parser() -> BenchParser:
     """The options."""
     parser = BenchParser("datasets", __doc__)
     add = parser.add_argument
-    add("--folder", type=Path, required=True, metavar="DATA", help="where the data sets lie")
+    add("--folder", type=Path, required=True, metavar="DATA", help="folder of the data sets")
     add("--sets", metavar="NAMES", help="only these, by commas")
     add("--peers-python", type=Path, metavar="PATH", help="interpreter that has myFM")
     add("--seed", type=int, default=0)
@@ -54,7 +54,7 @@ def make_parser() -> BenchParser:
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
-    """What is found and asked for; one sentence about what cannot be meant."""
+    """The chosen data sets; InputError for invalid options."""
     if not args.folder.is_dir():
         raise InputError(f"there is no folder {args.folder}")
     if args.peers_python and not args.peers_python.exists():
@@ -62,13 +62,13 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     if args.seed < 0:
         raise InputError("--seed must be a whole number from 0 on")
     found = find(args.folder)
-    # Planted ratings are no reason to go on where the folder has none.
+    # Without a data set in the folder there is nothing to compare planted ratings with.
     made = {"99% on 1% of items": skewed, **found} if found else {}
     return data_sets.chosen(made, args.sets, args.folder)
 
 
 def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:
-    """What the defaults make of it. On one thread, which changes seconds and nothing else."""
+    """Scores of the defaults, on one thread, which changes seconds only."""
     model = BayesianMF(engine="serial", random_state=seed)
     begin = time.perf_counter()
     model.fit(train)
@@ -86,7 +86,7 @@ def our_row(train: Ratings, test: Ratings, seed: int) -> dict[str, Any]:
 
 
 def myfm_row(python: Path, split: Split, factors: int, seed: int) -> dict[str, float]:
-    """A row of the table for myFM; empty where it failed, which is said."""
+    """Scores of myFM; empty, with a note on stderr, if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
         write_data(*split, path, unknown=True)
@@ -152,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     done: list[dict[str, Any]] = []
     sets = chosen(args)
     args.out.mkdir(parents=True, exist_ok=True)
-    # Compiling is not to be counted, and neither is what the first fit does besides.
+    # The first fit, which compiles, is not timed.
     BayesianMF(engine="serial", random_state=0, max_seconds=1.0).fit(skewed()[0])
     for row in rows(sets, args.peers_python, args.seed):
         done.append(row)

@@ -1,7 +1,7 @@
-"""New users: how accurate and how fast predictions from ratings sent with a question are.
+"""New users: accuracy and speed of predictions from ratings sent with a request.
 
 A tenth of ML-1M's users is removed from training altogether; half of their ratings are sent with
-the question, the other half is predicted, and compared with a fit that has seen the sent halves in
+the request, the other half is predicted, and compared with a fit that has seen the sent halves in
 training. Then the time: of one user with 100 ratings under 64 draws, on one thread, and of many.
 """
 
@@ -54,8 +54,8 @@ def joined(a: Ratings, b: Ratings) -> Ratings:
 
 def errors(model: BayesianMF, asked: Ratings, sent: Ratings | None) -> dict[str, Any]:
     """RMSE and coverage of the ratings that were not sent."""
-    told = model.predict(asked.users, asked.items, ratings=sent)
-    found: dict[str, Any] = {"rmse": float(np.sqrt(np.mean((told - asked.rating) ** 2)))}
+    predicted = model.predict(asked.users, asked.items, ratings=sent)
+    found: dict[str, Any] = {"rmse": float(np.sqrt(np.mean((predicted - asked.rating) ** 2)))}
     for level in LEVELS:
         pairs = asked.users, asked.items, int(level) / 100
         low, high = model.predict_interval(*pairs, ratings=sent)
@@ -64,7 +64,7 @@ def errors(model: BayesianMF, asked: Ratings, sent: Ratings | None) -> dict[str,
 
 
 def one_user(model: BayesianMF, n: int = 100, times: int = 200) -> dict[str, float]:
-    """Milliseconds of a new user with n ratings under 64 draws: rows alone, and whole questions."""
+    """Milliseconds of a new user with n ratings under 64 draws: rows alone, and whole answers."""
     posterior = model.posterior_
     which = np.linspace(0, len(posterior.draws) - 1, min(64, len(posterior.draws))).astype(int)
     posterior = posterior.with_draws(np.unique(which))
@@ -100,7 +100,7 @@ def one_user(model: BayesianMF, n: int = 100, times: int = 200) -> dict[str, flo
 
 
 def many_users(model: BayesianMF, n_users: int) -> dict[str, float]:
-    """Seconds to work out the rows of many users, those of the model over and over."""
+    """Seconds to compute the rows of many users: those of the model, repeated."""
     posterior = model.posterior_.with_users
     source, rng = posterior.sides.source, np.random.default_rng(0)
     rows = rng.integers(0, posterior.n_users, n_users)
@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> None:
         both = [BayesianMF(args.factors, sampler=sampler, random_state=seed) for _ in range(2)]
         model = both[0].fit(old)
         found = [errors(model, asked, sent), errors(both[1].fit(joined(old, sent)), asked, None)]
-        for name, one in zip(("sent with the question", "seen in training"), found, strict=True):
+        for name, one in zip(("sent with the request", "seen in training"), found, strict=True):
             held = ", ".join(f"{one[level]:.1f}" for level in LEVELS)
             print(f"| {seed} | {name} | {one['rmse']:.4f} | {held} |")
         print(f"| {seed} | ratio | {found[0]['rmse'] / found[1]['rmse']:.4f} | |", flush=True)

@@ -1,8 +1,8 @@
 """Predictions from draws of one side beside those from draws of both.
 
 Fits ML-1M (90:10, D = 30) once, keeps the draws of both sides, and predicts the held-out ratings
-from some of these draws, evenly spread: as both sides have them, and with users' rows worked out
-from their ratings given the items alone.
+from some of these draws, evenly spread: with the drawn rows of both sides, and with users' rows
+computed from their ratings and the drawn items.
 """
 
 from __future__ import annotations

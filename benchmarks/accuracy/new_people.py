@@ -29,7 +29,7 @@ NUMBERS = ("mean", "std", "low", "high", "unknown")
 
 
 class PersonAnswers(NamedTuple):
-    """Of each predicted rating: place of the person, the rating, and the answer's numbers."""
+    """Arrays over predicted ratings: index of the person, the rating, the answer's numbers."""
 
     person: Any
     rating: Any
@@ -70,7 +70,7 @@ def left_out(ratings: Ratings, people: int, seed: int) -> tuple[Ratings, list[li
 
 
 def answers(client: Any, owned: list[list[Any]], n: int, level: float, first: int) -> PersonAnswers:
-    """What the service says of ratings after the `first` of each person, of which n are sent."""
+    """Answers of the service for ratings after the `first` of each person; n of those are sent."""
     rows = []
     for place, own in enumerate(owned):
         sent = [{"item": item, "rating": rating} for item, rating in own[:n]]
@@ -94,7 +94,7 @@ def clustered(value: Any, person: Any) -> tuple[float, float]:
 
 
 def line(found: PersonAnswers, some: Any) -> str:
-    """Coverage, RMSE, width and the part that is not known, of the chosen ratings."""
+    """Coverage, RMSE, width and uncertainty without noise, of the chosen ratings."""
     person, rating = found.person[some], found.rating[some]
     inside = (found.low <= found.rating) & (found.rating <= found.high)
     held, error = clustered(inside[some].astype(float), person)
@@ -122,7 +122,7 @@ def report(client: Any, owned: list[list[Any]], level: float) -> list[str]:
         "number of ratings": thirds(np.array([len(own) for own in owned])),
         "noise": thirds(spread),
     }
-    head = f"{level:.0%} hold        RMSE              said    width  not known"
+    head = f"{level:.0%} hold        RMSE              said    width  unknown"
     lines = [f"{'people':<28} sent   {head}"]
     for n in SENT:
         found = answers(client, owned, n, level, FIRST)
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = BayesianMF(random_state=options.seed).fit(others)
     with TestClient(create_app(model)) as client:
-        print(f"{len(others):,} ratings learnt from, {options.people} people left out", flush=True)
+        print(f"{len(others):,} training ratings, {options.people} people left out", flush=True)
         for text in report(client, owned, options.level):
             print(text, flush=True)
     return 0

@@ -42,19 +42,19 @@ def make_parser() -> BenchParser:
     """The options."""
     parser = BenchParser("noise", __doc__)
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
+    add("--data", type=Path, required=True, metavar="FOLDER", help="folder of the data sets")
     add("--sets", metavar="NAMES", help="only these, by commas; also single folds, 'ml-100k u1'")
     add("--factors", metavar="NUMBERS", default=FACTORS,
         help=f"by commas, auto too ({FACTORS})")  # fmt: skip
     add("--noise-by", default="none,both", metavar="KINDS", help=f"of {', '.join(KINDS)}")
     add("--seeds", type=int, default=1, metavar="N", help="means over N fits, of seeds 0 to N - 1")
     add("--held-out", choices=("test", "training"), default="test", help="what is scored")
-    add("--json", type=Path, metavar="FILE", help="write every fit there, as it is done")
+    add("--json", type=Path, metavar="FILE", help="write each fit to FILE when it is done")
     return parser
 
 
 def chosen(args: argparse.Namespace) -> tuple[dict[str, list[Maker]], list[int | None], list[str]]:
-    """Data sets by name, numbers of factors, kinds of noise; one sentence about what is wrong."""
+    """Data sets by name, numbers of factors, kinds of noise; InputError for invalid options."""
     if not args.data.is_dir():
         raise InputError(f"there is no folder {args.data}")
     if args.seeds < 1:
@@ -74,9 +74,9 @@ def fitted(
 ) -> tuple[BayesianMF, float]:
     """A model by the defaults, or these options, and the seconds of one core that it took."""
     # On one thread, which changes seconds and nothing else; by the clock of this process, so that
-    # others who use the machine are not counted either.
+    # other processes are not counted.
     options |= {"engine": "serial", "random_state": seed}
-    # Whatever this width must compile, or bring from a cache, is not to be counted.
+    # Compiling for this width, or loading from a cache, is not timed.
     BayesianMF(factors, max_seconds=1e-3, **options).fit(train)
     model = BayesianMF(factors, **options)
     begin = time.process_time()
@@ -84,8 +84,8 @@ def fitted(
     return model, time.process_time() - begin
 
 
-def told(seeds: int) -> str:
-    """What a number in the table is."""
+def fits_of(seeds: int) -> str:
+    """Description of the numbers in the table."""
     return "one fit each" if seeds == 1 else f"mean of {seeds} fits"
 
 
@@ -149,8 +149,8 @@ def tables(done: list[Row], seeds: int, held_out: str) -> Iterator[str]:
     yield ""
     yield (
         f"{'Test ratings' if held_out == 'test' else 'Held-out training ratings'}, "
-        f"{told(seeds)} of a split; ml-100k: means of its folds. Known: pairs whose user and item "
-        "have training ratings. Log loss and RPS are those of levels (stars). Seconds are of one "
+        f"{fits_of(seeds)} of a split; ml-100k: means of its folds. Known: pairs whose user and "
+        "item have training ratings. Log loss and RPS are those of levels. Seconds are of one "
         "core; ! stands where not every fit had converged."
     )
     yield ""
@@ -171,7 +171,7 @@ def tables(done: list[Row], seeds: int, held_out: str) -> Iterator[str]:
 
 
 def head_cells(row: Row) -> list[str]:
-    """Which line it is."""
+    """First cells of a line: data, factors and kind of noise."""
     return [row["data"], str(row["factors"]), row["noise_by"]]
 
 
@@ -217,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
         # The table says what has not converged, and the note that unseen ids count.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", DataWarning)
-        # What the first fit of a process does besides is not to be counted.
+        # The first fit of a process is not timed.
         BayesianMF(engine="serial", random_state=0).fit(Synthetic(60, 40, 900).ratings())
         for name, makers in sets.items():
             for make, d, kind in itertools.product(makers, factors, kinds):
@@ -230,7 +230,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def note(one: Row, path: Path | None, count: int) -> None:
-    """Say that a fit is done, and write it down: one JSON object a line."""
+    """Print the scores of a fit, and append them to the file, one JSON object a line."""
     head = " ".join([*head_cells(one), f"seed {one['seed']}"])
     print(f"{head}: RMSE {one['rmse']:.4f}, NLL {one['nll']:.4f}", file=sys.stderr, flush=True)
     if path is not None:

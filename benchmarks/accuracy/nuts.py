@@ -1,6 +1,6 @@
-"""Our samplers beside NUTS on the whole posterior.
+"""Our samplers compared with NUTS on the whole posterior.
 
-A problem of 40 x 30 with 500 planted ratings, of users and items who differ in their noise.
+A problem of 40 x 30 with 500 planted ratings, of users and items that differ in their noise.
 NumPyro's NUTS draws rows, the parameters of their priors and all precisions of noise by gradients,
 from a model written down a second time (nuts_worker.py); ours are long chains of which one side's
 draws are kept. Compared are, for all 1,200 pairs, the posterior mean of the prediction and its
@@ -13,8 +13,8 @@ A line is the worst |z| of up to 2,548 numbers, and the chance of one as large i
 `again` is the z of that one number: of a bias it would be as large as before, of chance it is
 normal. A line is right if |z| <= 4, or at most 4 again, and standard deviations are within 2%.
 
-PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it. What it
-has found is kept in --references, and not drawn twice.
+PYTHON is that of an environment of its own, with benchmarks/nuts-requirements.txt in it. Its
+estimates are stored in --references and reused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NutsCase:
 
 @dataclass(frozen=True)
 class Nuts:
-    """Where NUTS runs, how long, and where what it finds is kept."""
+    """Settings of NUTS: interpreter, chains, draws, and the folder of its estimates."""
 
     python: str | None
     folder: Path | None
@@ -92,7 +92,7 @@ def planted(seed: int) -> tuple[NDArray[Any], NDArray[Any], Floats]:
 
 
 def reference(case: NutsCase, nuts: Nuts, seed: int) -> tuple[dict[str, Any], Found]:
-    """How NUTS went and what it has found, from its file if there is one.
+    """Facts about a run of NUTS and its estimates, from its file if there is one.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def make_parser() -> BenchParser:
     parser = BenchParser("nuts", __doc__)
     add = parser.add_argument
     add("--nuts-python", metavar="PYTHON", help="interpreter that has NumPyro")
-    add("--references", type=Path, metavar="FOLDER", help="where what NUTS has found is kept")
+    add("--references", type=Path, metavar="FOLDER", help="folder for the estimates of NUTS")
     add("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
     add("--noise", nargs="+", choices=NOISE, default=list(NOISE), help="whose noise (all)")
     add("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
@@ -264,7 +264,7 @@ def all_pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def of_chains(posterior: Posterior) -> Found:
-    """What each chain says by itself, and what all say together, in the chains' units."""
+    """Estimates of each chain, and of all together, in the chains' units."""
     draws, parts = posterior.draws, []
     for chain in np.unique(draws.chain):
         own = replace(
@@ -276,7 +276,7 @@ def of_chains(posterior: Posterior) -> Found:
         variance = std**2 - variances_of_noise(own.draws).mean(0)
         parts.append((mean, variance, noise.mean(0), noise.var(0)))
     columns = {n: np.array(c) for n, c in zip(NAMES, zip(*parts, strict=True), strict=True)}
-    # A chain's variance is around its own mean: what the chains' means differ by is missing.
+    # A chain's variance is around its own mean: the variance between the chains' means is missing.
     value = {name: column.mean(0) for name, column in columns.items()}
     for name, of in (("variance", "mean"), ("noise variance", "noise")):
         value[name] = value[name] + columns[of].var(0)
@@ -341,11 +341,11 @@ def compare(ours: Found, theirs: Found) -> NutsLine:
 
 
 def once(case: NutsCase, how: str, keep: str, args: Any, seed: int) -> tuple[Found, Found]:
-    """What our chains and NUTS find, both with one seed."""
+    """Estimates of our chains and of NUTS, with one seed."""
     nuts = Nuts(args.nuts_python, args.references, args.chains, args.draws, args.warmup)
     about, theirs = reference(case, nuts, seed)
-    told = json.dumps({"prior": case.prior, "noise": case.noise, "seed": seed} | about)
-    print(told, file=sys.stderr, flush=True)
+    result = json.dumps({"prior": case.prior, "noise": case.noise, "seed": seed} | about)
+    print(result, file=sys.stderr, flush=True)
     return of_chains(by_ours(case, how, keep, args.sweeps, seed)), theirs
 
 

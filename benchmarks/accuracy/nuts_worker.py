@@ -44,7 +44,7 @@ def make_model(data: Data, D: int, prior: str, noise_by: str | None) -> Any:
             return numpyro.sample(side, each)
 
     def own_noise(side: str, n: int, mean_one: bool) -> tuple[Any, list[Any]]:
-        """Precisions of a side's rows, and what is told of them: logarithms."""
+        """Precisions of a side's rows, and the reported values: logarithms."""
         spread = numpyro.sample(f"spread_{side}", dist.HalfNormal(1.0))
         shape = spread**-2
         rate = shape if mean_one else numpyro.sample(f"rate_{side}", dist.Gamma(1.0, 1.0))
@@ -58,14 +58,14 @@ def make_model(data: Data, D: int, prior: str, noise_by: str | None) -> Any:
             tau = numpyro.sample("tau", dist.Gamma(1.0, 1.0))
             numpyro.deterministic("noise", jnp.log(tau)[None])
             return tau
-        tau, told = jnp.ones(()), []
+        tau, reported = jnp.ones(()), []
         if noise_by != "item":
             value, own = own_noise("users", int(data["n_users"]), mean_one=False)
-            tau, told = tau * value[data["user"]], told + own
+            tau, reported = tau * value[data["user"]], reported + own
         if noise_by != "user":
             value, own = own_noise("items", int(data["n_items"]), mean_one=noise_by == "both")
-            tau, told = tau * value[data["item"]], told + own
-        numpyro.deterministic("noise", jnp.concatenate(told))
+            tau, reported = tau * value[data["item"]], reported + own
+        numpyro.deterministic("noise", jnp.concatenate(reported))
         return tau
 
     def model() -> None:
@@ -106,11 +106,11 @@ def main() -> None:
     run.run(jax.random.PRNGKey(job["seed"]), extra_fields=("diverging", "num_steps"))
     found, extra = run.get_samples(group_by_chain=True), run.get_extra_fields()
     np.savez(job["out"], prediction=found["prediction"], noise=found["noise"])
-    told = {
+    reported = {
         "version": numpyro.__version__, "seconds": time.perf_counter() - begin,
         "diverging": int(extra["diverging"].sum()), "steps": float(extra["num_steps"].mean()),
     }  # fmt: skip
-    print(json.dumps(told), file=lines)
+    print(json.dumps(reported), file=lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The loss that a run reports for its end, beside its actual loss.
+"""The loss that a run reports at its end, compared with its actual loss.
 
 Looks under the folder for the first training set of ml-100k (u1.base), ml-latest-small,
 movietweetings and ml-1m, of the last three without the tenth that other benchmarks test on. A
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class Reference(NamedTuple):
-    """Predictions of endless sampling, nearly: their own mean squared error, and that of ratings.
+    """Predictions of long runs: their own mean squared error, and that of ratings.
 
     `noise` is found from how far the two long runs lie apart.
     """
@@ -44,13 +44,13 @@ class Reference(NamedTuple):
     mse: float
 
     def loss_of(self, predictions: Floats) -> float:
-        """The share by which the RMSE exceeds that of endless sampling."""
+        """The share by which the RMSE exceeds that of infinitely long sampling."""
         apart = float(np.mean((predictions - self.predictions) ** 2)) - self.noise
         return float(np.sqrt(1.0 + max(apart, 0.0) / self.mse) - 1.0)
 
 
 class Row(NamedTuple):
-    """A fit: what it claims and what is so, its length, and whether it says that it converged."""
+    """A fit: reported and actual loss, length, and whether it reports convergence."""
 
     data: str
     factors: int
@@ -71,7 +71,7 @@ def make_parser() -> BenchParser:
     """The options."""
     parser = BenchParser("stopping", __doc__)
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
+    add("--data", type=Path, required=True, metavar="FOLDER", help="folder of the data sets")
     add("--sets", metavar="NAMES", help="only these, by commas")
     add("--targets", metavar="NAMES", help=f"by commas; {','.join(TARGETS)} if not")
     add("--factors", type=int, metavar="D", help="factors of all fits; the automatic number if not")
@@ -81,7 +81,7 @@ def make_parser() -> BenchParser:
 
 
 def chosen(args: argparse.Namespace) -> tuple[dict[str, Path], list[str]]:
-    """Files by name, and targets; one sentence about what cannot be meant."""
+    """Files by name, and targets; InputError for invalid options."""
     for option in ("seeds", "sweeps"):
         if getattr(args, option) < 1:
             raise InputError(f"--{option} must be a whole number from 1 on")
@@ -103,7 +103,7 @@ def parts(name: str, path: Path) -> tuple[Ratings, Ratings]:
 
 
 def predictions(model: BayesianMF, held: Ratings) -> Floats:
-    """What a model predicts for the ratings that were held out."""
+    """Predictions of the held-out ratings."""
     return np.asarray(model.predict(held.users, held.items), np.float64)
 
 
@@ -139,11 +139,11 @@ def rows(
             begin = time.process_time()
             model = BayesianMF(factors, target=target, random_state=seed).fit(train)
             seconds = time.process_time() - begin
-            found, told = predictions(model, held), model.report_["convergence"]
+            found, said = predictions(model, held), model.report_["convergence"]
             yield Row(
-                data, model.report_["factors"], target, seed, told["loss"], ideal.loss_of(found),
+                data, model.report_["factors"], target, seed, said["loss"], ideal.loss_of(found),
                 model.report_["epochs"], seconds, float(np.sqrt(mse(found, held))),
-                told["rhat"], told["rhat_noise"], told["slowest"], told["ended_by"],
+                said["rhat"], said["rhat_noise"], said["slowest"], said["ended_by"],
             )  # fmt: skip
 
 

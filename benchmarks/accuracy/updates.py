@@ -1,17 +1,17 @@
-"""`partial_fit` beside a fit from the beginning.
+"""`partial_fit` compared with a new fit.
 
     python -m benchmarks updates --data FOLDER [--set ml-1m] [--factors 30] [--json]
 
 A tenth of the ratings is held out as test set. Of the rest, parts of 1% come later, each with users
-and items of its own that were unknown before; what is missing to 1% are the latest ratings of the
-others, or random ones where there are no times. Two questions:
+and items of its own that were unknown before; the rest of each 1% are the latest ratings of the
+others, or random ones without timestamps. Two comparisons:
 
 - one part is added to a model of all the others: RMSE and NLL on the test set before, after, and of
   a fit on all; seconds of both, warm, in turn, the best of some runs.
 - ten parts are added one after the other to a model of nine tenths; the same comparison at the end.
 
-`--tune` leaves the test set alone and scores a tenth of the training ratings instead: that is what
-constants were chosen with.
+`--tune` scores a tenth of the training ratings instead of the test set; constants were chosen by
+that.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def many_updates(train: Ratings, test: Ratings, D: int, n_parts: int) -> dict[st
     return out
 
 
-def tell(name: str, found: dict[str, Any]) -> None:
+def show(name: str, found: dict[str, Any]) -> None:
     """Print one comparison."""
     print(f"\n{name}: {found['new']:,} of {found['ratings']:,} ratings are new")
     columns = ("rmse", "nll", "new_users", "new_items", "seconds", "cpu_seconds")
@@ -140,7 +140,7 @@ def tell(name: str, found: dict[str, Any]) -> None:
         f"of its time ({update['cpu_seconds'] / refit['cpu_seconds']:.3f} of the processor's)"
     )
     if "most_missed" in found:
-        print(f"no draw has missed more than {100 * found['most_missed']:.1f}% of all ratings")
+        print(f"no draw lacks more than {100 * found['most_missed']:.1f}% of all ratings")
 
 
 @command
@@ -166,11 +166,11 @@ def main(argv: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # of ids that are not known yet
     found = {"one update": one_update(train, test, args.factors, args.repeats)}
     if not args.json:
-        tell("one update", found["one update"])
+        show("one update", found["one update"])
     if args.updates:
         name = f"{args.updates} updates"
         found[name] = many_updates(train, test, args.factors, args.updates)
         if not args.json:
-            tell(name, found[name])
+            show(name, found[name])
     if args.json:
         print(json.dumps(found))

@@ -1,7 +1,7 @@
 """Models, packed ratings and checkpoints: damaged bytes, and forged values with right digests.
 
-After damage an answer must be the old one. What is forged is never valid, so that an answer is a
-finding; of metadata alone answers may not depend, and then the answer must be the old one.
+After damage an answer must be the old one. Forged values are never valid, so an answer is a
+finding; after a change of metadata that answers do not depend on, it must be the old one.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def compare(case: Case, kind: str) -> None:
 
 
 def must_refuse(case: Case, kind: str) -> None:
-    """An answer from what cannot be valid is a finding."""
+    """Report an answer from an invalid file as a finding."""
     if kind == "checkpoint":  # an earlier one may serve, or what was changed is not needed
         return compare(case, kind)
     _, found = ask(case, kind)
@@ -240,7 +240,7 @@ def replaced(case: Case) -> None:
 
 @attack("artefacts", 2)
 def commands(case: Case) -> None:
-    """What the commands make of a damaged model or of damaged packed ratings."""
+    """Commands with a damaged model or damaged packed ratings."""
     kind = case.rng.choice(("model", "model_str", "packed"))
     place = put(case, kind)
     harm = case.rng.choice((damage_bytes, damage_bytes, replace_file))
@@ -264,7 +264,7 @@ def questions(case: Case, kind: str, place: Path) -> None:
 
 @attack("artefacts")
 def out_places(case: Case) -> None:
-    """What stands where a model is to be saved."""
+    """Saving a model to a path where something else exists."""
     from bayesmf import BayesianMF
 
     model = BayesianMF.load(case.material.folder / "model")
@@ -514,7 +514,7 @@ def metadata(case: Case) -> None:
 
 @attack("forged", 2)
 def printed(case: Case) -> None:
-    """What the commands make of settings of other types, the printing ones above all."""
+    """Commands, mostly those that print settings, with settings of other types."""
     made = Artefact(put(case, "model"))
     made.write(change_meta(case, made))
     questions(case, "model", made.file)

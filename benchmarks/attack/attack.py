@@ -1,7 +1,7 @@
 """Attacks with damaged files, odd values, full disks and limits; each has a seed.
 
-Every finding is one line: what it is, a seed, what happened. `--only SEED` repeats that attack and
-says what it does. `--failing` makes every call of the writers' I/O fail in turn instead.
+Each finding is one line: its kind, the seed, and a description. `--only SEED` repeats that attack
+and describes it. `--failing` makes every call of the writers' I/O fail in turn instead.
 `--boundscheck` has compiled kernels check their indices, `--plain` runs them as plain Python.
 """
 
@@ -32,14 +32,14 @@ def parser() -> BenchParser:
         "--kinds", nargs="+", metavar="KIND", help="only these kinds, or attacks by name"
     )
     out.add_argument("--only", metavar="SEED", help="repeat one attack, as a finding names it")
-    out.add_argument("--quick", action="store_true", help="none that needs a process of its own")
+    out.add_argument("--quick", action="store_true", help="only attacks without own processes")
     out.add_argument("--jobs", type=int, default=2, help="workers side by side (2)")
     out.add_argument("--boundscheck", action="store_true", help="kernels check their indices")
     out.add_argument("--plain", action="store_true", help="kernels are plain Python")
     out.add_argument("--failing", action="store_true", help="I/O that fails at every call in turn")
     out.add_argument("--writers", nargs="+", metavar="NAME", help="of --failing: only these")
     out.add_argument("--limit", type=float, default=LIMIT, help=f"seconds of an attack ({LIMIT:g})")
-    out.add_argument("--material", type=Path, help="keep what attacks begin from in this folder")
+    out.add_argument("--material", type=Path, help="folder to keep the material in")
     out.add_argument("--list", action="store_true", help="the names of all attacks")
     out.add_argument("--json", action="store_true")
     return out
@@ -59,20 +59,20 @@ def main(argv: list[str] | None = None) -> int:
         return failing.main(args)
     unknown = [k for k in args.kinds or () if k not in (*registry.kinds(), *registry.load_all())]
     if unknown:
-        options.error(f"{unknown[0]!r} is no kind: choose from {', '.join(registry.kinds())}")
+        options.error(f"unknown kind {unknown[0]!r}: choose from {', '.join(registry.kinds())}")
     if args.only and not registry.known(args.only):
-        options.error(f"{args.only!r} is no seed: it is a name and a number, text.damaged:17")
+        options.error(f"{args.only!r} is not a seed such as text.damaged:17")
     with tempfile.TemporaryDirectory(prefix="attack-") as folder:
         return run(args, Path(folder))
 
 
 def run(args: Any, scratch: Path) -> int:
-    """All attacks, told as they end."""
+    """Run all attacks; print findings as they end."""
     env, options = environment(args, scratch)
     material = args.material or scratch / "material"
     begin = time.monotonic()
     if not (material / "answers.npz").exists():
-        tell("making what attacks begin from")
+        say("making the material")
         make_material(material, env, options)
     quick = args.quick or args.plain  # commands of their own would be compiled
     seeds = [args.only] if args.only else registry.chosen(args.n, args.seed, args.kinds, quick)
@@ -83,7 +83,7 @@ def run(args: Any, scratch: Path) -> int:
     for found in pool.run(seeds):
         done.append(found)
         for of, text in found["findings"]:
-            tell()
+            say()
             print(f"{of:<14} {found['seed']}  {text}", flush=True)
         if args.only:
             print(
@@ -93,8 +93,8 @@ def run(args: Any, scratch: Path) -> int:
             )
         n, seconds = len(done), time.monotonic() - started
         bad = sum(bool(one["findings"]) for one in done)
-        tell(f"{n:,} of {len(seeds):,} attacks, {bad} with findings, {n / seconds:.0f} a second")
-    tell()
+        say(f"{n:,} of {len(seeds):,} attacks, {bad} with findings, {n / seconds:.0f} a second")
+    say()
     show(args, done, time.monotonic() - begin)
     return 1 if any(one["findings"] for one in done) else 0
 
@@ -102,7 +102,7 @@ def run(args: Any, scratch: Path) -> int:
 def environment(args: Any, scratch: Path) -> tuple[dict[str, str], list[str]]:
     """The environment of workers: modes of numba, and caches where compiled code differs."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
-    env["PYTHONFAULTHANDLER"] = "1"  # a crash tells where it was
+    env["PYTHONFAULTHANDLER"] = "1"  # a crash prints where it was
     options = []
     if args.boundscheck:
         # A cache of its own: numba would take for checked what was compiled without.
@@ -132,7 +132,7 @@ def make_material(folder: Path, env: dict[str, str], options: list[str]) -> None
     os.replace(part, folder)
 
 
-def tell(line: str = "") -> None:
+def say(line: str = "") -> None:
     """A line of progress, at a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ def _damage_ends(case: Case, file: Any) -> None:
 
 
 def _read(case: Case, file: Any, name: str) -> None:
-    """Neither format has digests, so that other numbers are no finding; crashes are."""
+    """Neither format has digests, so that other numbers are not a finding, but crashes are."""
     from bayesmf import Ratings
 
     how = case.rng.random()
@@ -70,7 +70,7 @@ COLUMNS: dict[str, Any] = {
     "close": lambda n: [1e8 + k % 3 - 1 for k in range(n)],
     "numbers as text": lambda n: [str(k) for k in range(n)],
 }  # fmt: skip
-# What no reader may take for ratings.
+# Columns that are not ratings for any reader.
 NO_RATINGS = ("dates", "times", "clock", "spans", "bytes", "lists", "structs", "nulls",
     "some nulls", "nan",
               "strings", "close")  # fmt: skip
@@ -156,7 +156,7 @@ def _write(frame: Any, file: Any, suffix: str) -> None:
 
 @attack("binary")
 def archives(case: Case) -> None:
-    """An .npz where a truth or a table is asked for."""
+    """An .npz file in place of a truth or a table."""
     from bayesmf import Ratings
     from bayesmf.synthetic.truth import Truth
 

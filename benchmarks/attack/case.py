@@ -1,8 +1,8 @@
-"""The ground of one attack: its folder, what it may touch, and how what happens is judged.
+"""One attack: its folder, the files that it may change, and the judgement of the outcome.
 
 BOX/work/       where inputs are put and outputs go; the working folder
 BOX/tmp/        TMPDIR, where nothing may be left
-BOX/outside/    what no command has any business with
+BOX/outside/    files that no command may touch
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 
 
 class Refused(Exception):
-    """Bayesmf said no, as it should where input is bad; ends an attack early."""
+    """bayesmf refused the input in one sentence; ends an attack early."""
 
 
 class Streams:
@@ -54,7 +54,7 @@ class Streams:
         self.kept = os.dup(2)
 
     def reset(self) -> None:
-        """Begin with empty ones, whatever became of them."""
+        """Start again with empty files."""
         for fd, file in enumerate(self._files, 1):
             os.ftruncate(file.fileno(), 0)
             os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -100,7 +100,7 @@ class Case:
         self.said.append(text)
 
     def find(self, of: str, text: str) -> None:
-        """Report what should not be."""
+        """Report a finding."""
         assert of in CLASSES
         text = " ".join(text.split())
         found = of, text if len(text) < 400 else f"{text[:200]} ... {text[-150:]}"
@@ -124,7 +124,7 @@ class Case:
         return path
 
     def call(self, ask: Callable[[], Any]) -> Any:
-        """What a function of the library gives; Refused if it says no in a sentence.
+        """Call a function of the library; Refused if it raises an error of one sentence.
 
         Anything else that it raises is a finding, and so are warnings that are not our own.
         """
@@ -210,7 +210,7 @@ class Case:
     def finish(self) -> None:
         """Look at what was touched and what was left."""
         _, err = self.streams.read()
-        # Here, in a user's own process, Rust prints where it panicked before anyone can be told;
+        # Here, in a user's own process, Rust prints where it panicked before the error is raised;
         # the command line silences that, and is judged by all that it prints.
         self.judge_text(_PANIC.sub("", err) if self.refused else err)
         after = fingerprint(self.outside)

@@ -1,8 +1,8 @@
 """Every call of the writers' I/O fails in turn: `python -m benchmarks attack --failing`.
 
 For each writer and each k the k-th call fails, once, or as on a disk that is full from then on.
-Afterwards there must be the old state or the new one, whole; what was wrong must be told in a
-sentence; and the same again, on a disk that is sound, must succeed.
+Afterwards the complete old state or the complete new one must be there; the error must be one
+sentence; and a repetition on a sound disk must succeed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _fit_kept(material: Material, work: Path, ratings: Any) -> None:
 
 
 def _resumed(material: Material, work: Path) -> Any:
-    """The draws of the run, gone on with from what is there now; on a copy."""
+    """The draws of the run, resumed from a copy of the current files."""
     from bayesmf import Checkpoint, Ratings
 
     ratings = Ratings.read(material.folder / "ratings.csv")
@@ -188,7 +188,7 @@ REMOVING = ("unlink", "remove", "rmdir", "rename", "replace", "open")
 
 
 class Outcome(NamedTuple):
-    """What came of one failing call; `calls` there were."""
+    """Outcome of one failing call of `calls`."""
 
     calls: int
     failed: str
@@ -216,10 +216,10 @@ def attempt(name: str, k: int, full: bool, shim: Shim, material: Material, box: 
             if not _is_sentence(error):
                 findings.append(f"{type(error).__name__}: {error}")
         finally:
-            told = shim.disarm()
+            seen = shim.disarm()
         if k:
-            findings += _states(writer, material, work, old, refused, said, names, told.failed)
-    return Outcome(told.calls, told.failed, refused, [" ".join(f.split())[:300] for f in findings])
+            findings += _states(writer, material, work, old, refused, said, names, seen.failed)
+    return Outcome(seen.calls, seen.failed, refused, [" ".join(f.split())[:300] for f in findings])
 
 
 def _states(

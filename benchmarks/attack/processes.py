@@ -191,7 +191,7 @@ def before_us(ran: Ran) -> bool:
 
     Importing may fail in any way, and Rust and OpenBLAS end the process where they get no memory.
     """
-    told = ("memory allocation of", "OpenBLAS", "cannot allocate memory in static TLS",
+    known = ("memory allocation of", "OpenBLAS", "cannot allocate memory in static TLS",
         "init_import_site",
             "error while loading shared libraries", "failed to map segment",
             "Fatal Python error: init",
@@ -199,7 +199,7 @@ def before_us(ran: Ran) -> bool:
             "ImportError",
             "Too many open files: 'src", "encodings",
             "thread panicked while processing panic")  # fmt: skip
-    return any(word in ran.err for word in told) or (ran.status == -signal.SIGSEGV and not ran.err)
+    return any(word in ran.err for word in known) or (ran.status == -signal.SIGSEGV and not ran.err)
 
 
 # -- streams ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Calls of the system that fail at the k-th time: in Python, and as a library to be preloaded.
 
-Both are used alike: `arm(k)` lets the k-th call from now on fail, `disarm()` tells how many there
+Both are used alike: `arm(k)` lets the k-th call from now on fail, `disarm()` returns how many there
 were and which one failed. Only calls that concern files below `root` count.
 """
 

@@ -1,7 +1,7 @@
-"""What a text of ratings says, read by few and strict rules: the judge of what bayesmf reads.
+"""A strict reader of ratings in text, with which bayesmf's is compared.
 
-Three verdicts: the ratings, where there is one way to read the text; `Wrong` where there is none;
-`Unclear` where reasonable readers differ, of which nothing is asked but a sound end.
+Three verdicts: the ratings, if there is one way to read the text; `Wrong` if there is none;
+`Unclear` if readers may differ: then bayesmf must only not crash.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table(raw: bytes, delimiter: str, header: str | None, width: int) -> Found:
             raise Unclear("another header")
         lines = lines[1:]
     if len(lines) < 20:
-        raise Unclear("too few lines to tell the layout from")
+        raise Unclear("too few lines to recognise the layout")
     rows = [line.split(delimiter) for line in lines]
     if sum(len(row) == width for row in rows) < 0.9 * len(rows):
         raise Unclear("many widths")
@@ -94,7 +94,7 @@ def _single(found: dict[tuple[str, str], float]) -> Found:
     spread = values.max() - values.min()
     lost = np.abs(values - values.astype(np.float32)).max()
     if spread > 0 and lost > 0.01 * spread:
-        raise Unclear("ratings that single precision cannot tell apart: refused by fit")
+        raise Unclear("ratings that are equal in single precision: refused by fit")
     return {pair: np.float32(rating) for pair, rating in found.items()}
 
 

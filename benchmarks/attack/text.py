@@ -183,7 +183,7 @@ HARMS: tuple[Callable[[Case, bytearray], bytearray], ...] = (
 
 
 def read(case: Case, name: str, verdict: Callable[[], strict.Found], **how: Any) -> None:
-    """What Ratings.read and pack make of a file, against what a strict reader makes of it."""
+    """Compare Ratings.read and pack with the strict reader."""
     from bayesmf import Ratings
 
     expected: strict.Found | None = None
@@ -203,8 +203,8 @@ def read(case: Case, name: str, verdict: Callable[[], strict.Found], **how: Any)
         found = as_found(ratings)
         if found != expected:
             odd = [k for k in {*found, *expected} if found.get(k) != expected.get(k)][:3]
-            told = [(k, found.get(k), expected.get(k)) for k in odd]
-            case.find("other answers", f"{len(odd)} ratings differ (found, expected): {told}")
+            differing = [(k, found.get(k), expected.get(k)) for k in odd]
+            case.find("other answers", f"{len(odd)} ratings differ (found, expected): {differing}")
     return None
 
 
@@ -215,7 +215,7 @@ def as_found(ratings: Any) -> strict.Found:
 
 
 def agree(case: Case, name: str) -> None:
-    """What pack makes of a file is what Ratings.read makes of it."""
+    """Check that pack and Ratings.read agree on a file."""
     from bayesmf import Ratings, pack
 
     def packed() -> Any:
@@ -236,8 +236,8 @@ def agree(case: Case, name: str) -> None:
         one, other = of_packed(found[0]), as_found(found[1])
         if one != other:
             odd = [k for k in {*one, *other} if one.get(k) != other.get(k)][:3]
-            told = [(k, one.get(k), other.get(k)) for k in odd]
-            case.find("other answers", f"packed and read differ (packed, read): {told}")
+            differing = [(k, one.get(k), other.get(k)) for k in odd]
+            case.find("other answers", f"packed and read differ (packed, read): {differing}")
 
 
 def of_packed(packed: Any) -> strict.Found:
@@ -370,7 +370,7 @@ def _commands(case: Case, name: str) -> None:
 
 @attack("text", 3)
 def commands(case: Case) -> None:
-    """What the commands make of damaged text."""
+    """Commands with damaged text."""
     layout = case.rng.choice((*LAYOUTS, FileLayout("pairs.csv", ",", "user,item", 2)))
     raw = bytearray(case.material.bytes(layout.name))
     with contextlib.suppress(UnicodeDecodeError):

@@ -158,7 +158,7 @@ def columns(case: Case) -> None:
     if asked == "fit":
         model = case.call(lambda: quick_model().fit(data))
         if any(of is None for of in truths):
-            case.find("other answers", f"fitted to what are no ratings: {'; '.join(case.said)}")
+            case.find("other answers", f"fitted to other data: {'; '.join(case.said)}")
         answer = case.call(lambda: model.predict(model.user_ids_[0], model.item_ids_[0]))
         if not np.isfinite(answer):
             case.find("other answers", f"a prediction of {answer}")
@@ -229,11 +229,11 @@ def matrices(case: Case) -> None:
     if asked == "fit":
         case.call(lambda: quick_model().fit(matrix))
         if not valid:
-            case.find("other answers", f"fitted to a matrix that is none: {'; '.join(case.said)}")
+            case.find("other answers", f"fitted to an invalid matrix: {'; '.join(case.said)}")
         return
     ratings = case.call(lambda: Ratings.from_data(matrix))
     if not valid:
-        case.find("other answers", f"read from a matrix that is none: {'; '.join(case.said)}")
+        case.find("other answers", f"read from an invalid matrix: {'; '.join(case.said)}")
     elif dense is not None:
         expected = {
             (str(i), str(j)): np.float32(dense[i, j])

@@ -1,4 +1,4 @@
-"""What Ray costs on one machine, beside threads.
+"""Overhead of Ray on one machine, compared with threads.
 
 The same rounds with the same number of workers on both, taking turns, by default at MovieLens 10M's
 shape with 30 factors. Seconds of a round are those from the end of the first epoch on, the best of
@@ -57,7 +57,7 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
     made = settings(case, data, args.factors, args.epochs)
     _, rehearsal = compile_kernels(made, data)
     best: dict[str, float] = {}
-    told: dict[str, Any] = {}
+    reports: dict[str, Any] = {}
     per_epoch = made.sampler.rounds_per_epoch(data_shape(data))
     for _ in range(args.repeats):
         for name in ("threads", "ray"):
@@ -70,16 +70,16 @@ def measure(case: str, data: TrainingData, args: argparse.Namespace) -> dict[str
             first = ends[made.sampler.n_chains - 1]
             seconds = (ends[-1] - first) / ((args.epochs - 1) * per_epoch)
             best[name] = min(seconds, best.get(name, seconds))
-            told[name] = report.engine
+            reports[name] = report.engine
     return {
         "case": case,
         "threads": best["threads"],
         "ray": best["ray"],
         "overhead": best["ray"] / best["threads"] - 1,
-        "driver": told["ray"]["driver_bytes_per_round"],
-        "peer": told["ray"]["peer_bytes_per_round"],
+        "driver": reports["ray"]["driver_bytes_per_round"],
+        "peer": reports["ray"]["peer_bytes_per_round"],
         "formula": formula(case, data, args.factors),
-        "idle": told["ray"]["idle"],
+        "idle": reports["ray"]["idle"],
     }
 
 

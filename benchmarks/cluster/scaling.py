@@ -93,7 +93,7 @@ def curves(
             yield row
 
 
-# Colours that every kind of colour vision tells apart, and shapes besides.
+# Colours that are distinct for all kinds of colour vision, and different shapes.
 STYLES = {
     ("yahoo", "default"): {"color": COLOURS[5], "marker": "o", "linestyle": "-"},
     ("netflix", "default"): {"color": COLOURS[0], "marker": "D", "linestyle": "-"},
@@ -158,7 +158,7 @@ def make_parser() -> BenchParser:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """One sentence about what cannot be."""
+    """InputError for invalid options."""
     if min(args.most, args.workers_per_node, args.factors) < 1:
         raise InputError("--most, --workers-per-node and --factors must be whole numbers from 1 on")
     for path in (args.out, args.json and args.json.resolve().parent):

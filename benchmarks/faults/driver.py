@@ -1,7 +1,7 @@
 """One short fit, as a process that can be killed: `python -m benchmarks driver ORDER.json`.
 
 The order names a case and an engine, the pipe for notes (every epoch, every warning), and where to
-put the answer: the SHA-256 over all draws of all chains, what the engine told, and seconds.
+put the answer: the SHA-256 over all draws of all chains, the engine's report, and seconds.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def digest(model: BayesianMF) -> str:
 
 
 class Notes(logging.Handler):
-    """Notes what the library warns of, and every epoch, for the harness.
+    """Sends warnings of the library, and every epoch, to the harness.
 
-    With `linger` a run is slow until the library has told of these words.
+    With `linger` a run is slow until the library has logged these words.
     """
 
     def __init__(self, pipe: int | None, linger: str | None, pause: float) -> None:
@@ -69,7 +69,7 @@ class Notes(logging.Handler):
         text = record.getMessage()
         if self._linger is not None and self._linger in text:
             self._linger = None
-        self.note("told", text)
+        self.note("log", text)
 
     def __call__(self, event: Event) -> None:
         self.note("epoch", time.monotonic())
@@ -83,7 +83,7 @@ def make_engine(order: dict[str, Any]) -> str | Cluster:
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
-    """Fit, and say what came of it."""
+    """Fit, and return the result or the error."""
     notes = Notes(order.get("notes"), order.get("linger"), order.get("pause", 0.0))
     logging.getLogger("bayesmf").addHandler(notes)
     case = CASES[order["case"]]

@@ -61,7 +61,7 @@ def busy(n: int) -> Iterator[list[int]]:
 
 
 def read_lines(path: Path | None, planned: Sequence[Any], seed: int) -> list[dict[str, Any]]:
-    """Faults that a file has already; ValueError where they are not those that are planned."""
+    """Faults that a file has already; ValueError unless they are the planned ones."""
     if path is None or not path.exists():
         return []
     kinds = {what.number: (what.kind, what.case) for what in planned}
@@ -71,7 +71,7 @@ def read_lines(path: Path | None, planned: Sequence[Any], seed: int) -> list[dic
             line = json.loads(text)
             found = line["number"], line["kind"], line["case"], line["seed"]
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path}, line {number}, is no run of this: name another") from None
+            raise ValueError(f"{path}, line {number}, is not a run: give another file") from None
         if line["kind"] == "none":
             continue
         if found != (found[0], *kinds.get(found[0], ("", "")), seed):
@@ -106,7 +106,7 @@ def summary(lines: list[dict[str, Any]], planned: Sequence[Any], left: list[str]
 
 
 def good(found: dict[str, Any]) -> bool:
-    """Whether every fault that was asked for happened, and every run ended the same."""
+    """Whether all requested faults happened, and all runs had the same result."""
     return bool(
         found["same"] == found["asked"] and found["quiet_same"] and not found["left_behind"]
         and not (found["different"] or found["lost"] or found["hung"])
@@ -121,13 +121,13 @@ def show(line: dict[str, Any], number: str, to_stderr: bool) -> None:
     number = "" if line["kind"] == "none" else number
     print(
         f"{number:>7} {line['kind']:<7}{line['case']:<13}{moment:<15}{line['seconds']:>6.1f} s  "
-        f"{len(line['told'])} told  {line['status']:<9} {rest}",
+        f"{len(line['log'])} logged  {line['status']:<9} {rest}",
         file=sys.stderr if to_stderr else sys.stdout, flush=True,
     )  # fmt: skip
 
 
 def table(found: dict[str, Any]) -> str:
-    """By kinds."""
+    """Text of the counts by kind."""
     names = ("injected", *STATES)
     head = "".join(f"{name:>11}" for name in ("same hash" if n == "same" else n for n in names))
     lines = [f"\n{'kind':<9}{head}{'median s':>11}"]
@@ -182,7 +182,7 @@ class Harness:
             self.left += nodes.close()
 
     def references(self) -> None:
-        """What serial says of every case."""
+        """Results of `serial` for every case."""
         self.known = {}
         for case in self.cases:
             where = self.folder / f"serial-{case}".replace(" ", "-")
@@ -203,7 +203,7 @@ class Harness:
             run = FaultRun(where, {"case": case, "engine": order})
             found = run.wait()
             times.append((time.monotonic() - run.begin, run.times))
-            yield self.verdict(PlannedFault(-1, "none", case), 0, {**found, "told": run.told})
+            yield self.verdict(PlannedFault(-1, "none", case), 0, {**found, "log": run.log})
         self.limits = TrialLimits.measured(times)
 
     def verdict(self, what: PlannedFault, epochs: int, found: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Harness:
         return {
             **what._asdict(), "seed": self.args.seed, "epochs": epochs, "of": known["epochs"],
             "status": status, "seconds": found.get("all_seconds", found.get("seconds", 0.0)),
-            "told": found["told"], "detail": found.get("detail", ""), "error": found.get("error"),
+            "log": found["log"], "detail": found.get("detail", ""), "error": found.get("error"),
             "sha256": found.get("sha256"), "busy": self.args.busy,
             "injected": found.get("injected", False), "said": found.get("said", ""),
         }  # fmt: skip
@@ -237,14 +237,14 @@ class Harness:
                 self.limits = self.limits.started(found["first_epoch"])
             line = self.verdict(what, epochs, found)
             if line["status"] in ("lost", "hung"):
-                self.close()  # what is wrong there shall not be the next one's trouble
+                self.close()  # a damaged cluster must not affect the next run
             yield line
             if line["status"] != "missed":
                 return
 
 
 def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All runs, told one by one."""
+    """Do all runs, and print them one by one."""
     harness, begin = Harness(args, folder), time.monotonic()
     planned = plan(args.kinds, args.n, args.seed, harness.cases)
     lines = read_lines(args.out, planned, args.seed)
@@ -274,7 +274,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """Options, checked."""
     parser = BenchParser("faults", __doc__)
     parser.add_argument("--n", type=int, default=50, help="faults, 50 by default")
-    parser.add_argument("--kinds", default=None, help="by comma; all that can be, by default")
+    parser.add_argument("--kinds", default=None, help="names with commas; all by default")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute beside them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="file for a line of JSON for every run")
@@ -287,7 +287,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.n < 0 or args.busy < 0:
         parser.error("--n and --busy are numbers of faults and of processes, 0 or more")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
-        parser.error(f"--out: {args.out} is no file in a folder that is there")
+        parser.error(f"--out: {args.out} is not a file in an existing folder")
     if sys.platform != "linux":
         parser.error("needs Linux: processes are found and stopped there by /proc")
     if importlib.util.find_spec("ray") is None:

@@ -1,4 +1,4 @@
-"""Processes killed at random moments, and what they leave.
+"""Processes killed at random moments, and the files that they leave.
 
 A process is killed (SIGKILL) at a random moment of its life, started again, killed again, and at
 last left to end. What it has made must then be, to the bit, what an undisturbed one makes:
@@ -47,7 +47,7 @@ FIT = (
 
 @dataclass
 class Victim:
-    """What is killed. `command` is given the folder of a run, `answer` is a hash of its result."""
+    """A command to be killed, by the folder of a run; `answer` is a hash of its result."""
 
     name: str
     command: Callable[[Path], list[str]]
@@ -59,12 +59,12 @@ class Victim:
     right: set[str] = field(default_factory=set)  # answers
 
     def made(self, folder: Path) -> bool:
-        """Whether a process that was killed had nothing left to do but to clear up."""
+        """Whether a killed process had only temporary files left to remove."""
         return self.once and (folder / self.results[0]).exists()
 
 
 class KilledProcess:
-    """One life, with temporary files of its own."""
+    """One process of the command, with its own folder of temporary files."""
 
     def __init__(self, job: Victim, folder: Path) -> None:
         (folder / "tmp").mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def left_over(job: Victim, folder: Path) -> str:
 
 @contextmanager
 def make_job(kind: str, folder: Path) -> Iterator[Victim]:
-    """With all that it needs to run."""
+    """Context with a victim of this kind and the files that it needs."""
     from bayesmf import Synthetic
 
     ratings = folder / ("many.csv" if kind == "pack" else "ratings.csv")
@@ -217,7 +217,7 @@ def _path() -> str:
 
 
 def undisturbed(job: Victim, folder: Path) -> None:
-    """How long it takes, and the right answer; the first of two has to compile."""
+    """Measure its time and the right answer by two runs; the first compiles."""
     for name in ("first", "second"):
         (folder / name).mkdir()
         process = KilledProcess(job, folder / name)
@@ -234,7 +234,7 @@ def undisturbed(job: Victim, folder: Path) -> None:
 
 
 def measure(kind: str, args: argparse.Namespace, folder: Path) -> bool:
-    """Kill until there are as many as asked for; whether nothing was found."""
+    """Kill as often as requested; return whether there are no findings."""
     begin, kills, runs, findings = time.monotonic(), 0, 0, 0
     with make_job(kind, folder) as job:
         undisturbed(job, folder)
@@ -246,8 +246,8 @@ def measure(kind: str, args: argparse.Namespace, folder: Path) -> bool:
             if wrong:
                 findings += 1
                 again = f"--what {kind} --seed {args.seed} --run {number}"
-                told = {"what": kind, "finding": wrong, "moments": [round(m, 3) for m in moments]}
-                print(json.dumps({**told, "again": again}), flush=True)
+                line = {"what": kind, "finding": wrong, "moments": [round(m, 3) for m in moments]}
+                print(json.dumps({**line, "again": again}), flush=True)
             else:
                 shutil.rmtree(where)
             number += 1

@@ -1,7 +1,7 @@
-"""The ways in which something goes wrong. Each is a function that injects it and says what it did.
+"""Faults: each is a function that injects one into a trial and describes it.
 
-A function is given a trial that has reached its moment. It returns whether the fault has really
-happened to a run that was under way, told once the run is over.
+A function is called when the trial has reached its moment. It returns a function that says, after
+the run, whether the fault happened while the run was under way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.faults.nodes import Process, alive, gone, wait_for
 from benchmarks.faults.runs import Disk, FaultRun
 
 Seen = Callable[[], bool]
-# The engine's words where none of the workers it began with was there in time.
-NOBODY_CAME = "no worker started"
+# The engine's message if none of its workers has started in time.
+NONE_STARTED = "no worker started"
 SAID = 8000  # characters of what a run printed that was lost, for debugging
 
 
@@ -135,37 +135,37 @@ class Trial:
         return self.run
 
     def close(self) -> None:
-        """Nothing is left of it but its notes."""
+        """Remove its files but the notes."""
         if self.run is not None and not self.run.ended:
             self.run.kill()
         if self.disk is not None:
             self.disk.close()
 
 
-def tells_more(run: FaultRun, words: str = "") -> Seen:
-    """Whether the run tells of something from now on."""
-    before = len(run.told)
-    return lambda: any(words in line for line in run.told[before:])
+def logs_more(run: FaultRun, words: str = "") -> Seen:
+    """Whether the run logs something from now on."""
+    before = len(run.log)
+    return lambda: any(words in line for line in run.log[before:])
 
 
 def pick_worker(trial: Trial) -> Process:
     """One at random; all are there once an epoch is over."""
     workers = wait_for(lambda: sorted(trial.nodes.workers()), trial.limits.start_timeout)
-    assert workers, "no worker is to be seen"
+    assert workers, "no worker was found"
     return trial.rng.choice(workers)
 
 
 def kill_worker(trial: Trial) -> Seen:
     """A process of a worker, SIGKILLed."""
-    victim, told = pick_worker(trial), tells_more(trial.now())
+    victim, noticed = pick_worker(trial), logs_more(trial.now())
     os.kill(victim[0], signal.SIGKILL)
     trial.detail = f"process {victim[0]}"
-    return lambda: not alive(victim) and told()
+    return lambda: not alive(victim) and noticed()
 
 
 def hang_worker(trial: Trial) -> Seen:
-    """A process of a worker, SIGSTOPped: it answers no more, and hears nothing."""
-    victim, told = pick_worker(trial), tells_more(trial.now(), "did not answer")
+    """A process of a worker, SIGSTOPped: it does not answer, nor receive anything."""
+    victim, noticed = pick_worker(trial), logs_more(trial.now(), "did not answer")
     os.kill(victim[0], signal.SIGSTOP)
     trial.detail = f"process {victim[0]}"
 
@@ -174,17 +174,17 @@ def hang_worker(trial: Trial) -> Seen:
         if not ended:  # nothing else wakes it up
             with suppress(ProcessLookupError):
                 os.kill(victim[0], signal.SIGKILL)
-        return ended and told()
+        return ended and noticed()
 
     return seen
 
 
 def lose_node(trial: Trial) -> Seen:
     """A whole node, raylet and workers."""
-    told = tells_more(trial.now())
+    noticed = logs_more(trial.now())
     victims = trial.nodes.lose(trial.rng.choice(trial.nodes.nodes))
     trial.detail = f"{len(victims)} workers"
-    return lambda: bool(victims) and told()
+    return lambda: bool(victims) and noticed()
 
 
 def lose_and_add(trial: Trial) -> Seen:
@@ -198,17 +198,17 @@ def lose_and_add(trial: Trial) -> Seen:
 
 def add_node(trial: Trial) -> Seen:
     """The run began with a node too few, and its workers come now."""
-    told = tells_more(trial.now(), "has started")
+    noticed = logs_more(trial.now(), "has started")
     trial.nodes.add()
-    return told
+    return noticed
 
 
 def fill_disk(trial: Trial) -> Seen:
-    """No room for a checkpoint: the run goes on; sometimes it is killed, and resumed with room."""
+    """No room for a checkpoint: the run continues, or is killed and resumed with room."""
     assert trial.disk is not None
     run = trial.now()
     trial.disk.fill(run)
-    seen = run.tells("no checkpoint of chain")
+    seen = run.logs("no checkpoint of chain")
     if seen and trial.rng.random() < 0.5 and not run.ended:
         killed = run.kill()
         trial.disk.free()
@@ -220,7 +220,7 @@ def fill_disk(trial: Trial) -> Seen:
 
 
 def kill_driver(trial: Trial) -> Seen:
-    """The driver, SIGKILLed; another goes on from its checkpoint."""
+    """The driver, SIGKILLed; another resumes from its checkpoint."""
     killed = trial.now().kill()
     found = any(trial.checkpoint.glob("chain-*/round-*"))
     trial.detail = "resumed" if found else "begun again, no checkpoint yet"
@@ -253,14 +253,14 @@ def attempt(trial: Trial) -> dict[str, Any]:
             seen = KINDS[trial.kind](trial)
         found = trial.now().wait()
         happened = in_time and seen()
-        told = [line for one in trial.runs for line in one.told]
+        log = [line for one in trial.runs for line in one.log]
     finally:
         trial.close()
-    early = trial.kind == "added" and NOBODY_CAME in found.get("error", "")
+    early = trial.kind == "added" and NONE_STARTED in found.get("error", "")
     if early or (found["status"] == "done" and not happened):
         found["status"] = "missed"
     return {
-        **found, "all_seconds": time.monotonic() - begin, "told": told, "detail": trial.detail,
+        **found, "all_seconds": time.monotonic() - begin, "log": log, "detail": trial.detail,
         "first_epoch": run.times[0] if run.times else None, "injected": in_time,
         "said": "" if found["status"] in ("done", "missed") else trial.now().said[-SAID:],
     }  # fmt: skip

@@ -23,8 +23,8 @@ READ = 1 << 16
 class FaultRun:
     """A fit in a process of its own. `order` is what `module` reads.
 
-    The driver notes every epoch and every warning in a pipe, which ends with it: so all that is
-    waited for is an event.
+    The driver writes every epoch and every warning to a pipe, which closes with it, so waiting is
+    waiting for the pipe.
     """
 
     module = "benchmarks.faults.driver"
@@ -97,8 +97,8 @@ class FaultRun:
         return len(self.times)
 
     @property
-    def told(self) -> list[str]:
-        """What the library has warned of."""
+    def log(self) -> list[str]:
+        """Warnings of the library."""
         self._catch_up()
         return list(self._told)
 
@@ -114,10 +114,10 @@ class FaultRun:
     # -- what is waited for ---------------------------------------------------------------------
 
     def reach(self, epochs: int) -> bool:
-        """Wait until this many epochs are over; whether the run still goes on then."""
+        """Wait until this many epochs are over; return whether the run still continues."""
         return self.until(lambda: len(self._times) >= epochs) and not self.ended
 
-    def tells(self, words: str) -> bool:
+    def logs(self, words: str) -> bool:
         """Wait until it warns of something; whether it has."""
         return self.until(lambda: any(words in line for line in self._told))
 

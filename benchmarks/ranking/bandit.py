@@ -1,16 +1,16 @@
-"""Thompson sampling in a simulated shop, beside showing what looks best.
+"""Thompson sampling in a simulated shop, compared with showing the best expected item.
 
     python -m benchmarks bandit --visits 20000 --seeds 3 [--worlds settled] [--policies mean,ucb]
         [--csv FILE] [--figure FILE]
     python -m benchmarks bandit --more [--csv FILE]
     python -m benchmarks bandit --from FILE [FILE ...] [--figure FILE]
 
-Made-up shops (bandit_shop.py): old goods and known people; known people and goods that come and
+Simulated shops (bandit_shop.py): old goods and known people; known people and goods that come and
 go; old goods and new people; and three with few goods. At each visit one item is shown, and bought
 or not. What a person did counts at once, for that person; after every 400 visits the model learns
-it for good. Earned is the probability that what was shown is bought, so that luck at the till does
-not count. Regret is what somebody who knows every probability would have earned more, under the
-same rules.
+it for good. Earned is the probability that what was shown is bought, so that the random purchase
+does not count. Regret is the amount that a policy with the true probabilities would have earned
+more, under the same rules.
 
 The interval of a gain is a bootstrap over people, of one seed. It leaves out that another history
 would have led to another model: how seeds differ shows that.
@@ -48,7 +48,7 @@ from benchmarks.ranking.bandit_shop import (
     control,
 )
 
-# Of the visits of "mean+random"; chosen once, as everybody chooses it.
+# Share of the visits of "mean+random", a usual value.
 RANDOM_SHARE = 0.1
 DRAWS = 40  # so that all runs take half an hour of one core
 # Runs after those of the first three seeds: worlds, seeds, policies. Of goods that come and go,
@@ -65,7 +65,7 @@ MORE = [
 
 
 def first_model(shop: Shop, seed: int) -> BayesianMF:
-    """What is known when the doors open."""
+    """The model of the answers before the first visit."""
     people, items = shop.past
     # A purchase is 0 or 1: with noise of their own, people who never buy would look free of noise.
     model = BayesianMF(
@@ -79,7 +79,7 @@ def run(shop: Shop, name: str, model: BayesianMF | None, seed: int) -> NDArray[n
     if name in CONTROLS:
         return control(shop, name, seed)
     rng, ask = np.random.default_rng([seed, 1]), POLICIES[name]
-    model = copy.copy(model)  # `partial_fit` puts what it has learnt in place of what was known
+    model = copy.copy(model)  # `partial_fit` replaces the fitted attributes
     shown, earned = np.zeros(shop.chance.shape, np.bool_), []
     shown[shop.past] = True
     for number, people in enumerate(shop.visitors):
@@ -145,7 +145,7 @@ def _times(people: int) -> NDArray[Any]:
 
 
 def study(world: str, seed: int, names: list[str], n_rounds: int) -> list[Row]:
-    """Let every policy keep the same shop; a row for each."""
+    """Run every policy in the same shop; a row for each."""
     shop = Shop(WORLDS[world], n_rounds, seed)
     asks = any(POLICIES.get(name) for name in names)
     model, rows = first_model(shop, seed) if asks else None, []
@@ -186,7 +186,7 @@ def chosen(asked: str | None, known: Any, what: str, late: list[str]) -> list[st
 
 
 def arguments(argv: list[str] | None) -> Namespace:
-    """What was asked for, with lists of worlds and policies."""
+    """Parsed options, with lists of worlds and policies."""
     parser = BenchParser("bandit", __doc__)
     add = parser.add_argument
     add("--visits", type=int, default=20_000, metavar="N", help="of every run (20000)")
@@ -211,7 +211,7 @@ def arguments(argv: list[str] | None) -> Namespace:
 
 
 def runs(args: Namespace) -> list[Row]:
-    """Run what was asked for, unless it was read."""
+    """Results of the requested runs, or those that were read."""
     if args.rows:
         return list(args.rows)
     asked = [(world, range(args.seeds), args.policies) for world in args.worlds]

@@ -12,7 +12,7 @@ from bayesmf.plots.style import COLOURS, GREY, drawing, save
 from bayesmf.storage.atomic import replacing
 from benchmarks.ranking.bandit_shop import CONTROLS, LATE, WORLDS
 
-# Rows from the top, with colours that every kind of colour vision tells apart.
+# Rows from the top, with colours that are distinct for all kinds of colour vision.
 SHOWN = {
     "thompson": COLOURS[1],
     "thompson-half": COLOURS[4],
@@ -67,7 +67,7 @@ def _panel(axis: Any, world: str, policies: dict[str, list[Row]]) -> None:
     axis.set_ylim(-0.9, len(names) - 0.5)
     axis.tick_params(axis="x", labelsize=FONT, labelbottom=True)
     axis.grid(axis="x", color="#E5E5E5", linewidth=0.7)
-    what, _, who = WORLDS[world].told.rpartition(", ")
+    what, _, who = WORLDS[world].title.rpartition(", ")
     axis.set_title(f"{what.capitalize()},\n{who}{'' if usual else ' (other scale)'}", fontsize=FONT)
 
 
@@ -103,8 +103,8 @@ def table(rows: list[Row]) -> list[str]:
     for (world, policy), own in grouped(rows).items():
         earned = ", ".join(f"{a_visit(row):.3f}" for row in own)
         regret = np.mean([row["regret"][-1] / row["visits"] for row in own])
-        told = [row["gain"] for row in own if "gain" in row]
-        more = ", ".join(f"{gain:+.1f} ±{half:.1f}" for gain, half in told)
+        gained = [row["gain"] for row in own if "gain" in row]
+        more = ", ".join(f"{gain:+.1f} ±{half:.1f}" for gain, half in gained)
         more = "" if is_base(policy) else more
         lines.append(f"| {world} | {policy} | {earned} | {regret:.3f} | {more} |")
     return lines
@@ -184,16 +184,16 @@ def verdicts(rows: list[Row], wanted: float = 10.0) -> list[str]:
             and all("gain" in row and row["gain"][0] >= wanted for row in one)
         ]
         lines.append(
-            f"{world} ({WORLDS[world].told}): thompson earns {abs(np.mean(more)):.1f}% "
+            f"{world} ({WORLDS[world].title}): thompson earns {abs(np.mean(more)):.1f}% "
             f"{'more' if np.mean(more) > 0 else 'less'} than mean, at least {wanted:g}% more on "
             f"{enough} of {len(more)} seeds; on every seed so much more: "
-            f"{', '.join(others) or 'nobody'}"
+            f"{', '.join(others) or 'none'}"
         )
     return lines
 
 
 def write(rows: list[Row], path: Path) -> None:
-    """What was earned and missed, all told, after each tenth of the visits, as text with commas.
+    """Write total earnings and regret after each tenth of the visits, as CSV.
 
     The last line of a run has its gain, and half of the interval of that.
     """

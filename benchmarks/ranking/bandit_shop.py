@@ -1,4 +1,4 @@
-"""Who decides what is shown, in `python -m benchmarks bandit`: the library's policies, and parts.
+"""The policies of `python -m benchmarks bandit`: those of the library, and parts of them.
 
 Parts are for finding out why a policy earns what it earns, and are not in the library:
 "thompson-person" draws the person alone, "thompson-half" goes half of the way from the mean to what
@@ -31,7 +31,7 @@ from bayesmf.process import Pool
 
 Index = NDArray[np.int64]
 # Log odds of a purchase: their mean, and the standard deviations of an item's popularity and of
-# taste, which has so many factors. One visit in eight ends with a purchase if items are shown at
+# taste, with its number of factors. One visit in eight ends with a purchase if items are shown at
 # random; of 400 items the best for a person is bought with a probability of .8.
 BASE, POPULARITY, TASTE, FACTORS = -2.6, 0.7, 1.3, 4
 ROUND = 400  # visits; then the model learns what people did
@@ -39,7 +39,7 @@ ROUND = 400  # visits; then the model learns what people did
 
 @dataclass(frozen=True)
 class ShopWorld:
-    """What a shop is like.
+    """Parameters of a simulated shop.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class ShopWorld:
         Items without past answers count as just come in when the doors open.
     """
 
-    told: str
+    title: str
     known: int
     answers: int
     on_sale: int
@@ -70,7 +70,7 @@ class ShopWorld:
 
     @property
     def strangers(self) -> bool:
-        """Whether everybody comes once."""
+        """Whether all people come once."""
         return self.stays == 1 and self.visits == 1
 
 
@@ -256,7 +256,7 @@ def beside_guess(catalogue: Catalogue, _row: int, own: OwnRows, pick: Pick, _mea
 
 
 def part_of_the_way(share: float) -> Beside:
-    """So much of the way from the mean to what Thompson sampling has drawn."""
+    """This share of the way from the mean to Thompson sampling's draw."""
 
     def beside(catalogue: Catalogue, row: int, own: OwnRows, pick: Pick, mean: Any) -> Any:
         drawn = UserScores(catalogue, "thompson", True, Pool(1))

@@ -1,8 +1,8 @@
 """Ways to rank items, judged by liked items that were held out.
 
 Looks under the folder for ml-latest-small, ml-100k and ml-1m, and prints the table of
-docs/ranking.md. A fifth of the ratings is held out at random; whatever a way to rank leaves open
-(how many candidates, which weight) is chosen by NDCG on a fifth of the *training* ratings, by a
+docs/ranking.md. A fifth of the ratings is held out at random; open parameters of a way to rank
+(number of candidates, weight) are chosen by NDCG on a fifth of the *training* ratings, by a
 model that was fitted to the rest of them. The test ratings are looked at once.
 
 The standard deviation is that of the expected rating over draws. EASE is a linear model of who
@@ -55,7 +55,7 @@ Scores = np.ndarray
 
 
 class UserBatch(NamedTuple):
-    """What is known of some users and all items, as arrays of users by items.
+    """Predictions and ratings of some users for all items, as arrays of users by items.
 
     `places` are those of the items by ways that candidates come from, once they are asked for.
     """
@@ -133,7 +133,7 @@ class Ease:
 
 
 class Judged:
-    """What is found of one way to rank, block by block."""
+    """Scores of one way to rank, added block by block."""
 
     def __init__(self, k: int, counts: np.ndarray) -> None:
         self._k, self._counts = k, counts
@@ -153,9 +153,9 @@ class Judged:
     def result(self) -> dict[str, float]:
         """Scores by name."""
         found = self._scorer.result()
-        told = {name: getattr(found, name) for name in SHOWN}
+        shown = {name: getattr(found, name) for name in SHOWN}
         ratings = float(np.median(np.concatenate(self._shown)))
-        return told | {"ratings": ratings, "order": self._right / max(self._pairs, 1.0)}
+        return shown | {"ratings": ratings, "order": self._right / max(self._pairs, 1.0)}
 
 
 def score(
@@ -214,7 +214,7 @@ def everything(model: BayesianMF, users: np.ndarray) -> UserBatch:
     row, place = np.nonzero(best.filled)
     item = model.item_ids_.lookup(best.items[best.filled])
     mean, std = np.full((2, len(users), n_items), np.nan)
-    # What is beyond the best rating is told as that: the places of the list part such ties.
+    # Values above the best rating are reported as that; places in the list order such ties.
     mean[row, item] = best.mean[best.filled] - 1e-9 * place
     noise = model.posterior_.noise()
     std[row, item] = np.sqrt(np.maximum(best.std[best.filled] ** 2 - noise, 0))
@@ -264,7 +264,7 @@ def make_parser() -> BenchParser:
     """The options."""
     parser = BenchParser("ranking", __doc__)
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="FOLDER", help="where the data sets lie")
+    add("--data", type=Path, required=True, metavar="FOLDER", help="folder of the data sets")
     add("--sets", nargs="+", choices=SETS, metavar="NAME", help="only these")
     add("--seeds", type=int, default=3, metavar="N", help="splits of each, and fits (3)")
     add("--k", type=int, default=10, help="items of a list (10)")

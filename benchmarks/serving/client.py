@@ -1,7 +1,7 @@
-"""A client that asks an HTTP service: `python benchmarks/serving/client.py` reads a plan on stdin.
+"""A client of an HTTP service: `python benchmarks/serving/client.py` reads a plan on stdin.
 
-It has nothing but Python's own library, and is a process of its own, so that it takes little from
-the service that it measures. The plan and what it found are JSON. With a rate the loop is open: a
+It uses the standard library alone, and is a process of its own, so that it takes little time from
+the service that it measures. The plan and the result are JSON. With a rate the loop is open: a
 request has a time at which it is due, and its latency is counted from then on, however late it was
 sent; without one each connection asks again when it was answered.
 """
@@ -58,7 +58,7 @@ class Wire:
         self.rest += piece
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sock.close()
 
 
@@ -71,11 +71,11 @@ class Client:
         self.turn, self.lock = itertools.count(), threading.Lock()
         self.seconds: list[float] = []
         self.counts, self.models = Counter[str](), Counter[str]()
-        self.told: dict[tuple[int, bytes], int] = {}
+        self.digests: dict[tuple[int, bytes], int] = {}
         self.last = 0.0
 
     def run(self) -> dict[str, Any]:
-        """Ask until the plan's end, and tell what came."""
+        """Send requests until the plan's end, and return the counts and latencies."""
         kept, fresh = self.plan["connections"], self.plan.get("fresh", 0)
         self.begin = time.perf_counter() + 0.1
         threads = [
@@ -144,7 +144,7 @@ class Client:
                 self.models[model.decode("latin-1")] += 1
                 # The same question to the same model has the same answer.
                 digest = hash(body)
-                self.counts["different"] += self.told.setdefault((k, model), digest) != digest
+                self.counts["different"] += self.digests.setdefault((k, model), digest) != digest
 
 
 def quantile(ordered: list[float], p: float) -> float | None:

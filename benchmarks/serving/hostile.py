@@ -181,11 +181,11 @@ def problem_in(status: int, kind: str, body: bytes) -> list[str]:
     if kind != "application/problem+json":
         return [f"content type {kind!r}"]
     try:
-        told = json.loads(body)
+        answer = json.loads(body)
     except ValueError:
-        return ["a body that is no JSON"]
-    good = told.get("status") == status and 5 < len(told.get("detail", "")) <= 600
-    good = good and not {"Traceback", "\n"} & set(re.findall("Traceback|\n", told["detail"]))
+        return ["a body that is not JSON"]
+    good = answer.get("status") == status and 5 < len(answer.get("detail", "")) <= 600
+    good = good and not {"Traceback", "\n"} & set(re.findall("Traceback|\n", answer["detail"]))
     return [] if good else ["no sentence"]
 
 
@@ -241,7 +241,7 @@ def pipelined(port: int) -> dict[str, Any]:
 
 
 def idle(port: int) -> dict[str, Any]:
-    """Connections that say nothing, or half of a request, while somebody asks."""
+    """Connections that send nothing, or half of a request, during other requests."""
     half, wires = request("GET", "/healthz", port)[:20], []
     try:
         for k in range(IDLE):
@@ -260,8 +260,8 @@ def idle(port: int) -> dict[str, Any]:
     return {"name": f"beside {IDLE} idle connections", "status": status, "ms": ms, "wrong": wrong}
 
 
-class Meanwhile:
-    """Somebody who asks all the while, on a connection each time."""
+class BackgroundRequests:
+    """A thread that sends requests all the time, each on a new connection."""
 
     def __init__(self, port: int) -> None:
         self.port, self.over = port, threading.Event()
@@ -281,7 +281,7 @@ class Meanwhile:
             self.failed += status != 200
             self.worst = max(self.worst, time.perf_counter() - began)
 
-    def __enter__(self) -> Meanwhile:
+    def __enter__(self) -> BackgroundRequests:
         self.thread.start()
         return self
 
@@ -306,17 +306,17 @@ def make_model(text: bool) -> BayesianMF:
 def attack(
     args: argparse.Namespace, model: BayesianMF, service: ServiceProcess
 ) -> list[dict[str, Any]]:
-    """Requests that are meant to harm, and whether they were dealt with."""
+    """Send hostile requests, and judge the answers."""
     _, described = service.ask(Probe("", "/openapi.json"))
     paths = {path: set(one) for path, one in described["paths"].items()}
     known, unknown = model.user_ids_[0], "nobody" if model.user_ids_.ids.dtype == object else 10**9
     found = []
-    with Meanwhile(service.port) as other:
+    with BackgroundRequests(service.port) as other:
         for what in hostile(unknown, known):
             found.append(_quickest(service.port, what, args.limit))
         found += [*methods(service.port, paths), pipelined(service.port), idle(service.port)]
     wrong = [f"{other.failed} failed"] if other.failed else []
-    found.append({"name": f"{other.answers:,} others meanwhile, the slowest", "status": 200,
+    found.append({"name": f"{other.answers:,} other requests, the slowest", "status": 200,
                   "ms": 1e3 * other.worst, "wrong": wrong, "waits": True})  # fmt: skip
     for one in found:
         if not one.get("waits") and one["ms"] > args.limit:
@@ -336,7 +336,7 @@ def _quickest(port: int, what: Hostile, limit: float) -> dict[str, Any]:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Ask, and print a line for each request; 1 where one was not dealt with as it must be."""
+    """Ask, and print a line for each request; 1 if one was handled wrongly."""
     parser = BenchParser("hostile", __doc__)
     parser.add_argument("--limit", type=float, default=100.0, metavar="MS", help="(100)")
     args = parser.parse_args(argv)
@@ -351,5 +351,5 @@ def main(argv: list[str] | None = None) -> int:
                 if said := service.said():
                     print(f"The service printed: {said}")
     wrong = sum(bool(one["wrong"]) for one in found)
-    print(f"{len(found):,} requests, {wrong:,} not dealt with as they must be")
+    print(f"{len(found):,} requests, {wrong:,} handled wrongly")
     return 1 if wrong else 0

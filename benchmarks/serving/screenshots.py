@@ -23,7 +23,7 @@ from bayesmf.storage.atomic import replacing
 from benchmarks.options import BenchParser, command
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# It asks nobody for anything on its own.
+# It sends no requests of its own.
 ARGUMENTS = (
     "--headless", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -112,7 +112,7 @@ def _high(height: int) -> dict[str, int]:
 
 
 def _rated(page: Any, address: str) -> None:
-    """The first view, with ratings by somebody invented."""
+    """The first view, with ratings of an invented person."""
     page.goto(f"{address}/#/try")
     page.locator(".rows li").first.wait_for()
     page.get_by_role("button", name="Rate some for me").click()

@@ -1,4 +1,4 @@
-"""What `benchmarks serving` and `benchmarks hostile` share: a service, a client, questions."""
+"""Shared by `benchmarks serving` and `benchmarks hostile`: a service, a client, requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fit(ratings: Ratings, factors: int, draws: int, seed: int = 0) -> BayesianMF
 
 @dataclass(frozen=True)
 class Probe:
-    """What is asked, and the status that is due."""
+    """A request, and the status that its answer must have."""
 
     kind: str
     path: str
@@ -68,11 +68,11 @@ def request(
 ) -> bytes:
     """An HTTP request; a body that is not bytes goes as JSON."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    told = {"Host": f"{HOST}:{port}"}
+    sent = {"Host": f"{HOST}:{port}"}
     if body is not None:
-        told |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
-    told |= headers or {}
-    lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in told.items())]
+        sent |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
+    sent |= headers or {}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in sent.items())]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + data
 
 
@@ -111,7 +111,7 @@ class Asker:
         return Probe("explain", "/v1/explain", {"user": user, "item": item})
 
     def of(self, kind: str, n: int) -> list[Probe]:
-        """So many of one kind."""
+        """Requests of one kind."""
         make = {"known": self.known, "sent": self.new, "predict": self.predict}
         return [make.get(kind, self.explain)() for _ in range(n)]
 
@@ -154,8 +154,8 @@ class ServiceProcess:
             env=os.environ | (environment or {}),
         )  # fmt: skip
         assert self.process.stdout is not None
-        told = (re.search(rf"http://{HOST}:(\d+)", line) for line in self.process.stdout)
-        found = next(filter(None, told), None)
+        found_ports = (re.search(rf"http://{HOST}:(\d+)", line) for line in self.process.stdout)
+        found = next(filter(None, found_ports), None)
         if found is None:
             self.close()
             with self.log:
@@ -184,10 +184,10 @@ class ServiceProcess:
         return found
 
     def memory(self) -> int:
-        """Bytes of all processes that are no pages of files (elsewhere than on Linux: 0).
+        """Bytes of all processes without pages of files (0 where the system is not Linux).
 
-        Pages of files, the model's and those of libraries, are the system's to keep, and shared
-        with whatever else runs.
+        Pages of files, the model's and those of libraries, are kept by the system, and shared
+        with other processes.
         """
         return sum(map(_memory, self.pids()))
 

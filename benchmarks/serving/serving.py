@@ -80,7 +80,7 @@ def soak(service: ServiceProcess, model: BayesianMF, requests: int, say: Say) ->
     }  # fmt: skip
 
 
-def tell_soak(found: dict[str, Any], say: Say) -> None:
+def print_soak(found: dict[str, Any], say: Say) -> None:
     """In a sentence."""
     say(
         f"{found['bytes_per_request']:+.1f} bytes per request after the first tenth "
@@ -128,15 +128,15 @@ def swap(service: ServiceProcess, folder: Path, every: float, seconds: float) ->
     }  # fmt: skip
 
 
-def tell_swap(found: dict[str, Any], say: Say) -> None:
+def print_swap(found: dict[str, Any], say: Say) -> None:
     """In two sentences."""
     say(
         f"{found['answers']:,} requests while models were saved {found['saves']:,} times: "
         f"{found['failed']:,} failed, {found['different']:,} answers unlike another of the same "
         "model to the same question"
     )
-    told = ", ".join(f"{name} {n:,}" for name, n in found["models"].items())
-    say(f"{len(found['models'])} models answered: {told}; statuses {found['statuses']}")
+    shown = ", ".join(f"{name} {n:,}" for name, n in found["models"].items())
+    say(f"{len(found['models'])} models answered: {shown}; statuses {found['statuses']}")
     first, last = (found[name] for name in ("before", "after"))
     say(
         f"{first['memory'] / 1e6:.1f} MB and {first['files']:,} open or mapped files before, "
@@ -154,14 +154,14 @@ def same_bits(service: ServiceProcess, model: BayesianMF, n: int) -> dict[str, A
             for _ in range(n):
                 question, own = make()
                 status, answer = service.ask(question)
-                told = _numbers(answer) if status == 200 else [status]
+                shown = _numbers(answer) if status == 200 else [status]
                 compared += len(own)
-                different += told != own
+                different += shown != own
             found[kind] = {"questions": n, "numbers": compared, "different": different}
     return {"kinds": found, "ok": not any(one["different"] for one in found.values())}
 
 
-def tell_same_bits(found: dict[str, Any], say: Say) -> None:
+def print_same_bits(found: dict[str, Any], say: Say) -> None:
     """A table."""
     say(f"{'':<28}{'questions':>10}{'numbers':>10}{'different':>10}")
     for kind, one in found["kinds"].items():
@@ -273,7 +273,7 @@ def speed(
     return {"throughput_by": client, "seconds": seconds, "kinds": found, "ok": ok}
 
 
-def tell_speed(found: dict[str, Any], say: Say) -> None:
+def print_speed(found: dict[str, Any], say: Say) -> None:
     """The table."""
     say(f"Throughput by {found['throughput_by']}; latency at half of it, from when a request was")
     say(f"due; {found['seconds']:g} s each.")
@@ -355,16 +355,16 @@ def run(args: argparse.Namespace, say: Say) -> dict[str, Any]:
             service.wait(args.workers)
             if args.same_bits:
                 found["same_bits"] = same_bits(service, model, args.same_bits)
-                tell_same_bits(found["same_bits"], say)
+                print_same_bits(found["same_bits"], say)
             if args.soak is not None:
                 found["soak"] = soak(service, model, args.soak, say)
-                tell_soak(found["soak"], say)
+                print_soak(found["soak"], say)
             if args.swap is not None:
                 found["swap"] = swap(service, path, args.swap, args.lasts)
-                tell_swap(found["swap"], say)
+                print_swap(found["swap"], say)
             if not found:
                 found["speed"] = speed(service, model, args.seconds, connections)
-                tell_speed(found["speed"], say)
+                print_speed(found["speed"], say)
             if said := service.said():
                 say(f"The service printed: {said}")
     return {**about, **found}
@@ -372,7 +372,7 @@ def run(args: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and tell."""
+    """Measure, and print the results."""
     args = make_parser().parse_args(argv)
     found = run(args, (lambda line: None) if args.json else print)
     if args.json:

@@ -1,4 +1,4 @@
-"""Another checkout beside this one: time and memory of fit, predict, recommend, load and pack.
+"""Comparison with another checkout: time and memory of fit, predict, recommend, load and pack.
 
     python -m benchmarks against --base DIR
 

@@ -110,8 +110,8 @@ def main() -> None:
     digest = hashlib.sha256()
     for array in answers(found):
         digest.update(np.ascontiguousarray(array).tobytes())
-    told = {"wall": min(wall), "cpu": min(busy), "memory": peak, "digest": digest.hexdigest()}
-    print(json.dumps(told))
+    result = {"wall": min(wall), "cpu": min(busy), "memory": peak, "digest": digest.hexdigest()}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

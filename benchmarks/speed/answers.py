@@ -7,7 +7,7 @@ one draw's size. It is run by the Python that `--peers` names, of an environment
     python3 -m venv DIR && DIR/bin/pip install implicit==0.7.3
 
 Runs of all take turns and the best of each counts: on a shared machine the minimum is what repeats.
-The processor's seconds, summed over threads, tell how much was waiting.
+The processor's seconds, summed over threads, show how much was waiting.
 
 `--latency` measures instead how long one user waits, and a load of a model (py).
 """
@@ -257,8 +257,8 @@ class AnswerPeer:
         """The questions that we are asked, asked of the peer."""
 
         def run(exclude: bool, threads: int) -> Times:
-            told = self._ask({"exclude_seen": exclude, "threads": threads})
-            return float(told["seconds"]), float(told["cpu_seconds"])
+            answer = self._ask({"exclude_seen": exclude, "threads": threads})
+            return float(answer["seconds"]), float(answer["cpu_seconds"])
 
         return {
             top_name("implicit", exclude, threads): lambda e=exclude, t=threads: run(e, t)

@@ -42,7 +42,7 @@ def make_parser() -> BenchParser:
 
 
 def check(args: argparse.Namespace) -> None:
-    """One sentence about what cannot be meant."""
+    """InputError for invalid options."""
     if not 0 < args.scale <= 1:
         raise InputError("--scale must be above 0 and at most 1")
     if min(args.repeats, args.threads, *args.factors) < 1:

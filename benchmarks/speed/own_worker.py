@@ -20,7 +20,7 @@ from bayesmf.samplers.momentum import SGHMC
 from benchmarks.speed.peers import SWEEPS, Clock
 
 # What is raced: arguments of BayesianMF by name. Another sampler is another line.
-# "gibbs" is "auto" with one chain. As the point is its curve, it goes on beyond where it would end,
+# "gibbs" is "auto" with one chain. As the point is its curve, it continues beyond its usual end,
 # for as many sweeps as the peers' samplers: the same draws, and at every epoch the average that a
 # user would get by stopping there.
 OURS: dict[str, dict[str, Any]] = {
@@ -97,7 +97,7 @@ def main() -> None:
         pairs, known = (file["test_user"], file["test_item"]), file["test_rating"]
     times, totals = timed_fit(asked, train)
     model = followed_fit(asked, train, test, times)
-    # What a user gets at the end: it tells whether what was followed is what is predicted.
+    # What a user gets at the end: compared with the errors of the second fit.
     errors = model.predict(*pairs) - known
     rmse = float(np.sqrt(np.mean(errors**2, dtype=np.float64)))
     print(json.dumps({**totals, "predict_rmse": rmse}), flush=True)

@@ -132,7 +132,7 @@ def epochs(asked: Asked, data: Arrays, emit: Emit) -> None:
     """Answer until stdin ends."""
     system = asked["system"]
 
-    def told(line: dict[str, Any]) -> None:
+    def emit_line(line: dict[str, Any]) -> None:
         if "ready" in line:
             try:
                 line["version"] = version(system)
@@ -140,7 +140,7 @@ def epochs(asked: Asked, data: Arrays, emit: Emit) -> None:
                 line["version"] = "?"
         emit(line)
 
-    SYSTEMS[system](Job(data, asked["factors"], 1, 0, 0.0, False, None, told))
+    SYSTEMS[system](Job(data, asked["factors"], 1, 0, 0.0, False, None, emit_line))
 
 
 # -- lists ----------------------------------------------------------------------------------------

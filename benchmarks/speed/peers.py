@@ -26,7 +26,7 @@ SWEEPS = 120
 class Clock:
     """Seconds of learning, by the wall and of the processor: looking at the test set stops it.
 
-    On a machine that others use, the processor's seconds tell how much of the wall's was waiting.
+    On a machine that others use, the processor's seconds show how much of the wall's was waiting.
     """
 
     def __init__(self) -> None:

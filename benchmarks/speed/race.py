@@ -24,7 +24,7 @@ THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "POLARS_MAX")
 
 @dataclass(frozen=True)
 class Race:
-    """What holds for every run."""
+    """Settings of every run."""
 
     factors: int
     threads: int
@@ -128,7 +128,7 @@ def _follow(
             for line in process.stdout:
                 _take(run, json.loads(line))
         except BrokenPipeError:
-            pass  # it ended before it read its job; its last words tell why
+            pass  # it ended before it read its job; its last lines say why
         finally:
             timer.cancel()
     return process.returncode

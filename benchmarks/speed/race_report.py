@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.speed.race import Run
 
-# Okabe and Ito's colours, told apart by every kind of colour vision; lines differ in shape too.
+# Okabe and Ito's colours, distinct for all kinds of colour vision; lines differ in shape too.
 COLOURS = {
     "auto": "#0072B2",
     "auto fast": "#56B4E9",
@@ -210,6 +210,6 @@ def _line(ax: Any, system: str, curve: RaceCurve, number: int) -> Any:
         style = {"linewidth": 2.0, "zorder": 4, "linestyle": (0, (4, 1.5))}
     else:
         style = {"linewidth": 1.5, "marker": MARKERS.get(system, "o"), "zorder": 2}
-        # A checkpoint that is a fit of its own is no point on a path.
+        # A checkpoint that is a fit of its own is not a point on a path.
         style |= {"markevery": 0.12} if curve.is_path else {"linestyle": ":"}
     return ax.plot(x, y, color=colour, **style)[0]

@@ -8,7 +8,7 @@ benchmarks/peers-requirements.txt in it (benchmarks time_to_rmse --make-peers ma
     gibbs    whole rows beside SMURFF, single columns beside myFM, MovieLens 1M's shape
     threads  what a second thread brings, MovieLens 10M's shape
     linear   an epoch's time by ratings and by D
-    netflix  files of 100M ratings: made, packed, fitted, and the lowest error in reach of anyone
+    netflix  files of 100M ratings: made, packed, fitted, and the lower bound of a model's error
     yahoo    files of 718M ratings: made, packed, a few sweeps
 
     python -m benchmarks scale --peers PEERS/bin/python --only sgd gibbs --markdown scale.md
@@ -61,8 +61,8 @@ def netflix(plan: Plan) -> Section:
     found["rmse_over_bound"] = found["fit"]["rmse"] / found["bound"]["bound"]
     out.notes.append(
         f"RMSE on the test ratings {found['fit']['rmse']:.4f}, {found['rmse_over_bound']:.4f} "
-        f"times the lowest that could be expected of anyone, {found['bound']['bound']:.4f} (of "
-        f"who knows the planted numbers: {found['bound']['truth']:.4f})."
+        f"times the lowest that can be expected of a model, {found['bound']['bound']:.4f} (with "
+        f"the planted numbers: {found['bound']['truth']:.4f})."
     )
     return out
 
@@ -157,12 +157,12 @@ def _step(command: list[str]) -> dict[str, Any]:
         said = [line for line in done["err"].splitlines() if line.strip()]
         last = said[-1] if said else f"exit status {done['status']}"
         raise StepError(f"bayesmf {command[0]} failed: {last}")
-    told = {name: done[name] for name in ("peak_mb", "cpu_seconds")}
-    return {**json.loads(done["out"]), **told, "wall_seconds": done["seconds"]}
+    cost = {name: done[name] for name in ("peak_mb", "cpu_seconds")}
+    return {**json.loads(done["out"]), **cost, "wall_seconds": done["seconds"]}
 
 
 def bound(folder: Path) -> dict[str, float]:
-    """The lowest error in reach of anyone, of the files in a folder."""
+    """The lowest error that a model can reach, of the files in a folder."""
     packed, truth = PackedRatings.open(folder / "packed"), Truth.load(folder / "truth.safetensors")
     test = Ratings.read(folder / "test.parquet")
     # Ids are rows of the truth, counted from 1. Every user has a rating; an item may have none.
@@ -230,7 +230,7 @@ def check(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace, names: list[str]) -> bool:
-    """All sections, each told and written as soon as it is there; whether all went well."""
+    """Run all sections, print and write each when it is done; return whether none failed."""
     options = tuple(shlex.split(args.fit_options))
     plan = Plan(args.peers, args.scale, args.repeats, args.full, args.folder, options)
     about = describe_machine()

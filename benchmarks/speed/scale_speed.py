@@ -168,7 +168,7 @@ def shared_data(shape: str, scale: float) -> Iterator[tuple[TrainingData, Path]]
         yield TrainingData.from_triples(user, item, value, n_users, n_items), path
 
 
-# Colours that every kind of colour vision tells apart, and shapes besides.
+# Colours that are distinct for all kinds of colour vision, and different shapes.
 STYLES = {
     "sgd": {"color": COLOURS[5], "marker": "o", "linestyle": "-"},
     "sgld": {"color": COLOURS[1], "marker": "s", "linestyle": "--"},
@@ -343,7 +343,7 @@ def _about_libmf(
         return f"LIBMF is left out: {missing}."
     line = f"LIBMF {version} reads {rate / 1e6:.1f}M ratings/s at k = {d}"
     if n_ratings < ENOUGH:
-        return f"{line}; with so few ratings that tells nothing about its build."
+        return f"{line}; that are too few ratings to judge its build."
     if rate < UNVECTORISED:
         return (
             f"{line}, which looks like a build without vector instructions: build it by `{BUILD}`."

@@ -55,7 +55,7 @@ def make_parser() -> BenchParser:
 
 
 def check(args: argparse.Namespace) -> None:
-    """One sentence about what cannot be meant."""
+    """InputError for invalid options."""
     for name, least in (("factors", 1), ("repeats", 1), ("threads", 1), ("seed", 0)):
         if getattr(args, name) < least:
             raise InputError(f"--{name} must be a whole number from {least} on")

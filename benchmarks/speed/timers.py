@@ -1,4 +1,4 @@
-"""What the benchmark `bench` measures: times of epochs, on one thread and several, and of answers.
+"""Timers of `benchmarks bench`: epochs on one thread and several, and answers.
 
 A time is that of the wall. Where the time of one epoch is wanted, it is the difference of a long
 and a short run, so that laying out the data and starting drop out. What is compared takes turns,
@@ -172,7 +172,7 @@ class EpochTimer(Timer):
     ----------
     data : TrainingData
         The ratings.
-    case : Case
+    case : Timed
         The rule.
     **options
         As for `Timer`.
@@ -237,7 +237,7 @@ def scaling_timers(
 
 
 def scaling_rows(timers: dict[str, tuple[EpochTimer, EpochTimer]]) -> list[dict[str, Any]]:
-    """What `scaling_timers` found: the speed-up is the time of one thread over that of several."""
+    """Results of `scaling_timers`: the speed-up is the time of one thread over that of several."""
     return [
         {
             "case": name,
@@ -305,7 +305,7 @@ def _timer(model: BayesianMF, threads: int, work: Callable[[], Any]) -> Timer:
 def answer_rows(
     model: BayesianMF, timers: dict[str, Timer], n_pairs: int = PAIRS
 ) -> list[dict[str, Any]]:
-    """What `answer_timers` found: pairs and users a second."""
+    """Results of `answer_timers`: pairs and users a second."""
     rows = []
     for name, timer in timers.items():
         what, threads = name.split()

@@ -26,7 +26,7 @@ def worlds(monkeypatch):
     return small
 
 
-def test_worlds_are_as_they_are_told(worlds):
+def test_worlds_match_their_titles(worlds):
     from benchmarks.ranking.bandit_shop import ROUND, Shop, ShopWorld
 
     goods, people, cold = (Shop(world, 4, 0) for world in worlds.values())

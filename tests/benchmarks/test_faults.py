@@ -24,7 +24,7 @@ CASES = ["a", "b", "c", "d"]
 @pytest.mark.parametrize(("options", "said"), [
     (["--kinds", "flood"], "'flood' is none of worker, node"),
     (["--n", "-1"], "0 or more"),
-    (["--out", "."], "is no file"),
+    (["--out", "."], "is not a file"),
 ])  # fmt: skip
 def test_bad_options_are_one_sentence(options, said, capsys):
     with pytest.raises(SystemExit, match="2"):
@@ -61,7 +61,14 @@ def test_limits_are_multiples_of_what_was_measured():
 
 def lines_of(planned, status="same"):
     return [
-        {**one._asdict(), "seed": 0, "status": status, "injected": True, "seconds": 2.0, "told": []}
+        {
+            **one._asdict(),
+            "seed": 0,
+            "status": status,
+            "injected": True,
+            "seconds": 2.0,
+            "log": [],
+        }
         for one in planned
     ]
 
@@ -75,7 +82,7 @@ def test_finished_runs_are_kept_and_others_refused(tmp_path):
     with pytest.raises(ValueError, match="line 2, has a fault that is not planned"):
         read_lines(path, planned, 1)
     path.write_text("something else\n")
-    with pytest.raises(ValueError, match="line 1, is no run"):
+    with pytest.raises(ValueError, match="line 1, is not a run"):
         read_lines(path, planned, 0)
 
 

@@ -24,7 +24,7 @@ def test_parts_have_users_and_items_of_their_own():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_both_comparisons_are_told(capsys):
+def test_both_comparisons_are_printed(capsys):
     from benchmarks.accuracy.updates import many_updates, one_update, tell
 
     train, test = Ratings(*planted(n_users=80, n_items=60, n_ratings=2000)).split(0.2)

@@ -398,14 +398,14 @@ def test_workers_and_nodes_are_lost_added_and_hang(nodes, known, tmp_path):
             assert run.reach(epochs), run.wait()
             seen.append(fault(trial))
         found = run.wait()
-        assert all(fault() for fault in seen), run.told
+        assert all(fault() for fault in seen), run.log
     finally:
         trial.close()
     assert found["status"] == "done", found
     assert found["sha256"] == known["sha256"]
-    assert found["engine"]["faults"] == run.told
+    assert found["engine"]["faults"] == run.log
     # Tasks that were sent anew with a lost one are not waited for as if they were there already.
-    assert not any("GetTimeoutError" in line for line in run.told)
+    assert not any("GetTimeoutError" in line for line in run.log)
 
 
 def test_a_full_disk_and_a_driver_that_is_killed(nodes, known, tmp_path):
@@ -434,4 +434,4 @@ def test_a_worker_that_comes_late_takes_its_work_back(nodes, known, tmp_path):
             break
     assert found["status"] == "done", found
     assert found["sha256"] == known["sha256"]
-    assert "found no room" in found["told"][0] and "has started" in found["told"][-1]
+    assert "found no room" in found["log"][0] and "has started" in found["log"][-1]

@@ -29,7 +29,7 @@ def test_numbers_of_targets_are_those_of_the_code():
     assert f"{N_PROBE} are monitored" in text() and f"{1 - AGREEING:.0%} of them may" in text()
 
 
-def test_the_automatic_number_of_factors_is_as_told():
+def test_the_automatic_number_of_factors_matches_the_page():
     assert "`ratings / (users + items) / 3`, between 8 and 32" in text()
     for ratings, factors in ((100, 8), (3_000, 10), (1_000_000, 32)):
         shape = DataShape(n_ratings=ratings, n_users=60, n_items=40, busy=1)
