@@ -42,7 +42,7 @@ def files(
 def chosen(found: Mapping[str, Kind], asked: str | None, folder: Path) -> dict[str, Kind]:
     """Those of the data sets in a folder that were asked for, by commas; None is all of them."""
     if not found:
-        raise InputError(f"{folder} has none of the known data sets")
+        raise InputError(f"there is no data set of a known name in {folder}")
     names = list(found) if asked is None else words(asked)
     for name in names:
         if name not in found:

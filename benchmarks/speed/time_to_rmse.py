@@ -94,16 +94,11 @@ def chosen_data(args: argparse.Namespace) -> dict[str, object]:
 
 
 def race_on(
-    name: str,
-    path: Path,
-    systems: list[str],
-    plan: race.Race,
-    repeats: int,
-    targets: list[float],
+    name: str, path: Path, systems: list[str], plan: race.Race, turns: int, targets: list[float]
 ) -> list[race.Run]:
     """All systems by turns, as often as asked."""
     runs: list[race.Run] = []
-    for repeat in range(repeats):
+    for repeat in range(turns):
         for system in systems:
             before = [r for r in runs if r.system == system]
             if any(r.problem for r in before):

@@ -63,13 +63,7 @@ def parser() -> options.Parser:
         "--jobs", type=options.whole(1), metavar="J", help="trials side by side (one for each core)"
     )
     options.add_seed(out, "the data and the chains")
-    add(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder for trials, tables, figures and the report",
-    )
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for trials and results")
     options.add_json(out)
     return out
 

@@ -186,7 +186,7 @@ def test_verdicts_say_who_earns_more(worlds):
         "1 of 2 seeds; on every seed so much more: ucb"
     ]
     rows = [row for row in rows if row["policy"] != "ucb"]
-    assert verdicts(rows)[0].endswith("nobody")
+    assert verdicts(rows)[0].endswith("none")
 
 
 def test_what_is_not_there_is_said(capsys):

@@ -25,15 +25,15 @@ def test_parts_have_users_and_items_of_their_own():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_both_comparisons_are_printed(capsys):
-    from benchmarks.accuracy.updates import many_updates, one_update, tell
+    from benchmarks.accuracy.updates import many_updates, one_update, show
 
     train, test = Ratings(*planted(n_users=80, n_items=60, n_ratings=2000)).split(0.2)
     for found in (one_update(train, test, 2, 1), many_updates(train, test, 2, 2)):
         assert found["update"]["rmse"] < found["before"]["rmse"]
         assert found["update"]["rmse"] < 1.03 * found["refit"]["rmse"]
-        tell("some", found)
-    told = capsys.readouterr().out
-    assert told.count("of the refit") == 2 and "no draw has missed more than" in told
+        show("some", found)
+    printed = capsys.readouterr().out
+    assert printed.count("of the refit") == 2 and "no draw has lacks more than" in printed
 
 
 def test_a_set_that_is_not_there_is_said(tmp_path, monkeypatch, capsys):
