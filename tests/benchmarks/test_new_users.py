@@ -80,7 +80,7 @@ def test_new_users_are_compared_and_timed(data, monkeypatch, capsys):
     _run(monkeypatch, fold_in, "--data", data, "--factors", 2, "--many", 200)
     told = capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("| 0")]
-    assert [row[1] for row in rows] == ["sent with the question", "seen in training", "ratio"]
+    assert [row[1] for row in rows] == ["sent with the request", "seen in training", "ratio"]
     sent, seen, ratio = (float(row[2]) for row in rows)
     assert ratio == pytest.approx(sent / seen, abs=1e-3) and 0.9 < ratio < 1.1
     assert "row posteriors" in told and "'users': 200" in told and "'threads'" in told

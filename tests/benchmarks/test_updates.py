@@ -33,7 +33,7 @@ def test_both_comparisons_are_printed(capsys):
         assert found["update"]["rmse"] < 1.03 * found["refit"]["rmse"]
         show("some", found)
     printed = capsys.readouterr().out
-    assert printed.count("of the refit") == 2 and "no draw has lacks more than" in printed
+    assert printed.count("of the refit") == 2 and "no draw lacks more than" in printed
 
 
 def test_a_set_that_is_not_there_is_said(tmp_path, monkeypatch, capsys):
