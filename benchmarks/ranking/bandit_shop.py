@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import betaln
 
 from bayesmf import BayesianMF
-from bayesmf.estimator.questions import sent_table, with_senders
+from bayesmf.estimator.questions import sent_table, with_sent_ratings
 from bayesmf.posterior.ranking import (
     Catalogue,
     OwnRows,
@@ -224,7 +224,7 @@ def by_mean_and(beside: Beside) -> Asked:
     def ask(model: BayesianMF, people: Index, sent: Any, items: Index, seed: int) -> Index:
         found = model._fitted()
         if sent is not None:
-            found = with_senders(found, people, sent_table(sent))
+            found = with_sent_ratings(found, people, sent_table(sent))
         ids, n_draws = found.item_ids, len(found.posterior.draws)
         catalogue = Catalogue.of(found.posterior, np.sort(ids.lookup(items)))
         rows, everything = found.user_ids.lookup(people), np.arange(len(items))

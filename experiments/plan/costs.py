@@ -17,7 +17,7 @@ from bayesmf.data.training import TrainingData
 from bayesmf.kernels.gather import N_SUMS
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.priors import RowPrior
-from bayesmf.model.refs import Layout
+from bayesmf.model.refs import StripeLayout
 from bayesmf.run.driver import compile_kernels, run
 from bayesmf.samplers.base import BatchRule
 from bayesmf.samplers.gibbs import Gibbs
@@ -192,7 +192,7 @@ def calibrate(
 
 def time_keeping(n: int = 40_000, width: int = 32) -> float:
     """Seconds for a byte of rows that are rescaled, joined and stored, as a kept draw is."""
-    layout = Layout([slice(k, k + n // 8) for k in range(0, n, n // 8)], n)
+    layout = StripeLayout([slice(k, k + n // 8) for k in range(0, n, n // 8)], n)
     parts = [np.ones((n // 8, width), np.float32) for _ in range(8)]
     out, factors, best = np.empty((n, width), np.float32), np.ones(width, np.float32), np.inf
     for _ in range(3):

@@ -256,7 +256,7 @@ def side_of(task: Any) -> int | None:
 
 def _whose(task: Any, result: Any, array: Array) -> int:
     """Whose rows an array of a result is about."""
-    for name in (*result.stays, *result.goes):
+    for name in (*result.local_fields, *result.shared_fields):
         if getattr(result, name) is array and name.endswith(("users", "items")):
             return int(name.endswith("items"))
     side = side_of(task)

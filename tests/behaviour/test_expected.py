@@ -22,7 +22,7 @@ from bayesmf.kernels.keys import make_key
 from bayesmf.kernels.pairs import pair_components
 from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.priors import Params, Precisions, RowPrior
-from bayesmf.posterior.rows import ExactRows, RowPrecisions, lay_out, natural_priors
+from bayesmf.posterior.rows import ExactRows, RowPrecisions, natural_priors, pad_rows
 from driving import do, sweep
 from posteriors import random_posterior
 from problems import planted, random_data
@@ -91,7 +91,7 @@ def _predictions(state, pairs, data):
     starts = N_ITEMS * np.arange(data.n_users + 1)
     pair_components(
         users[:, None], factors, np.arange(data.n_users), starts, pairs.item.astype(np.int64),
-        lay_out(params.items[None], D), D, np.zeros((data.n_users, 1), np.float32), mu, var,
+        pad_rows(params.items[None], D), D, np.zeros((data.n_users, 1), np.float32), mu, var,
     )  # fmt: skip
     return out.reshape(7, COPIES, -1).astype(np.float64), var.reshape(COPIES, -1).astype(float)
 

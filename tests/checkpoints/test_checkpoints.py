@@ -229,7 +229,7 @@ def test_every_call_fails_in_turn(tmp_path, caplog):
             refused += 1
         else:
             told = [record.getMessage() for record in caplog.records]
-            assert all("the run goes on, the last good one is of epoch" in one for one in told)
+            assert all("the run continues, the last good one is of epoch" in one for one in told)
             survived += bool(told)
         assert run_kept(folder, settings, resume=True) == reference
     assert refused >= 1

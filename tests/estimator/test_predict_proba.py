@@ -56,7 +56,7 @@ def test_ratings_without_levels_have_no_such_attribute():
 def test_warnings_name_what_there_is(model):
     """`return_known` is an argument of predict alone."""
     for ask in (model.predict_proba, model.predict_levels, model.predict_interval):
-        with pytest.warns(DataWarning, match=r"predict\(\.\.\., return_known=True\) tells which"):
+        with pytest.warns(DataWarning, match=r"predict\(\.\.\., return_known=True\) returns which"):
             ask([901], [1])
 
 

@@ -19,7 +19,14 @@ from bayesmf import (
     InputError,
     Ratings,
 )
-from bayesmf.diagnostics.convergence import advice, enough_passes, headline, state_of, told, verdict
+from bayesmf.diagnostics.convergence import (
+    advice,
+    enough_passes,
+    headline,
+    state_of,
+    verdict,
+    with_verdict,
+)
 from bayesmf.diagnostics.mixing import split_rhat
 from bayesmf.run.stopping import AGREEING
 from problems import planted
@@ -178,14 +185,14 @@ def test_advice_can_be_followed_where_it_is_given(changes, python, shell):
 def test_one_number_in_every_form():
     for rhat, word in ((1.3, "Not converged"), (1.05, "Converged")):
         found = _found(rhat=rhat)
-        assert told(found)["converged"] is (rhat < 1.1)
+        assert with_verdict(found)["converged"] is (rhat < 1.1)
         for text in (verdict(found), headline(found)):
             assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
     assert "not known: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
     # What is above the limit in a short run may be so for want of draws alone.
     assert "are too few to tell (R-hat 1.300); it takes 20." in verdict(_found(passes=12))
-    assert told(_found(passes=12))["converged"] is None
-    assert told(_found(passes=12, rhat=1.0))["converged"] is True
+    assert with_verdict(_found(passes=12))["converged"] is None
+    assert with_verdict(_found(passes=12, rhat=1.0))["converged"] is True
     # One chain has not seen what another would find.
     assert "halves of the chain" in verdict(_found(chains=1))
     assert "as far as one chain can tell" in verdict(_found(chains=1, rhat=1.0))
@@ -200,7 +207,7 @@ def test_what_more_sampling_brings_is_told_where_it_is_known():
 
 def test_noise_that_has_not_mixed_is_told():
     found = _found(rhat=1.02, rhat_noise=1.4, slowest="item_spread")
-    assert told(found)["converged"] is False
+    assert with_verdict(found)["converged"] is False
     assert "predict alike (R-hat 1.020, limit 1.1), but how much items differ in their noise has " \
         "not mixed (R-hat 1.400)" in verdict(found)  # fmt: skip
     assert "R-hat 1.400" in headline(found)

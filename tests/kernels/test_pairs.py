@@ -6,12 +6,12 @@ import pytest
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.pairs import (
     MOST,
-    lay_out_draws,
+    pad_draws,
     pair_components,
     sum_pair_means,
     unseen_spreads,
 )
-from bayesmf.posterior.rows import NOTHING, RowPrecisions, factors_of, lay_out
+from bayesmf.posterior.rows import NOTHING, RowPrecisions, factors_of, pad_rows
 
 DIMENSIONS = [(1, 0), (1, 1), (3, 1), (7, 1), (8, 0), (8, 1), (9, 1), (16, 0), (31, 1), (47, 1)]
 N_OTHER = 40
@@ -39,7 +39,7 @@ class Asked:
         weights = self.weight[:, : self.other.shape[1]]
         prior = np.ones((self.n_draws, 2))
         own = RowPrecisions(np.ones(self.n_draws), weights, prior)
-        return lay_out(self.other, self.D, weights=own)
+        return pad_rows(self.other, self.D, weights=own)
 
     def noise_of(self, n, t):
         """Of pair n under draw t."""
@@ -76,7 +76,7 @@ def test_draws_are_laid_out():
         which, width = np.array([4, -1, 0, 4]), padded(D)
         features = np.full((2, 5 * width), np.nan, np.float32)
         biases = np.full((2, 5), np.nan, np.float32)
-        lay_out_draws(rows, which, D, features, biases)
+        pad_draws(rows, which, D, features, biases)
         table = features.reshape(2, 5, width)
         assert np.array_equal(table[:, [0, 2, 3], :D], rows[:, [4, 0, 4], :D])
         assert not table[:, [1, 4]].any() and not table[:, :, D:].any()
@@ -101,7 +101,7 @@ def test_sums_are_those_of_the_components(D, bias):
     asked = Asked(D, bias)
     mu, _ = asked.components()
     total = np.ones(len(asked.slot))
-    given = lay_out(asked.other, D)
+    given = pad_rows(asked.other, D)
     sum_pair_means(asked.rows, asked.place, asked.starts, asked.slot, given, D, total)
     assert np.allclose(total - 1, mu.sum(0, dtype=float), atol=1e-5)
 
@@ -119,7 +119,7 @@ def test_rows_that_are_points_add_no_variance():
 def test_a_pair_has_the_same_bits_in_any_company(D, bias):
     asked = Asked(D, bias)
     mu, var = asked.components()
-    given = lay_out(asked.other, D)
+    given = pad_rows(asked.other, D)
     total = np.zeros(len(asked.slot))
     sum_pair_means(asked.rows, asked.place, asked.starts, asked.slot, given, D, total)
     for n in (0, 2, 7, 3 + MOST, len(asked.slot) - 1):

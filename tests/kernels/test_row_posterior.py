@@ -8,7 +8,7 @@ import naive
 from bayesmf.kernels.pairs import draw_from_factors
 from bayesmf.kernels.row_posterior import CHUNK, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
-from bayesmf.posterior.rows import RowPrecisions, factors_of, lay_out, natural_priors, triangle
+from bayesmf.posterior.rows import RowPrecisions, factors_of, natural_priors, pad_rows, triangle
 from row_cases import WIDTHS, Case, distance
 
 
@@ -42,7 +42,7 @@ class Rows:
         weights = RowPrecisions(np.ones(self.n_draws), self.weight, np.ones((self.n_draws, 2)))
         solve_rows(
             means, found, self.tau[:, rows].T.copy(), place, readonly(rows),
-            (*lists, self.levels), lay_out(self.other, self.D, weights=weights),
+            (*lists, self.levels), pad_rows(self.other, self.D, weights=weights),
             natural_priors(self.mu, self.Lambda), all_known(self.n_draws), self.D,
             make_row_scratch(self.width, self.D),
         )  # fmt: skip

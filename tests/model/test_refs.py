@@ -3,11 +3,20 @@
 import numpy as np
 import pytest
 
-from bayesmf.model.refs import Layout, Pieces, Ref, Scaled, in_layout, leaves, tree_map, value_of
+from bayesmf.model.refs import (
+    Pieces,
+    Ref,
+    Scaled,
+    StripeLayout,
+    in_layout,
+    leaves,
+    tree_map,
+    value_of,
+)
 
 ROWS = np.arange(21, dtype=np.float32).reshape(7, 3)
-SPANS = Layout([slice(0, 2), slice(2, 7)], 7)
-SHUFFLED = Layout([np.array([6, 0, 3], np.int32), np.array([1, 2, 4, 5], np.int32)], 7)
+SPANS = StripeLayout([slice(0, 2), slice(2, 7)], 7)
+SHUFFLED = StripeLayout([np.array([6, 0, 3], np.int32), np.array([1, 2, 4, 5], np.int32)], 7)
 
 
 @pytest.mark.parametrize("layout", [SPANS, SHUFFLED])

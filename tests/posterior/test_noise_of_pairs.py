@@ -12,7 +12,7 @@ from scipy import stats
 import naive
 from bayesmf.kernels.row_posterior import make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
-from bayesmf.posterior.rows import RowPrecisions, lay_out, natural_priors, unknown_noise
+from bayesmf.posterior.rows import RowPrecisions, natural_priors, pad_rows, unknown_noise
 
 N_DRAWS, WIDTH, D = 4000, 5, 4
 
@@ -50,7 +50,7 @@ def _drawn(problem):
     """log tau as it is drawn for a new person, by draw; and the rows' means."""
     items, weight, rated, value, mu, Lambda, prior = problem
     weights = RowPrecisions(np.ones(1), weight[None], np.ones((1, 2)))
-    given = lay_out(items[None], D, weights=weights)
+    given = pad_rows(items[None], D, weights=weights)
     given = type(given)(*(np.repeat(part, N_DRAWS, 0) for part in given))
     own = natural_priors(np.tile(mu, (N_DRAWS, 1)), np.tile(Lambda, (N_DRAWS, 1)))
     tau, means = np.full((1, N_DRAWS), np.nan), np.empty((1, N_DRAWS, WIDTH), np.float32)

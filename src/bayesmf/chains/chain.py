@@ -56,14 +56,14 @@ class Errors:
         return self.sse / self.count
 
 
-def _apart(number: int, settings: RunSettings) -> float:
+def _precision_factor(number: int, settings: RunSettings) -> float:
     """The factor of the initial precisions of a chain."""
     return STARTS[number % len(STARTS)] if settings.sampler.starts_apart else 1.0
 
 
 def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Precisions:
     """Initial precisions of a chain."""
-    apart = _apart(number, settings)
+    apart = _precision_factor(number, settings)
     start = settings.prior.initial(settings.n_factors, settings.sampler.initial_precision * apart)
     tau = 1.0 if settings.tau is None else settings.tau
     noise = None
@@ -74,7 +74,7 @@ def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Pr
 
 def start_rows(state: ChainState, settings: RunSettings, rounds: Rounds) -> Phases:
     """The rows of a chain's first state, drawn where they will be stored."""
-    shrink = math.sqrt(_apart(state.chain, settings))
+    shrink = math.sqrt(_precision_factor(state.chain, settings))
     d, bias = settings.n_factors, settings.prior.bias
     tasks = [
         StartTask(state.chain, rounds.at(side, k), side, d, bias, shrink, state.key)
@@ -199,7 +199,7 @@ class Chain:
         self.ratings_read = 0
         self.rmse: float | None = None
         # Ended early; and whether a callback ended it, not the time limit.
-        self.stopped = self.told_to_stop = False
+        self.stopped = self.stopped_by_callback = False
 
     @property
     def burning(self) -> bool:
@@ -333,7 +333,7 @@ class Chain:
             self.rmse = yield from monitor.state_rmse(state, self.run.rounds, self.run.fetch)
             self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
         seconds = monitor.clock.seconds()
-        self.stopped = self.told_to_stop = monitor.tell(
+        self.stopped = self.stopped_by_callback = monitor.notify(
             Event(
                 chain=self.number,
                 epoch=self.epoch,

@@ -140,7 +140,7 @@ class Monitor:
                 except Exception as error:
                     self._failed(number, "before the first epoch", error)
 
-    def tell(self, event: Event) -> bool:
+    def notify(self, event: Event) -> bool:
         """Call the callbacks; True where one of them ends the chain.
 
         One that raises is not called again: an error must not cost the draws. `failures` are for
@@ -163,7 +163,7 @@ class Monitor:
             f"the fit went on: {type(error).__name__}: {error}"
         )
 
-    def note_forgotten(self, callback: Callback, error: Exception) -> None:
+    def note_state_failure(self, callback: Callback, error: Exception) -> None:
         """Note that what a callback remembers could not be written down or taken up again."""
         self.failures.setdefault(
             -1 - list(self.callbacks).index(callback),

@@ -15,10 +15,10 @@ from bayesmf.data.training import RatedItems, TrainingData
 from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_PROBE, generator
 from bayesmf.kernels.pairs import sum_pair_means
-from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import PaddedRows, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
 from bayesmf.model.noise import N_PARAMETERS
-from bayesmf.model.refs import Fetch, Layout, Pieces, fetch_here, whole
+from bayesmf.model.refs import Fetch, Pieces, StripeLayout, fetch_here, whole
 from bayesmf.process import Pool, parts
 from bayesmf.worker.stripe_tasks import PairContext, PairsTask, StripePairs
 
@@ -51,10 +51,10 @@ class WatchedPairs:
     rated: NDArray[np.bool_]
 
     @cached_property
-    def _cuts(self) -> dict[int, tuple[tuple[Layout, Layout], list[PairCut]]]:
+    def _cuts(self) -> dict[int, tuple[tuple[StripeLayout, StripeLayout], list[PairCut]]]:
         return {}
 
-    def cut(self, layouts: tuple[Layout, Layout], side: int) -> list[PairCut]:
+    def cut(self, layouts: tuple[StripeLayout, StripeLayout], side: int) -> list[PairCut]:
         """The pairs by stripes of one side, where they are scored: found once in a run."""
         known = self._cuts.get(side)
         if known is None or known[0] is not layouts:
@@ -125,7 +125,7 @@ def cut_pairs(
     user: NDArray[np.int32],
     item: NDArray[np.int32],
     rated: NDArray[np.bool_],
-    layouts: tuple[Layout, Layout],
+    layouts: tuple[StripeLayout, StripeLayout],
     side: int,
 ) -> list[PairCut]:
     """Pairs by stripes of one side, with positions in the stripe and among all of the other side.
@@ -296,7 +296,7 @@ class IntegratedPairs(WatchedPairs):
         if weights is not None:
             weights = np.append(weights, np.float32(1.0))
         known = regressors(np.concatenate([kept, prior.mu[None].astype(np.float32)]), D, weights)
-        given = Given(known.features[None], known.bias[None], known.root[None])
+        given = PaddedRows(known.features[None], known.bias[None], known.root[None])
         ratings = (readonly(lists.starts), readonly(lists.other), readonly(lists.value))
         order, width = self.order, kept.shape[1]
         alone = now.tau if now.noise is None else 1.0

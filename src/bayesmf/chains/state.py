@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bayesmf.model.noise import LawSlice
 from bayesmf.model.priors import Moments, Params, Precisions, Prior
-from bayesmf.model.refs import Layout, Pieces, Ref, in_layout, leaves
+from bayesmf.model.refs import Pieces, Ref, StripeLayout, in_layout, leaves
 from bayesmf.samplers.base import Sampler
 from bayesmf.worker.tasks import Held, Recipe, Result, Task
 
@@ -119,7 +119,7 @@ class ChainState:
         users, items = (self.params.users, rows) if side else (rows, self.params.items)
         self.params = Params(users, items, self.params.n_factors)
 
-    def cut(self, layouts: Sequence[Layout]) -> None:
+    def cut(self, layouts: Sequence[StripeLayout]) -> None:
         """Cut all rows, and numbers of rows, into the stripes of these layouts."""
         users, items = layouts
         for name in ("params", "means"):
@@ -150,7 +150,7 @@ class ChainState:
         return list(found.values())
 
 
-def _cut_noise(precisions: Precisions, layouts: Sequence[Layout]) -> Precisions:
+def _cut_noise(precisions: Precisions, layouts: Sequence[StripeLayout]) -> Precisions:
     noise = precisions.noise
     if noise is None:
         return precisions
@@ -185,7 +185,7 @@ class Rounds(Protocol):
         any partition may be anywhere."""
 
     @property
-    def layouts(self) -> tuple[Layout, Layout]:
+    def layouts(self) -> tuple[StripeLayout, StripeLayout]:
         """How the rows of users and of items are cut."""
 
     def at(self, side: int, stripe: int) -> int:

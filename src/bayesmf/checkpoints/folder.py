@@ -1,11 +1,11 @@
-"""Checkpoints on disk: which run they belong to, how they are written, verified and found.
+"""Checkpoints on disk: identity of the run, writing, verification, search.
 
     FOLDER/run                                     which run it is, by what its bits depend on
     FOLDER/chain-0/round-000000120                 a chain after 120 rounds, and its batches
     FOLDER/chain-0/draws-000000-000012-4f1d09a2    a batch: draws 0 to 11 of the chain
 
-All are files of storage/artefact.py: each appears at once, and any changed bit is noticed. A batch
-is written once; checkpoints name theirs with the digests of their headers.
+All are files of storage/artefact.py: written atomically, and verified by digests. A batch is
+written once; checkpoints list their batches with the digests of their headers.
 """
 
 from __future__ import annotations
@@ -54,21 +54,20 @@ _NO_MATTER = ("n_stripes",)  # settings that no bit depends on
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a run is saved, so that it can be resumed; for `BayesianMF.fit`.
+    """Settings of checkpoints of a run, for `BayesianMF.fit`.
 
     Parameters
     ----------
     folder : path-like
         The folder of one run; made if it is missing.
     every : float
-        Seconds between checkpoints of a chain, longer where writing them would take more than
-        about a tenth of the time; 0 for one after every round.
+        Seconds between checkpoints of a chain, longer if writing would take more than about a tenth
+        of the time; 0 for one after every round.
     keep : int
-        Number of checkpoints of a chain that stay: if the newest is damaged, the one before is
-        used.
+        Number of checkpoints kept of each chain: if the newest is damaged, the one before is used.
     resume : bool
-        Resume from the newest checkpoint in the folder, to the same bits as if the run had never
-        been stopped; start from the beginning if there is none.
+        Resume from the newest checkpoint in the folder, with the same bits as an uninterrupted run;
+        start from the beginning if there is none.
 
     Examples
     --------
@@ -104,8 +103,8 @@ def as_checkpoint(given: PathLike | Checkpoint) -> Checkpoint:
     return made
 
 
-def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """The run in the folder, None if there is none yet; refuses what could not be used later."""
+def recorded_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Identity of the run in the folder, None if it is empty; InputError if it is unusable."""
     folder = as_path(checkpoint.folder)
     with as_input_error(folder):
         present = os.listdir(folder) if folder.exists() else []
@@ -122,7 +121,7 @@ def noted_run(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 def begin(checkpoint: Checkpoint, here: dict[str, Any]) -> list[ChainFolder]:
     """The folders of all chains of a run, whose identity is `here`."""
-    folder, there = as_path(checkpoint.folder), noted_run(checkpoint)
+    folder, there = as_path(checkpoint.folder), recorded_run(checkpoint)
     if there is None:
         if checkpoint.resume:
             log.info("%s holds no checkpoint: starting from the beginning", folder)
@@ -143,9 +142,9 @@ def begin(checkpoint: Checkpoint, here: dict[str, Any]) -> list[ChainFolder]:
 def identity(
     data: TrainingData, settings: RunSettings, validation: Validation | None
 ) -> dict[str, Any]:
-    """All that the bits of a run depend on, in plain JSON; not engine, threads, stripes or time.
+    """Everything that the bits of a run depend on, as JSON; not engine, threads, stripes or time.
 
-    Causes come before what follows from them: the first difference is reported.
+    In order of cause: `difference` reports the first.
     """
     lists = data.by_user
     ratings = {
@@ -241,7 +240,7 @@ class ChainFolder:
         return max(self._named, default=0)
 
     def write(self, t: int, arrays: Arrays, plain: Plain, store: DrawStore, chain: int) -> None:
-        """Write a checkpoint after t rounds; after an InputError the earlier ones are there."""
+        """Write a checkpoint after t rounds; an InputError leaves the earlier ones intact."""
         try:
             self._write_draws(store, chain)
             meta = {
@@ -256,7 +255,7 @@ class ChainFolder:
             self._remove_old()
 
     def _write_draws(self, store: DrawStore, chain: int) -> None:
-        """Write the draws that are in no batch; all of them once some were forgotten."""
+        """Write the draws that are in no batch; all draws if some were dropped."""
         if store.selections(chain) != self._selections:
             self._batches, self._selections = [], store.selections(chain)
         first, n = sum(batch.n for batch in self._batches), store.count(chain)
@@ -277,7 +276,7 @@ class ChainFolder:
                     _remove(self._path / name)
 
     def load(self, rules: SnapshotRules) -> tuple[Arrays, dict[str, Any], list[Draws]] | None:
-        """Arrays, metadata and draws of the newest sound checkpoint, None if there is none at all.
+        """Arrays, metadata and draws of the newest undamaged checkpoint, None if there is none.
 
         Damaged ones are removed, unless all are.
         """

@@ -1,7 +1,6 @@
-"""A chain between two rounds as arrays and plain values, and back, to the bit.
+"""Snapshots of a chain between two rounds: arrays and plain values, restored to the bit.
 
-Its draws are not part of it: most of them are on disk already. Files of checkpoints are checked by
-the rules at the end.
+Draws are stored apart, in batches. The rules at the end check the files.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ def take(chain: Chain) -> tuple[Arrays, Plain]:
         "epoch_sse": float(chain.since_epoch.sse),
         "epoch_count": int(chain.since_epoch.count),
         "ratings_read": int(chain.ratings_read),
-        "told_to_stop": bool(chain.told_to_stop),
+        "stopped_by_callback": bool(chain.stopped_by_callback),
         "seconds": float(chain.monitor.clock.seconds()),
-        "listeners": _remembered(chain),
+        "listeners": _callback_states(chain),
     }
 
 
 def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> None:
-    """Bring a chain that has not begun to a snapshot, except its time."""
+    """Restore a snapshot in a chain that has not begun, except its time."""
     _put_back_state(chain.state, arrays, plain["state"])
     prefix = "keeping_"
     kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -86,13 +85,13 @@ def put_back(chain: Chain, arrays: Mapping[str, NDArray[Any]], plain: Plain) -> 
     chain.since_epoch = Errors(plain["epoch_sse"], plain["epoch_count"])
     chain.ratings_read = plain["ratings_read"]
     chain.monitor.ratings_read += chain.ratings_read
-    chain.stopped = chain.told_to_stop = plain["told_to_stop"]
-    for name, callback in _remembering(chain.monitor.callbacks):
+    chain.stopped = chain.stopped_by_callback = plain["stopped_by_callback"]
+    for name, callback in _stateful_callbacks(chain.monitor.callbacks):
         if name in plain["listeners"]:
             try:
                 callback.restore(chain.number, json.loads(plain["listeners"][name]))
             except Exception as error:
-                chain.monitor.note_forgotten(callback, error)
+                chain.monitor.note_state_failure(callback, error)
 
 
 def _take_state(state: ChainState, fetch: Fetch) -> tuple[Arrays, Plain]:
@@ -201,7 +200,7 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
         value: Any = np.array(arrays[name])
         n, *more = (float(x) for x in arrays[f"{name}_sums"])
         sums = NoiseSums(int(n), *more)
-        if math.isnan(sums.by_rating):  # rows were alike: one number for all, as it was
+        if math.isnan(sums.by_rating):  # equal rows: one number for all
             value = float(value[0])
         return RowNoise(value, shape, rate, sums=sums)
 
@@ -213,21 +212,21 @@ def _noise(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Noise | None:
     return Noise(users, items)
 
 
-def _remembered(chain: Chain) -> dict[str, str]:
-    """States of callbacks, as JSON in texts, because NaN is not allowed in the settings of a file.
+def _callback_states(chain: Chain) -> dict[str, str]:
+    """States of callbacks as JSON texts, because the settings of a file must not contain NaN.
 
-    One that fails, or returns what is not JSON, is left out of the checkpoint: the run goes on.
+    If a callback fails, or its state is not JSON, the checkpoint is written without it.
     """
     out = {}
-    for name, callback in _remembering(chain.monitor.callbacks):
+    for name, callback in _stateful_callbacks(chain.monitor.callbacks):
         try:
             out[name] = json.dumps(callback.state(chain.number))
         except Exception as error:
-            chain.monitor.note_forgotten(callback, error)
+            chain.monitor.note_state_failure(callback, error)
     return out
 
 
-def _remembering(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
+def _stateful_callbacks(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Any]]:
     """Callbacks with a state, by names that are the same in another process."""
     counts: dict[str, int] = {}
     for callback in callbacks:
@@ -251,7 +250,7 @@ _META = {
         },
         "mean": (None, [(WHOLE, [WHOLE])]), "t": WHOLE, "epoch": WHOLE, "kept": WHOLE,
         "rmse": (NUMBER, None), "epoch_sse": NUMBER, "epoch_count": WHOLE, "ratings_read": WHOLE,
-        "told_to_stop": FLAG, "seconds": NUMBER, "listeners": {},
+        "stopped_by_callback": FLAG, "seconds": NUMBER, "listeners": {},
     },
     "room": WHOLE,
     "batches": [[(TEXT, WHOLE)]],

@@ -1,8 +1,8 @@
 """When checkpoints of chains are written, and how chains are resumed.
 
-Chains do not wait for each other, so each has its own checkpoints, at the end of its own rounds:
-together they are the checkpoint of the run. Nothing a chain computes depends on where the others
-are, except the judgement between stages, which waits for all (run/driver.py).
+Chains do not wait for each other, so each writes checkpoints at the end of its own rounds; together
+they are the checkpoint of the run. Chains depend on each other only between stages, when all are
+judged (run/driver.py).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RunCheckpoints(NoCheckpoints):
         self._due = [time.monotonic() + checkpoint.every] * len(folders)
 
     def begin(self, chains: Sequence[Chain], run: RunContext) -> None:
-        """Bring chains, and the clock of the run, to their newest checkpoints."""
+        """Restore chains, and the clock of the run, from their newest checkpoints."""
         self._chains, self._run, clock = chains, run, run.monitor.clock
         for chain, folder in zip(chains, self._folders, strict=True):
             found = folder.load(snapshots.SnapshotRules(chain))
@@ -82,7 +82,7 @@ class RunCheckpoints(NoCheckpoints):
         return asked
 
     def _write(self, chain: Chain) -> None:
-        """Write a checkpoint. If that fails the run goes on, and it is tried again later."""
+        """Write a checkpoint. If that fails, the run continues, and writing is retried later."""
         begin, folder = time.monotonic(), self._folders[chain.number]
         per_epoch = self._run.length.per_epoch
         arrays, plain = snapshots.take(chain)
@@ -90,7 +90,7 @@ class RunCheckpoints(NoCheckpoints):
             folder.write(chain.t, arrays, plain, self._run.store, chain.number)
         except InputError as error:
             log.warning(
-                "no checkpoint of chain %d after epoch %g, the run goes on, the last good one is "
+                "no checkpoint of chain %d after epoch %g, the run continues, the last good one is "
                 "of epoch %g: %s",
                 chain.number, chain.t / per_epoch, folder.newest / per_epoch, error,
             )  # fmt: skip

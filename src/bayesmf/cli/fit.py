@@ -121,9 +121,9 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
 def _has_checkpoint(checkpoint: Checkpoint) -> bool:
     """Whether there is a checkpoint to resume; refuses its folder before the ratings are read."""
-    from bayesmf.checkpoints.folder import noted_run
+    from bayesmf.checkpoints.folder import recorded_run
 
-    begun = noted_run(checkpoint) is not None
+    begun = recorded_run(checkpoint) is not None
     if checkpoint.resume and not begun:
         note(f"{checkpoint.folder} holds no checkpoint: starting from the beginning")
     return begun

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
         sent = [] if args.ratings is None else [args.ratings]
         check_file(args.out, (".csv", ".parquet"), inputs=[args.pairs, *sent])
     from bayesmf.estimator.bayesian_mf import BayesianMF
-    from bayesmf.estimator.questions import Asked
+    from bayesmf.estimator.questions import Query
     from bayesmf.reading.formats import read_pairs
 
     model = BayesianMF.load(args.model)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
             "unknown user without ratings: see the column known"
         )
     elif not found.known.all():
-        asked = Asked.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
+        asked = Query.from_ids(pairs.user, pairs.item, model.user_ids_, model.item_ids_)
         note(f"warning: {asked.unknown()}: see the column known")
     frame = _frame(pairs, found)
     if args.proba:

@@ -178,8 +178,8 @@ class Gap:
 
     def __repr__(self) -> str:
         inside = f"{100 * self.observed:.1f}% in the {self.level}% interval"
-        told = f"{self.points:+.1f} points, {self.allowed:.1f} allowed"
-        return f"Gap({self.where}: {inside}, {told})"
+        details = f"{self.points:+.1f} points, {self.allowed:.1f} allowed"
+        return f"Gap({self.where}: {inside}, {details})"
 
 
 def allowed_gap(level: float, n: int, tolerance: float) -> float:
@@ -284,9 +284,9 @@ class Calibration:
     @property
     def calibrated(self) -> bool | None:
         """Whether no gap counts; None where too many test ratings are training ratings."""
-        return None if self._spoilt() else not self.worst.counts
+        return None if self._overlaps_training() else not self.worst.counts
 
-    def _spoilt(self) -> bool:
+    def _overlaps_training(self) -> bool:
         return self.overall.learnt > LEARNT_SHARE * self.overall.n
 
     @property
@@ -297,46 +297,47 @@ class Calibration:
     @property
     def headline(self) -> str:
         """Verdict in few words, for titles."""
-        if self._spoilt():
+        if self._overlaps_training():
             return "Intervals cannot be judged by training ratings"
         worst = self.worst
-        told = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
+        details = f"worst gap {worst.points:+.1f} points ({worst.allowed:.1f} allowed)"
         other = self._opposite()
-        elsewhere = f", elsewhere too {_way(other)}" if other is not None else ""
-        return f"{self._found()}{elsewhere}: {told}"
+        elsewhere = f", elsewhere too {_direction(other)}" if other is not None else ""
+        return f"{self._finding()}{elsewhere}: {details}"
 
     @property
     def verdict(self) -> str:
         """Whether intervals hold, which is worst, and what to do, in a sentence."""
-        if self._spoilt():
+        if self._overlaps_training():
             return (
                 f"Intervals cannot be judged by these ratings: {self.overall.learnt:,} of "
                 f"{self.overall.n:,} are in the training data; test on ratings that were held out."
             )
         worst = self.worst
         if worst.counts:
-            return f"{self._found()}{self._for_whom()}: {self._holds()}; {self._advice()}."
-        told = (
+            where, coverage = self._groups_text(), self._coverage_text()
+            return f"{self._finding()}{where}: {coverage}; {self._advice()}."
+        details = (
             f"the worst of all is the {worst.level}% interval of {worst.where}, which holds "
             f"{100 * worst.observed:.1f}%"
         )
         if self._few():
             ratings = "1 test rating" if self.overall.n == 1 else f"{self.overall.n:,} test ratings"
             return (
-                f"{self._found()}: {told}; but with {ratings} only gaps above "
+                f"{self._finding()}: {details}; but with {ratings} only gaps above "
                 f"{worst.allowed:.1f} points would be told from chance there, so test on more to "
                 "be sure."
             )
-        return f"{self._found()}: {told} (up to {worst.allowed:.1f} points off is allowed)."
+        return f"{self._finding()}: {details} (up to {worst.allowed:.1f} points off is allowed)."
 
     def _few(self) -> bool:
         """Whether the test set is too small to show gaps that are tolerated in a group."""
         return self.visible > GROUP_TOLERANCE
 
-    def _found(self) -> str:
+    def _finding(self) -> str:
         if self.worst.counts:
             which = "" if self._sound_from() > USUAL else f" below {self._sound_from()}%"
-            return f"Intervals{which} are too {_way(self.worst)}"
+            return f"Intervals{which} are too {_direction(self.worst)}"
         if self._few():
             return "Nothing is seen to be wrong with intervals"
         return "Intervals hold what they promise"
@@ -350,7 +351,7 @@ class Calibration:
         overall = gaps_of(None, self.observed, self.overall.n)
         return any(gap.counts and gap.points * self.worst.points > 0 for gap in overall)
 
-    def _for_whom(self) -> str:
+    def _groups_text(self) -> str:
         worst = self.worst.group
         if worst is None:
             return ""
@@ -360,7 +361,7 @@ class Calibration:
         more = f"{others} other group{'s' * (others > 1)} off as well" if others else ""
         if (other := self._opposite()) is not None:
             held = f"{100 * other.observed:.1f}% in the {other.level}% interval"
-            more += f"; too {_way(other)} for {other.where}: {held}"
+            more += f"; too {_direction(other)} for {other.where}: {held}"
         return f" for {worst} ({more})" if more else f" for {worst}"
 
     def _opposite(self) -> Gap | None:
@@ -369,7 +370,7 @@ class Calibration:
         found = [gap for gap in self.gaps() if gap.counts and gap.points * way < 0]
         return worst_of(found) if found else None
 
-    def _holds(self) -> str:
+    def _coverage_text(self) -> str:
         worst = self.worst
         whose, of = ("their", "") if worst.group else ("the", " of all ratings")
         return f"{whose} {worst.level}% interval holds {100 * worst.observed:.1f}%{of}"
@@ -384,7 +385,7 @@ class Calibration:
                 return f"the wide ones are safe, the narrow ones are not: {self._ask(narrow)} there"
             return (
                 f"they are safe, but say less than they could: where you need {worst.level}%, the "
-                f"{self._enough(worst)}% interval is enough"
+                f"{self._sufficient_level(worst)}% interval is enough"
             )
         if self._everywhere():
             cut = "if the model was fitted by SGD or cut short, fit with the defaults"
@@ -393,12 +394,12 @@ class Calibration:
 
     def _ask(self, gap: Gap) -> str:
         """What to ask for where intervals are too narrow."""
-        if (enough := self._enough(gap)) is None:
+        if (enough := self._sufficient_level(gap)) is None:
             most = FINE_LEVELS[-1]
             return f"no interval up to {most}% holds {gap.level}%, so do not rely on them"
         return f"where you need {gap.level}%, ask for {enough}%, or trust them less"
 
-    def _enough(self, gap: Gap) -> int | None:
+    def _sufficient_level(self, gap: Gap) -> int | None:
         """The lowest level that holds what the gap's level promises."""
         observed = self.observed if gap.group is None else gap.group.observed
         pairs = zip(FINE_LEVELS, observed, strict=True)
@@ -475,7 +476,7 @@ class Calibration:
         return html_table(head, rows, self.verdict)
 
 
-def _way(gap: Gap) -> str:
+def _direction(gap: Gap) -> str:
     return "narrow" if gap.points < 0 else "wide"
 
 

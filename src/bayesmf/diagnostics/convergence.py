@@ -144,7 +144,7 @@ def _start(trends: Floats, noise: Floats) -> Floats:
     return np.maximum(left, np.zeros_like(left))
 
 
-def told(found: Convergence) -> dict[str, Any]:
+def with_verdict(found: Convergence) -> dict[str, Any]:
     """Add what follows from R-hat: `state`, `converged`, `verdict` and `advice`.
 
     `found` has `rule` and `chains`; `rhat`, `rhat_noise` and the `slowest` parameter of the noise,

@@ -167,10 +167,10 @@ class RankingScores(Tabular):
 
     def __repr__(self) -> str:
         pairs = ((n, getattr(self.model, n), getattr(self.popularity, n)) for n in MEASURES[:3])
-        told = ", ".join(f"{n}={short(own)} (popularity {short(all_)})" for n, own, all_ in pairs)
+        scores = ", ".join(f"{n}={short(own)} (popularity {short(all_)})" for n, own, all_ in pairs)
         return (
             f"RankingScores(k={self.k}, relevant={self.relevant:g}, policy={self.policy!r}, "
-            f"users={self.users:,}, {told})"
+            f"users={self.users:,}, {scores})"
         )
 
     def _title(self) -> str:

@@ -1,4 +1,4 @@
-"""BayesianMF, the estimator: it stores settings, and asks other modules to do the work."""
+"""The estimator `BayesianMF`: settings and public methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayesmf.estimator.fit import learn, training_ratings, validation_ratings
 from bayesmf.estimator.fitted import SklearnMixin
 from bayesmf.estimator.predicting import Predicting
 from bayesmf.estimator.saving import load_model, save_model
-from bayesmf.estimator.update import learn_more
+from bayesmf.estimator.update import update_fit
 from bayesmf.reading.memory import Columns
 from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.base import Sampler
@@ -33,10 +33,9 @@ EngineName = Literal["threads", "serial", "ray"]
 class BayesianMF(SklearnMixin, Predicting, Evaluating):
     """Bayesian matrix factorization by Markov chain Monte Carlo.
 
-    A rating of item j by user i is modelled as the mean of all ratings, plus a bias of the user and
-    one of the item, plus the product of their rows of factors, plus Gaussian noise. `fit` draws
-    from the posterior of all of these; every answer is an average over the draws that were kept,
-    so it comes with its uncertainty.
+    A rating is modelled as the mean of all ratings plus a user bias, an item bias, the inner
+    product of the user's and the item's factors, and Gaussian noise. `fit` draws from the
+    posterior; predictions average over the kept draws and come with their uncertainty.
 
     Parameters
     ----------
@@ -46,8 +45,8 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         The update rule. Objects (`SGLD(grid=(2, 2), n_chains=2)`, `Auto(n_chains=4)`) carry its
         settings; "auto" is Gibbs, of whole rows or, beyond some 16 factors, by columns.
     target : {"fast", "balanced", "accurate"}
-        How far to sample where the sampler has no number of epochs, and how many chains "auto"
-        has: 1, 2 or 4.
+        Accuracy at which sampling stops, if the sampler has no number of epochs; "auto" then has 1,
+        2 or 4 chains.
     max_seconds : float, optional
         Stop sampling after this many seconds, and answer from the draws kept so far.
     prior : {"auto", "gamma", "wishart", "wishart-bias"}
@@ -57,20 +56,20 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     tau : {"sample"} or float
         Noise precision, drawn or fixed, in units of the ratings.
     noise_by : {"auto", "user", "item", "both"} or None
-        Whose ratings have a noise of their own, drawn with the rest: some people rate more evenly
-        than others, and some items divide them. None is one number for all. "auto" is "both" where
-        the sampler can draw it: not for SGD, the rules as the paper prints them, and a fixed tau.
+        Rows with separate noise precisions, which are then drawn too. None is one precision for all
+        ratings. "auto" is "both" if the sampler can draw them: not with SGD, `noise="paper"` or a
+        fixed tau.
     alpha_0, beta_0 : float
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     keep : {"auto", "items", "users", "both"}
-        The side whose draws are kept. Rows of the other follow exactly from their ratings, those of
-        new users as well. "auto" keeps items, unless users are so much fewer that hundreds of draws
-        of items would not fit; "both" takes more memory, and predicts a little less well.
+        Side whose draws are kept. Rows of the other side follow exactly from their ratings, for new
+        users too. "auto" keeps items, unless hundreds of draws of them would not fit and users are
+        far fewer; "both" takes more memory and predicts slightly less well.
     max_draws : int, optional
-        Most draws to keep, over all chains, at least one of each. The default is 400, fewer where
-        they would pass 450 MB.
+        Maximum number of draws over all chains, at least one of each. The default is 400, or as
+        many as fit in 450 MB.
     engine : {"threads", "serial", "ray"}, Cluster or engine object
         Where tasks run: on threads of this process, on the calling thread, on Ray (`Cluster` has
         its settings), or on an engine of your own. Results do not depend on it.
@@ -81,13 +80,13 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     random_state : int, optional
         Seed of everything that is drawn: the same seed gives the same bits.
     progress : bool, optional
-        By default anything that takes over two seconds shows how far it is, at a terminal and in a
-        notebook. False shows nothing, True shows it wherever stderr goes.
+        Progress line of anything longer than two seconds: by default in terminals and notebooks;
+        False never, True on any stderr.
 
     Attributes
     ----------
     posterior_ : Posterior
-        The draws that were kept, and what they predict.
+        The kept draws and their predictions.
     user_ids_, item_ids_ : IdMap
         Ids of users and items by row number.
     history_ : list of dict
@@ -95,7 +94,7 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     report_ : dict
         Seconds, ratings per second, epochs, draws, convergence, resolved settings.
     rating_levels_ : ndarray
-        The values that training ratings take, where these are at most 256.
+        Distinct values of the training ratings, if at most 256.
 
     Examples
     --------
@@ -166,19 +165,19 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         ----------
         X : Ratings, path-like, table, sparse matrix or tuple of array-like
             Ratings: a `Ratings`, a path, a pandas, polars or Arrow table, a SciPy sparse matrix, or
-            (users, items, ratings) arrays; `PackedRatings` or their file where all that is too
-            much for memory. With `y`, pairs of user and item: a table or an array of two columns.
+            (users, items, ratings) arrays; `PackedRatings` or their file for data larger than
+            memory. With `y`, pairs of user and item: a table or an array of two columns.
         y : array-like, optional
             The ratings of the pairs in `X`, as scikit-learn has it.
         validation : as X, or tuple (X, y), optional
-            Held-out ratings, whose RMSE is followed while the chains run;
-            nothing is learnt from them, unless `burn_in="rmse:..."` or `EarlyStop` ask for that.
+            Held-out ratings whose RMSE is reported while the chains run. They do not affect the
+            draws, except through `burn_in="rmse:..."` or `EarlyStop`.
         checkpoint : path-like or Checkpoint, optional
-            Folder in which the run is written down while it lasts, and whether to resume it.
+            Folder for checkpoints of the run, and whether to resume from it.
         columns : mapping, optional
-            Which column is which, where names do not tell, such as `{"user": "customer"}`.
+            Names of the columns, such as `{"user": "customer"}`.
         progress : bool, optional
-            Replaces the constructor's for this fit.
+            Overrides the constructor's.
 
         Returns
         -------
@@ -190,7 +189,7 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         InputError
             For data or settings that cannot be used.
         DivergenceError
-            If a chain leaves the finite numbers.
+            If a chain diverges.
 
         Warns
         -----
@@ -234,14 +233,13 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         columns: Columns | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """Add ratings to those the model was fitted on, in a fraction of the time of a fit.
+        """Add ratings to those of the fit, in a fraction of its time.
 
-        New users and items may be among them, and a rating of a user and an item that had one
-        replaces it. What users have rated counts at once, as in a fit. Items learn as chains go on
-        from their newest draws: new draws take the place of those that have missed most, so that
-        none has missed more than 15% of all ratings; items of whose ratings more than 15% are new
-        learn under the other draws, too. How many sweeps it takes follows from how much is new.
-        The model stays as it was if anything fails.
+        Users and items may be new; a second rating of a pair replaces the first. Users' rows follow
+        from all ratings, as in a fit. For items, chains continue from their newest draws; new draws
+        replace those that lack most ratings, until none lacks more than 15% of all; items with more
+        than 15% new ratings are also redrawn under the other draws. The number of sweeps depends on
+        the share of new ratings. The model is unchanged if an error is raised.
 
         Parameters
         ----------
@@ -251,9 +249,9 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         y : array-like, optional
             The ratings of the pairs in `X`, as scikit-learn has it.
         columns : mapping, optional
-            Which column is which, where names do not tell, such as `{"user": "customer"}`.
+            Names of the columns, such as `{"user": "customer"}`.
         progress : bool, optional
-            Replaces the constructor's for this call.
+            Overrides the constructor's.
 
         Returns
         -------
@@ -263,12 +261,13 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         Raises
         ------
         InputError
-            For ratings that cannot be used, and for a model without draws or ratings to go on from.
+            For ratings that cannot be used, and for a model without draws or ratings to continue
+            from.
 
         Warns
         -----
         DataWarning
-            If half of all ratings or more are new: then a fit from the beginning is better.
+            If half of all ratings or more are new: a fit from the beginning is then better.
 
         Examples
         --------
@@ -283,9 +282,9 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
             return self.fit(X, y, columns=columns, progress=progress)
         wanted = self.progress if progress is None else yes_or_no("progress", progress)
         more = training_ratings(X, y, columns)
-        found, told = learn_more(self, self._fitted(), more, self.n_workers, wanted)
+        found, sentences = update_fit(self, self._fitted(), more, self.n_workers, wanted)
         self._found = found  # now that nothing can fail
-        for sentence in told:
+        for sentence in sentences:
             warn(sentence, DataWarning)
         return self
 
@@ -299,19 +298,19 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         Parameters
         ----------
         path : path-like
-            The file. A model that is there is replaced in one step; anything else is refused.
+            The file. An existing model is replaced atomically; any other file is refused.
         users : bool
-            False leaves people out: the file has no ids, rows or ratings of users, only their
-            number. The loaded model answers for people by the ratings that are given with the
-            question.
+            False saves no ids, rows or ratings of users, only their number. The loaded model
+            predicts from the ratings passed with each call.
         max_draws : int, optional
-            Number of draws to save at most, spread evenly over those of each chain, at least one of
-            each: for a smaller file and faster, less certain answers. All by default.
+            Maximum number of draws to save, spread evenly over each chain, at least one of each:
+            for a smaller file and faster, less accurate predictions. All by default.
 
         Raises
         ------
         InputError
-            If it cannot be written, or nothing would be left without users; what was there stays.
+            If it cannot be written, or nothing would be left without users; an existing file is
+            kept.
         NotFittedError
             If the model has not been fitted.
 
@@ -333,22 +332,21 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     def load(cls, path: str | PathLike[str], verify: bool = True, mmap: bool = True) -> BayesianMF:
         """Load a model from its file; every byte is verified before the first answer.
 
-        The header, the ids and all else but the draws and ratings are checked at once. Threads
-        verify draws and ratings, hundreds of megabytes, while the program goes on: their digests,
-        and that their numbers can be computed with; the first answer waits for them. A digest is
-        not a signature: load models from people you trust.
+        The header, the ids and small arrays are checked at once. Draws and ratings, hundreds of
+        megabytes, are verified by background threads (digests and value ranges); the first answer
+        waits for them. A digest is not a signature: load only models from a source you trust.
 
         Parameters
         ----------
         path : path-like
             A file that `save` has written.
         verify : bool
-            False does not compare the digests of arrays: for a file that was verified before, such
-            as by the process that starts others.
+            False skips the digests of arrays: for a file that was verified before, such as by a
+            parent process.
         mmap : bool
-            True maps the arrays: processes share them, and only what is used is in memory. False
-            reads them into memory: for a file that may be changed in place, because a mapped file
-            that is cut short ends the process by a signal.
+            True maps the arrays: processes share them, and only used pages are in memory. False
+            reads them into memory: for a file that may be changed in place, because truncating a
+            mapped file kills the process.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""`evaluate`, `calibration`, `score`, `diagnose` and `to_arviz`: how good a model is."""
+"""Scores, calibration, convergence diagnostics and figures of a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOGETHER = 4096
 
 
 class Evaluating(Recommending):
-    """The part of `BayesianMF` that judges predictions by held-out ratings, and chains by draws."""
+    """Methods of `BayesianMF` that evaluate predictions and diagnose chains."""
 
     def score(self, X: Any, y: Any = None, *, columns: Columns | None = None) -> float:
         """Return the coefficient of determination R^2, as scikit-learn's regressors do.
@@ -81,8 +81,8 @@ class Evaluating(Recommending):
     ) -> Scores:
         """Score predictions on held-out ratings: RMSE, MAE, NLL, CRPS and coverage.
 
-        Where ratings take few values, as stars do, also the log loss and the ranked probability
-        score of `predict_proba`, and how many ratings the runs of `predict_levels` hold.
+        For ratings with few values, such as stars, also the log loss and the ranked probability
+        score of `predict_proba`, and the coverage of `predict_levels`.
 
         Parameters
         ----------
@@ -124,11 +124,10 @@ class Evaluating(Recommending):
         columns: Columns | None = None,
         progress: Callable[[int], Any] | None = None,
     ) -> Calibration:
-        """Compare how many held-out ratings intervals hold with how many they promise.
+        """Compare the observed with the nominal coverage of intervals on held-out ratings.
 
-        Coverage is found overall, and for groups of ratings: by how many training ratings users
-        and items have, by how far users' training ratings are from their predictions, and by the
-        standard deviation that was predicted.
+        Coverage is computed overall and for groups of ratings: by number of training ratings of the
+        user and of the item, by the user's training error, and by predicted standard deviation.
 
         Parameters
         ----------
@@ -144,7 +143,7 @@ class Evaluating(Recommending):
         Returns
         -------
         Calibration
-            Its `verdict` says it in a sentence.
+            Its `verdict` is a sentence.
 
         Examples
         --------
@@ -167,7 +166,7 @@ class Evaluating(Recommending):
         return replace(found, overall=replace(found.overall, **test.counts))
 
     def _held_out(self, ratings: Any, y: Any, columns: Columns | None) -> tuple[FitResult, HeldOut]:
-        """Result of the fit, and ratings with row numbers; warns of what spoils scores."""
+        """Result of the fit, and ratings with row numbers; warns about what biases scores."""
         fitted = self._fitted()
         maps = fitted.user_ids, fitted.item_ids
         found = held_out_ratings(ratings, y, columns)
@@ -195,7 +194,7 @@ class Evaluating(Recommending):
             )
         n_pairs = whole("n_pairs", n_pairs)
         rng = np.random.default_rng(whole("random_state", random_state, 0))
-        n_users = len(fitted.user_ids)  # none, where it was saved without them: then anybody's
+        n_users = len(fitted.user_ids)  # none if saved without users: then unseen ones
         user = rng.integers(0, n_users, n_pairs) if n_users else np.full(n_pairs, -1)
         item = rng.integers(0, len(fitted.item_ids), n_pairs)
         with Line(show=self.progress) as line:
@@ -205,20 +204,20 @@ class Evaluating(Recommending):
     def diagnose(self, n_pairs: int = 200, random_state: int = 0) -> dict[str, dict[str, float]]:
         """Compute split R-hat and effective sample size of predictions, precisions and tau.
 
-        These are details: `report_["convergence"]` has the number that decides.
+        `report_["convergence"]` has the verdict; this returns details.
 
         Parameters
         ----------
         n_pairs : int
-            Pairs of user and item, chosen at random, whose predictions are followed.
+            Number of random pairs of user and item whose predictions are traced.
         random_state : int
             Seed of that choice.
 
         Returns
         -------
         dict of str to dict
-            For each quantity: the worst R-hat ("rhat"), the value that 95% stay below ("rhat_95"),
-            the least and the median effective sample size ("ess_min", "ess_median").
+            For each quantity the largest R-hat ("rhat"), its 95% quantile ("rhat_95"), and the
+            smallest and the median effective sample size ("ess_min", "ess_median").
 
         Examples
         --------
@@ -237,7 +236,7 @@ class Evaluating(Recommending):
         Parameters
         ----------
         n_pairs : int
-            Pairs of user and item, chosen at random, whose predictions are included.
+            Number of random pairs of user and item whose predictions are included.
         random_state : int
             Seed of that choice.
 
@@ -270,10 +269,9 @@ class Evaluating(Recommending):
     ) -> RankingScores:
         """Score lists of recommendations on held-out ratings: NDCG, recall, precision and others.
 
-        For every user, all items that the model knows are ranked, without those that the user rated
-        in training. Items that the user gave `relevant` or more in the held-out ratings count as
-        liked, all others as not, rated or not. The same is done for popularity: the items with most
-        training ratings. docs/ranking.md says what to make of the comparison.
+        For each user, all known items except those rated in training are ranked. Items with a
+        held-out rating of at least `relevant` count as liked, all others as not liked. Popularity,
+        the items with most training ratings, is scored likewise; see docs/ranking.md.
 
         Parameters
         ----------
@@ -282,11 +280,11 @@ class Evaluating(Recommending):
         y : array-like, optional
             The ratings of the pairs in `ratings`.
         k : int
-            How many items a list has.
+            Number of items of a list.
         relevant : float
-            The least rating that counts as liked.
+            Smallest rating that counts as liked.
         policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
-            What to rank by, as for `recommend`.
+            Score to rank by, as for `recommend`.
         random_state : int, optional
             Seed of policies that draw; new draws each time by default.
         columns : mapping, optional
@@ -297,8 +295,7 @@ class Evaluating(Recommending):
         Returns
         -------
         RankingScores
-            Scores of the model and of popularity, and how many users were left out, and why: those
-            without a liked item that could be on their list.
+            Scores of the model and of popularity, and numbers of users left out, by reason.
 
         Examples
         --------
@@ -336,13 +333,13 @@ class Evaluating(Recommending):
     def plot_convergence(self, ax: Any = None) -> Any:
         """Draw the error over epochs, with the verdict on convergence as the title.
 
-        Thin lines are the training RMSE of each chain, the thick one is the RMSE of the validation
-        set, if `fit` was given one. What is left of the line "burn-in ends" was thrown away.
+        Thin lines are the training RMSE of each chain, the thick line is the validation RMSE. Draws
+        to the left of the line "burn-in ends" were discarded.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw into. By default a new figure is made, which notebooks show.
+            Axes to draw into. A new figure by default.
 
         Returns
         -------
@@ -368,20 +365,20 @@ class Evaluating(Recommending):
         return ax
 
     def plot_calibration(self, ratings: Any, ax: Any = None) -> Any:
-        """Draw how far intervals are from what they promise, with the verdict as the title.
+        """Draw observed minus nominal coverage of intervals, with the verdict as the title.
 
-        Curves are the share of held-out ratings inside intervals of 50% to 95%, less what was
-        promised: of all ratings (thick), by training ratings of their user (lines) and of their
+        Curves are the share of held-out ratings inside intervals of 50% to 95%, minus the nominal
+        share: of all ratings (thick), by training ratings of their user (lines) and of their
         item (dashes), and of the lowest and the highest fifth by training error of their user
-        (dots) and by predicted standard deviation (dots and dashes). Grey is what is allowed, the
-        ring is the worst gap of all groups, which decides.
+        (dots) and by predicted standard deviation (dots and dashes). The grey band is allowed; the
+        ring marks the largest gap, which decides the verdict.
 
         Parameters
         ----------
         ratings : Ratings, path-like, table, sparse matrix, tuple of array-like or Calibration
-            Held-out ratings, in any form that `fit` takes, or what `calibration` found for them.
+            Held-out ratings, in any form that `fit` takes, or the result of `calibration`.
         ax : matplotlib.axes.Axes, optional
-            Axes to draw into. By default a new figure is made, which notebooks show.
+            Axes to draw into. A new figure by default.
 
         Returns
         -------
@@ -408,14 +405,13 @@ class Evaluating(Recommending):
     def plot_uncertainty(self, ax: Any = None) -> Any:
         """Draw the uncertainty of predictions against the number of ratings.
 
-        Each point is an item, or a user: the standard deviation of its predictions, without the
-        noise of a single rating, on average over some partners that are chosen at random, the same
-        each time. What has many ratings is known better.
+        Each point is an item or a user: the standard deviation of its predictions without the noise
+        of a rating, averaged over random partners (the same each time).
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw into. By default a new figure is made, which notebooks show.
+            Axes to draw into. A new figure by default.
 
         Returns
         -------
@@ -433,7 +429,7 @@ class Evaluating(Recommending):
         """
         posterior = self._fitted().posterior
         canvas.check_matplotlib()  # before the work
-        with self._counting("measuring what is not known", 2, "sides") as done:
+        with self._counting("measuring uncertainty", 2, "sides") as done:
             items = spread_by_row(posterior, "item", self.n_workers)
             done(1)
             users = spread_by_row(posterior, "user", self.n_workers)
@@ -444,7 +440,7 @@ class Evaluating(Recommending):
 
 @dataclass(frozen=True)
 class Liked:
-    """The held-out items that users liked, and could be recommended; by user, known ones first.
+    """Held-out items that users liked and that can be recommended; by user, known ones first.
 
     `test_user` are the users' rows in the held-out ratings, `user` those in the model, -1 for an
     unseen one. User n likes the rows `item[starts[n] : starts[n + 1]]`.
@@ -458,7 +454,7 @@ class Liked:
 
     @classmethod
     def from_held_out(cls, held: HeldOut, relevant: float) -> Self:
-        """Find them, or say in a sentence why there are none."""
+        """Select them; InputError with the reason if there are none."""
         rating, who = held.ratings.rating, held.ratings.user_rows
         if not len(rating):
             raise InputError("there are no ratings to score: give at least one")
@@ -479,7 +475,7 @@ class Liked:
                 f"no user of the held-out ratings is left to rank for ({why}): give ratings that "
                 "were held out, of items that are in the training data"
             )
-        # Unseen users come last: they are asked for together, which warns once.
+        # Unseen users come last, in one query, which warns once.
         order = np.flatnonzero(new)
         order = order[np.lexsort((who[order], held.user[order] < 0))]
         first = np.flatnonzero(np.diff(who[order], prepend=-1))
@@ -488,7 +484,7 @@ class Liked:
         return cls(who[at].astype(np.int64), held.user[at], starts, held.item[order], left_out)
 
     def parts(self) -> Iterator[slice]:
-        """Blocks of users; the unseen ones, whose lists are alike, are one."""
+        """Blocks of users; all unseen users, whose lists are equal, are one block."""
         known = int((self.user >= 0).sum())
         yield from parts(known, TOGETHER)
         if known < len(self.user):
@@ -500,7 +496,7 @@ class Liked:
         return starts - starts[0], self.item[starts[0] : starts[-1]]
 
     def warn(self, held: HeldOut) -> None:
-        """Warn of held-out ratings that are in the training data."""
+        """Warn about held-out ratings that are in the training data."""
         if held.counts["learnt"]:
             warn(
                 f"{held.counts['learnt']:,} of {len(held.ratings):,} ratings are in the training "
@@ -519,7 +515,7 @@ class Popularity:
         self._rated = np.zeros(n_items, np.bool_)
 
     def top(self, users: Index, k: int) -> Index:
-        """The k first that a user has not rated, by the users' row numbers; -1 where none is left.
+        """The first k items that each user has not rated; -1 where none is left.
 
         An unseen user (-1) has rated none.
         """
@@ -534,7 +530,7 @@ class Popularity:
         return out
 
 
-# Most rows that are drawn, and partners that each is averaged over: seconds for any model.
+# Maximum number of rows drawn, and of partners averaged over: seconds for any model.
 ROWS, PARTNERS = 1500, 40
 WIDTH, HEIGHT = 6.4, 4.6  # inches
 
@@ -544,7 +540,7 @@ def burn_in_end(report: Mapping[str, Any], history: Sequence[Mapping[str, Any]])
     if not any(event["draws"] for event in history):
         return None  # SGD keeps its last state
     if report.get("sampler", {}).get("burn_in") is None:
-        # No burn-in was asked for: a share of what the run became is left out.
+        # Without a given burn-in, a share of the whole run is left out.
         return BURN_SHARE * max(event["epoch"] for event in history) or None
     return max((event["epoch"] for event in history if event["burning"]), default=None)
 
@@ -556,16 +552,16 @@ def spread_by_row(posterior: Posterior, side: str, threads: int | None = None) -
     n_rows, n_partners = (n_items, n_users) if side == "item" else (n_users, n_items)
     rng = np.random.default_rng(0)  # the same rows and partners each time
     rows = _some(rng, n_rows, ROWS)
-    # Without users, items are seen by somebody of whom nothing is known.
+    # Without users, items are paired with an unseen user.
     partners = _some(rng, n_partners, PARTNERS) if n_partners else np.full(1, -1)
     here, there = np.repeat(rows, len(partners)), np.tile(partners, len(rows))
     user, item = (there, here) if side == "item" else (here, there)
     _, std = posterior.mean_std(user, item, threads)
     spread = np.sqrt(np.maximum(std**2 - posterior.noise_of(user, item), 0.0))
     if len(draws) == 1:
-        spread[:] = 0.0  # and no dust of roundings
+        spread[:] = 0.0  # exactly, without rounding errors
     counts = seen.item_counts(rows) if side == "item" else seen.user_counts(rows)
-    # A log axis has no zero; every row has been learnt from once.
+    # A log axis has no zero.
     return RowSpread(np.maximum(counts, 1), spread.reshape(len(rows), len(partners)).mean(1))
 
 

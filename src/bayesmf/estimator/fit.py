@@ -1,4 +1,4 @@
-"""From ratings to a posterior: the steps of `fit`, and its warnings."""
+"""The steps of `fit`, and its warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.chains.callbacks import Callback, History, Progress
-from bayesmf.checkpoints.folder import Checkpoint, noted_run
+from bayesmf.checkpoints.folder import Checkpoint, recorded_run
 from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import CallbackWarning, ConvergenceWarning, DataWarning, InputError
@@ -52,7 +52,7 @@ def _flat(y: Any) -> Any:
 
 
 def _is_table(y: Any) -> bool:
-    """Whether y is a table of ratings, which no column of numbers can be."""
+    """Whether y is a table of ratings, not a column of numbers."""
     if isinstance(y, Ratings | PackedRatings | str | PathLike):
         return True
     shape: Any = getattr(y, "shape", ())
@@ -104,7 +104,7 @@ def learn(
         Shows the stages before and after the chains; it may be one of the callbacks.
     """
     if checkpoint is not None:
-        begun = noted_run(checkpoint)
+        begun = recorded_run(checkpoint)
         if begun is not None and wanted.random_state is None:
             wanted = replace(wanted, random_state=begun["seed"])
     progress.stage("compiling")
@@ -139,7 +139,7 @@ def learn(
 
 
 def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> float:
-    """RMSE on the validation set as `evaluate` finds it: unknown ids are part of it."""
+    """RMSE on the validation set as `evaluate` computes it, unknown ids included."""
     user = made.user_ids.lookup(known.user_ids)[known.user_rows]
     item = made.item_ids.lookup(known.item_ids)[known.item_rows]
     squares = 0.0

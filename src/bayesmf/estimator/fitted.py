@@ -1,4 +1,4 @@
-"""What all answers share: the result of a fit, and a progress line where they take long."""
+"""Base of the estimator: scikit-learn's interface, the result of a fit, progress lines."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SklearnMixin:
     def set_params(self, **params: Any) -> Self:
         """Set the constructor's arguments, or `sampler__<name>` of the sampler.
 
-        A sampler that was given by its name becomes an object when one of its settings is set.
+        A sampler given by name becomes an object when one of its settings is set.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class SklearnMixin:
             known = self.get_params()
             if name not in known:
                 raise InputError(
-                    f"{name!r} is no parameter of {type(self).__name__}: choose from "
+                    f"{name!r} is not a parameter of {type(self).__name__}: choose from "
                     f"{', '.join(known)}{did_you_mean(name, known)}"
                 )
             if name.startswith(SAMPLER):
@@ -131,7 +131,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _settings_text(value: Any) -> str:
-    """Text of a setting: of a sampler or engine what differs from its defaults, else its repr."""
+    """Text of a setting: of a sampler or engine the non-default values, else its repr."""
     if not is_dataclass(value):
         return repr(value)
     changed = [
@@ -160,15 +160,15 @@ def _not_fitted_class() -> type[NotFittedError]:
     return type("NotFittedError", (NotFittedError, Theirs), {"__doc__": NotFittedError.__doc__})
 
 
-# Pairs that are put in order together, some 60 bytes each.
+# Pairs sorted together, some 60 bytes each.
 AT_ONCE = 1 << 23
 
 
 class FitResult(NamedTuple):
-    """Result of a fit, or of loading; replaced as a whole, so that no answer mixes two fits.
+    """Result of a fit or of loading; replaced atomically, so that no answer mixes two fits.
 
-    `verification` is under way if it was loaded; `base` is the result that ratings of a question
-    were folded into.
+    `verification` may still be running after loading; `base` is the result into which ratings of a
+    query were folded.
     """
 
     posterior: Posterior
@@ -191,12 +191,12 @@ class FitResult(NamedTuple):
 
     @property
     def fitted(self) -> FitResult:
-        """This result without ratings that came with a question."""
+        """This result without the ratings of a query."""
         return self.base or self
 
 
 class Fitted:
-    """A model with a posterior: base of the parts of `BayesianMF` that answer questions."""
+    """A model with a posterior: base of the methods of `BayesianMF` that need a fit."""
 
     n_workers: int | None
     progress: bool | None
@@ -204,7 +204,7 @@ class Fitted:
 
     @property
     def posterior_(self) -> Posterior:
-        """The draws that were kept, and what they predict."""
+        """The kept draws and their predictions."""
         return self._fitted().posterior
 
     @property
@@ -234,13 +234,13 @@ class Fitted:
         return html_table(("", "as fitted"), fit_facts(self._found.report, shell=False), repr(self))
 
     def _known(self) -> FitResult:
-        """Result of the fit, parts of which may still be under verification."""
+        """Result of the fit, perhaps still under verification."""
         if not hasattr(self, "_found"):
             raise not_fitted()
         return self._found
 
     def _fitted(self) -> FitResult:
-        """Result of the fit, once every byte of it is verified: what answers are made of."""
+        """Result of the fit, once every byte is verified."""
         found = self._known()
         if found.verification is not None:
             found.verification.wait()
@@ -249,11 +249,11 @@ class Fitted:
     def _counting(
         self, what: str, total: int, unit: str, progress: Callable[[int], Any] | None = None
     ) -> AbstractContextManager[Callable[[int], Any]]:
-        """Called with how many are done: the caller's `progress`, or a progress line."""
+        """A callback for the number done: the caller's `progress`, or a progress line."""
         return nullcontext(progress) if progress else counting(what, total, unit, self.progress)
 
     def _answers(self, user: Index, item: Index, ask: Callable[..., Any]) -> list[Floats]:
-        """All results of a function of pairs, with a progress line if that takes long."""
+        """Results of a function of pairs, with a progress line."""
         out: list[tuple[Floats, ...]] = []
         with self._counting("predicting", len(user), "pairs") as done:
             for part in parts(len(user), AT_ONCE) or [slice(0, 0)]:

@@ -13,7 +13,7 @@ from bayesmf.checks import yes_or_no
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
 from bayesmf.estimator.fitted import Fitted
-from bayesmf.estimator.questions import Asked, asked_of
+from bayesmf.estimator.questions import Query, result_for
 from bayesmf.estimator.results import Predictions
 from bayesmf.posterior.levels import Runs, level_probabilities, needed_levels, runs_of
 from bayesmf.posterior.posterior import Posterior, check_level
@@ -24,7 +24,7 @@ Id = int | str
 
 
 class _NoLevels(InputError, AttributeError):
-    """An attribute that this model does not have, as `hasattr` is to find."""
+    """Error for an attribute this model lacks; makes `hasattr` return False."""
 
 
 class Predicting(Fitted):
@@ -32,20 +32,20 @@ class Predicting(Fitted):
 
     def _pairs(
         self, users: Any, items: Any, columns: Columns | None = None, ratings: Any = None
-    ) -> tuple[Asked, Posterior]:
-        """Pairs that are asked for, and the posterior; one user may go with many items."""
+    ) -> tuple[Query, Posterior]:
+        """The pairs of a query, and the posterior."""
         found = self._fitted()
         if items is None and isinstance(users, Ratings):
             refuse_columns(columns, "ratings")
-            left_out, found = found.left_out, asked_of(found, users.users, ratings)
-            asked = Asked.from_ratings(users, found.user_ids, found.item_ids)
+            left_out, found = found.left_out, result_for(found, users.users, ratings)
+            asked = Query.from_ratings(users, found.user_ids, found.item_ids)
             return replace(asked, left_out=left_out), found.posterior
         if items is None:
             users, items = pairs_of(users, columns)
         else:
             refuse_columns(columns, "users and items that are given apart")
-        left_out, found = found.left_out, asked_of(found, users, ratings)
-        asked = Asked.from_ids(0 if users is None else users, items, found.user_ids, found.item_ids)
+        left_out, found = found.left_out, result_for(found, users, ratings)
+        asked = Query.from_ids(0 if users is None else users, items, found.user_ids, found.item_ids)
         if users is None:  # one without an id, whose row is that of user 0
             asked = replace(asked, given=((lambda: [None]), asked.given[1]))
         return replace(asked, left_out=left_out), found.posterior
@@ -105,13 +105,12 @@ class Predicting(Fitted):
         return_std : bool
             Also return the standard deviation of a new rating, noise included.
         return_known : bool
-            Also return which pairs have a user and an item that were in the training ratings. The
-            others get the prior's mean and spread, and a warning unless this is asked for.
+            Also return which pairs have a user and an item of the training ratings. The others get
+            the prior's mean and spread, with a warning unless this is True.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, new or known, that count beside training ratings:
-            `{item: rating}` for one user, who may be None, else a table of user, item and rating.
-            Exact, without a refit; the model stays as it is. Of two ratings of an item the new
-            one counts.
+            Ratings of these users, new or known, used beside the training ratings: `{item: rating}`
+            for one user, who may be None, else a table of user, item and rating. Exact, without a
+            refit; the model is unchanged. A new rating of an item replaces the old one.
         columns : mapping, optional
             Names of the columns, such as `{"user": "customer"}`.
 
@@ -119,7 +118,7 @@ class Predicting(Fitted):
         -------
         ndarray or tuple of ndarray
             Means; with `return_std` and `return_known` a tuple of means, standard deviations and
-            flags. Plain numbers where a single pair was asked for.
+            flags. Plain numbers for a single pair.
 
         Examples
         --------
@@ -162,8 +161,8 @@ class Predicting(Fitted):
     ) -> tuple[Any, Any]:
         """Predict the interval in which a new rating falls with probability `level`.
 
-        It is about a rating as the model has them, a real number: bounds may lie between stars, and
-        beyond the highest. Where ratings take few values, `predict_levels` tells which of them.
+        Ratings are modelled as real numbers, so bounds may lie between stars or beyond the highest.
+        For ratings with few values, `predict_levels` returns an interval of levels.
 
         Parameters
         ----------
@@ -172,7 +171,7 @@ class Predicting(Fitted):
         level : float
             The probability, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, as for `predict`.
+            Ratings of these users, as for `predict`.
         columns : mapping, optional
             Names of the columns, such as `{"user": "customer"}`.
 
@@ -216,15 +215,15 @@ class Predicting(Fitted):
         level : float
             Probability of the interval, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, as for `predict`.
+            Ratings of these users, as for `predict`.
         columns : mapping, optional
             Names of the columns, such as `{"user": "customer"}`.
 
         Returns
         -------
         Predictions
-            Has `to_pandas()`, `to_polars()` and `to_arrow()`; its column `known` tells which pairs
-            have a user and an item that were in the training ratings.
+            Has `to_pandas()`, `to_polars()` and `to_arrow()`; the column `known` marks pairs whose
+            user and item are in the training ratings.
 
         Examples
         --------
@@ -243,7 +242,7 @@ class Predicting(Fitted):
 
     @property
     def rating_levels_(self) -> Floats:
-        """The values that training ratings take, ascending: the columns of `predict_proba`."""
+        """Distinct values of the training ratings, ascending: the columns of `predict_proba`."""
         try:
             return np.array(needed_levels(self._fitted().fitted.posterior, "rating_levels_").levels)
         except InputError as error:
@@ -254,16 +253,16 @@ class Predicting(Fitted):
     ) -> Floats:
         """Predict the probability of each level of a new rating, such as each number of stars.
 
-        The line of ratings is cut into a bin for each level, and a level has the probability that
-        the predictive distribution gives to its bin. Cuts are learnt from training ratings: each
-        level is predicted, on average, as often as it was given.
+        Ratings are divided into one bin for each level; the probability of a level is that of its
+        bin under the predictive distribution. Edges are fitted to the training ratings: on
+        average, each level is predicted as often as it occurs.
 
         Parameters
         ----------
         users, items : id or array-like of ids
             Pairs, as for `predict`.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, as for `predict`.
+            Ratings of these users, as for `predict`.
         columns : mapping, optional
             Names of the columns, such as `{"user": "customer"}`.
 
@@ -271,7 +270,7 @@ class Predicting(Fitted):
         -------
         ndarray of float64, shape (n_pairs, n_levels)
             Probabilities; columns are the levels of `rating_levels_`, and rows sum to one. Of
-            shape (n_levels,) where a single pair was asked for.
+            shape (n_levels,) for a single pair.
 
         Examples
         --------
@@ -299,9 +298,9 @@ class Predicting(Fitted):
     ) -> tuple[Any, Any, Any]:
         """Predict the shortest run of levels that holds a new rating with at least `level`.
 
-        What `predict_interval` is for real numbers, this is for stars: "3 to 5 stars, with 94%".
-        Bounds are levels and both are inside. A run of whole levels can rarely have just the
-        probability that was asked for, so the one that it has is told.
+        `predict_interval` for ratings with few values: "3 to 5 stars, with 94%". Bounds are levels,
+        both inclusive. The probability of a run of levels is rarely exactly `level`, so it is
+        returned as well.
 
         Parameters
         ----------
@@ -310,7 +309,7 @@ class Predicting(Fitted):
         level : float
             The least probability, between 0 and 1.
         ratings : mapping or as X of `fit`, optional
-            Ratings of the users asked for, as for `predict`.
+            Ratings of these users, as for `predict`.
         columns : mapping, optional
             Names of the columns, such as `{"user": "customer"}`.
 
@@ -321,7 +320,7 @@ class Predicting(Fitted):
         high : ndarray, or float for a single pair
             The highest levels inside.
         probability : ndarray, or float for a single pair
-            What the runs hold: `level` or more.
+            Probability of the runs: `level` or more.
 
         Examples
         --------
@@ -342,7 +341,7 @@ class Predicting(Fitted):
     def _proba(
         self, what: str, users: Any, items: Any, ratings: Any, columns: Columns | None
     ) -> tuple[Floats, bool, Posterior]:
-        """Probabilities of levels, whether it was a single pair, and the model's own posterior."""
+        """Probabilities of levels, whether this is a single pair, and the model's posterior."""
         own = self._fitted().fitted.posterior
         levels = needed_levels(own, what)
         asked, posterior = self._pairs(users, items, columns, ratings)

@@ -1,4 +1,4 @@
-"""Questions by row number: pairs and held-out ratings, and warnings of ids that are not known."""
+"""Pairs and held-out ratings by row number, and warnings about unknown ids."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """Pairs of user and item by row number, -1 where an id is not in the training ratings.
 
-    `given` are functions that return the ids as they were given; `single` marks a question about
-    one user and one item, which gets plain numbers; `left_out` a model saved without its users.
+    `given` are functions that return the ids as given. For one user and one item (`single`) answers
+    are plain numbers. `left_out` marks a model saved without its users.
     """
 
     user: Index
@@ -81,7 +81,7 @@ class Asked:
         return (self.user >= 0) & (self.item >= 0)
 
     def unknown(self) -> str:
-        """Sentence on how many pairs the prior answers for, with examples; empty where for none."""
+        """Sentence on how many pairs have an unknown id, with examples; empty for none."""
         count = int(len(self.user) - self.known.sum())
         if not count:
             return ""
@@ -91,20 +91,20 @@ class Asked:
             ("item", self.maps[1], self.item_ids[self.item < 0]),
         )
         have, get = ("has", "gets") if count == 1 else ("have", "get")
-        told = _examples(given)
+        examples = _examples(given)
         return (
             f"{count:,} of {len(self.user):,} pairs {have} {not_known(self.left_out)}"
-            f"{f' ({told})' if told else ''} and {get} the prior's mean"
+            f"{f' ({examples})' if examples else ''} and {get} the prior's mean"
         )
 
     def warn_of_unknown(self) -> None:
-        """Warn if the prior answers for any pair."""
-        if told := self.unknown():
-            warn(f"{told}; predict(..., return_known=True) tells which", DataWarning)
+        """Warn about pairs with an unknown id."""
+        if warning := self.unknown():
+            warn(f"{warning}; predict(..., return_known=True) returns which", DataWarning)
 
 
 def rows_of_ratings(ratings: Ratings, user_map: IdMap, item_map: IdMap) -> tuple[Index, Index]:
-    """Row numbers, in a model, of the users and items of ratings; -1 for those it does not know."""
+    """Row numbers of the users and items of ratings in a model, -1 for unknown ones."""
     user = user_map.lookup(ratings.user_ids)[ratings.user_rows]
     item = item_map.lookup(ratings.item_ids)[ratings.item_rows]
     return user, item
@@ -120,7 +120,7 @@ def held_out_ratings(ratings: Any, y: Any, columns: Any) -> Ratings:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Ratings to score on, with the row numbers of their ids, -1 where one is not known."""
+    """Ratings to score on, and the row numbers of their ids, -1 for unknown ones."""
 
     ratings: Ratings
     user: Index
@@ -135,7 +135,7 @@ class HeldOut:
 
     @cached_property
     def counts(self) -> dict[str, Any]:
-        """How many ratings have an id that is not known, and how many are training ratings."""
+        """Numbers of ratings with an unknown id, and of training ratings among them."""
         return {
             "unseen_users": int((self.user < 0).sum()),
             "unseen_items": int((self.item < 0).sum()),
@@ -144,7 +144,7 @@ class HeldOut:
         }
 
     def unseen_examples(self) -> str:
-        """Some of the ids that are not known, and what may have happened to them."""
+        """Examples of unknown ids, and a likely reason."""
         test = self.ratings
         return _examples(
             (
@@ -154,7 +154,7 @@ class HeldOut:
         )
 
     def warn(self) -> None:
-        """Warn of what makes scores worse, or better, than they should be."""
+        """Warn about unknown ids, and about training ratings, which bias the scores."""
         if self.counts["unseen"]:
             what = not_known(left_out=not len(self.maps[0]))
             warn(
@@ -187,7 +187,7 @@ def candidates(ids: IdMap, items: Any, exclude: Any) -> Index | None:
 
 
 def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
-    """Row numbers of items; warns of those that are not known."""
+    """Row numbers of items; warns about unknown ones."""
     values = list(items) if isinstance(items, Set) else [items] if is_single(items) else items
     rows = ids.lookup(values) if len(values) else np.empty(0, np.int64)
     if (rows < 0).any():
@@ -203,7 +203,7 @@ def _item_rows(ids: IdMap, items: Any, what: str) -> Index:
 
 
 def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -> None:
-    """Warn of users that only the prior can recommend to; were users left out of the model?"""
+    """Warn about unknown users, whose recommendations follow from the prior."""
     unknown = rows < 0
     if unknown.any():
         count = int(unknown.sum())
@@ -220,7 +220,7 @@ def warn_of_unknown_users(users: Any, rows: Index, ids: IdMap, left_out: bool) -
 
 
 def not_known(left_out: bool) -> str:
-    """What pairs have that a model answers for from the prior; were its users left out of it?"""
+    """Clause for warnings: why an id is unknown."""
     if not left_out:
         return "a user or an item that is not in the training data"
     return (
@@ -231,14 +231,14 @@ def not_known(left_out: bool) -> str:
 
 def _examples(given: Any) -> str:
     """Unknown ids of each side, at most three, and a likely reason."""
-    told, hints = [], []
+    parts, hints = [], []
     for noun, ids, values in given:
         n, examples, hint = unknown_examples(ids, values)
         if n:
             listed = printable(", ".join(examples))
-            told.append(f"{noun} {listed}{', ...' if n > len(examples) else ''}")
+            parts.append(f"{noun} {listed}{', ...' if n > len(examples) else ''}")
             hints += [hint] if hint else []
-    return "; ".join([*told, *hints[:1]])
+    return "; ".join([*parts, *hints[:1]])
 
 
 def is_single(ids: Any) -> bool:
@@ -266,15 +266,15 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 LARGEST = float(np.finfo(np.float32).max)
-# What lies farther out is of another scale: in widths of the range of ratings, such as percentages
-# of a five-star model, and in standard deviations.
+# Ratings farther out are refused as of another scale: in widths of the range of ratings (such as
+# percentages for a five-star model), and in standard deviations.
 MOST_WIDTHS, FARTHEST = 3.0, 1e4
 
 
-class Sent(NamedTuple):
-    """Ratings as they were sent: users, items by row number (-1 unknown) and ratings.
+class SentRatings(NamedTuple):
+    """Ratings sent with a query: users, items by row number (-1 unknown) and ratings.
 
-    `users` are ids, or None where all are of the one user who asks.
+    `users` are ids, or None if all ratings are of one user.
     """
 
     users: Any
@@ -282,8 +282,8 @@ class Sent(NamedTuple):
     rating: NDArray[np.float32]
 
 
-def sent_ratings(found: FitResult, ratings: Any) -> Sent:
-    """Read ratings that come with a question; those of unknown items are left out, and told of.
+def sent_ratings(found: FitResult, ratings: Any) -> SentRatings:
+    """Read ratings that come with a question; those of unknown items are left out with a warning.
 
     A mapping of items to ratings, or pairs of item and rating, are those of one user; everything
     else is read as `fit` reads it.
@@ -302,7 +302,7 @@ def sent_ratings(found: FitResult, ratings: Any) -> Sent:
     _warn_of_sent(found, known_items, rows, rating)
     known = rows >= 0
     users = users if users is None or known.all() else np.asarray(users)[known]
-    return Sent(users, rows[known], rating[known].astype(np.float32))
+    return SentRatings(users, rows[known], rating[known].astype(np.float32))
 
 
 def _pairs_of_one(ratings: Any) -> list[tuple[Any, Any]] | None:
@@ -335,7 +335,7 @@ def _is_table(ratings: Mapping[Any, Any]) -> bool:
 
 
 def sent_table(ratings: Any) -> Ratings:
-    """Ratings of several users, as `fit` reads them."""
+    """Ratings of several users, read as `fit` does."""
     if isinstance(ratings, Ratings):
         return ratings
     if isinstance(ratings, Mapping) and not any(hasattr(v, "__len__") for v in ratings.values()):
@@ -359,7 +359,7 @@ def _numbers(pairs: list[Any]) -> NDArray[np.float64]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one number, and none that single precision has no room for."""
+    """Whether this is one number within the range of single precision."""
     try:
         one = not isinstance(value, str) and np.ndim(value) == 0
         return one and abs(float(value)) <= LARGEST
@@ -394,7 +394,7 @@ def outside(posterior: Posterior, rating: NDArray[Any], what: str) -> str:
 
 
 def _warn_of_sent(found: FitResult, items: Any, rows: Index, rating: NDArray[np.float64]) -> None:
-    """Warn of ratings that cannot be used, and of those that look wrong."""
+    """Warn about ratings of unknown items, and outside the range of the training ratings."""
     unknown = rows < 0
     if unknown.any():
         n, examples, hint = unknown_examples(found.item_ids, np.asarray(items)[unknown])
@@ -407,14 +407,14 @@ def _warn_of_sent(found: FitResult, items: Any, rows: Index, rating: NDArray[np.
             "out: partial_fit (bayesmf update) adds new items",
             DataWarning,
         )
-    if told := outside(found.posterior, rating, "ratings sent"):
-        warn(told, DataWarning)
+    if warning := outside(found.posterior, rating, "ratings sent"):
+        warn(warning, DataWarning)
 
 
-def asked_of(found: FitResult, users: Any, ratings: Any) -> FitResult:
-    """The model as it is or, where ratings are sent, for the users who are asked for."""
+def result_for(found: FitResult, users: Any, ratings: Any) -> FitResult:
+    """The result of the fit, with sent ratings (if any) folded in."""
     if ratings is not None:
-        return with_senders(found, users, ratings)
+        return with_sent_ratings(found, users, ratings)
     if users is None and found.base is None:
         raise InputError(
             "say for whom: give the id of a user, or ratings={item: rating} of a new one"
@@ -423,20 +423,20 @@ def asked_of(found: FitResult, users: Any, ratings: Any) -> FitResult:
 
 
 def folded_in(model: Any, users: Any, ratings: Any) -> Any:
-    """A copy of a model for users who send ratings, to ask several questions: folds in once.
+    """A copy of a model with sent ratings folded in, for several queries.
 
-    In these questions `users` are given as here, None for one without an id, and no ratings.
+    Queries to it take the same `users`, None for one without an id, and no ratings.
     """
     made = copy(model)
-    made._found = with_senders(model._fitted(), users, ratings)
+    made._found = with_sent_ratings(model._fitted(), users, ratings)
     return made
 
 
-def with_senders(found: FitResult, users: Any, ratings: Any) -> FitResult:
-    """The model for users who have sent ratings: they are all it knows of people.
+def with_sent_ratings(found: FitResult, users: Any, ratings: Any) -> FitResult:
+    """The model with sent ratings folded in; its users are those of the query alone.
 
-    `users` are the ids that will be asked for, in any form; None stands for one without an id, who
-    is user 0. A user without any rating stays unknown.
+    `users` are the ids of the query, in any form; None is a user without an id, numbered 0. A user
+    without any rating stays unknown.
     """
     sent = sent_ratings(found, ratings)
     one = users is None or is_single(users)
@@ -467,7 +467,7 @@ def with_senders(found: FitResult, users: Any, ratings: Any) -> FitResult:
 
 
 def _one_id(user: Any) -> IdMap:
-    """The map of one id, without what many need; None is 0."""
+    """An `IdMap` of one id; None is 0."""
     if user is None or (isinstance(user, int | np.integer) and not isinstance(user, bool)):
         return IdMap(np.array([0 if user is None else int(user)]))
     return IdMap.encode([user], what="user")[0]

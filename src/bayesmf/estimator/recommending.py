@@ -13,12 +13,12 @@ from bayesmf.checks import whole, yes_or_no
 from bayesmf.errors import DataWarning, InputError, warn
 from bayesmf.estimator.fitted import FitResult, Fitted
 from bayesmf.estimator.questions import (
-    asked_of,
     candidates,
     is_single,
+    result_for,
     sent_table,
     warn_of_unknown_users,
-    with_senders,
+    with_sent_ratings,
 )
 from bayesmf.estimator.results import (
     Explanation,
@@ -58,25 +58,24 @@ class Recommending(Fitted):
         Parameters
         ----------
         user : int or str, optional
-            Id of the user. One that was not in the training ratings is recommended to by the
-            `ratings` sent, or from the prior.
+            Id of the user. For one without training ratings, recommendations follow from `ratings`
+            or the prior.
         n : int
-            How many items; fewer come back only where no more are left.
+            Number of items; fewer are returned only if no more are left.
         ratings : mapping or list of tuple, optional
             Ratings of this user, `{item: rating}`, that count beside training ratings. Exact,
             in milliseconds, without a refit; the model stays as it is.
         items : array-like, optional
             Ids of the items to choose from; all by default.
         exclude : array-like, optional
-            Ids of items that are not to be recommended.
+            Ids of items not to recommend.
         policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
-            What to rank by: the expected rating; the expected rating plus its standard deviation,
-            a bonus for what is not known yet; minus it, for what is surely good; one joint draw of
-            the user's row and the items, so that an item comes first as often as it is the best; or
-            a draw of the items and the row that is expected given them, which explores items alone
-            and is for strangers: what is learnt of a person who never comes back is lost.
-            The bonus is `std` without `model.posterior_.noise_of`: ratings' noise is no reason to
-            try an item. Means are compared before they are cut to the range of ratings.
+            Score to rank by. "mean": the expected rating. "ucb", "lcb": plus or minus its standard
+            deviation without the noise of a rating (`model.posterior_.noise_of`); "ucb" favours
+            uncertain items. "thompson": one joint draw of the user's row and the items, so that an
+            item comes first with the probability that it is the best. "thompson-items": a draw of
+            the items and the row expected given them, which explores items alone, for users who do
+            not return. Scores are compared before clipping to the range of ratings.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float
@@ -102,7 +101,7 @@ class Recommending(Fitted):
         check_level(level)
         if isinstance(user, list | tuple) or getattr(user, "ndim", 0) > 0:
             raise InputError("recommend is for one user: pass several to recommend_many")
-        fitted = asked_of(self._fitted(), user, ratings)
+        fitted = result_for(self._fitted(), user, ratings)
         row = np.array([fitted.user_ids.index(0 if user is None else user)])
         if user is not None:
             warn_of_unknown_users([user], row, fitted.user_ids, self._fitted().left_out)
@@ -116,9 +115,9 @@ class Recommending(Fitted):
         question = Question(n, policy, exclude_seen, level, choice)
         with self._counting("recommending", 1, "users") as done:
             found, numbers = self._ranked(fitted, row, question, random_state, done)
-        told = zip(found[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
+        best = zip(found[0].tolist(), *(row[0].tolist() for row in numbers), strict=True)
         return RecommendationList(
-            Recommendation(fitted.item_ids[j], *numbers) for j, *numbers in told if j >= 0
+            Recommendation(fitted.item_ids[j], *numbers) for j, *numbers in best if j >= 0
         )
 
     def recommend_many(
@@ -140,7 +139,7 @@ class Recommending(Fitted):
         Parameters
         ----------
         users : array-like, optional
-            Ids; all users of the training ratings by default, or all who send `ratings`.
+            Ids; by default all users of the training ratings, or of `ratings`.
         n : int
             How many items for each user.
         ratings : as X of `fit`, optional
@@ -151,12 +150,12 @@ class Recommending(Fitted):
         exclude : array-like, optional
             Ids of items that are not to be recommended.
         policy : {"mean", "ucb", "lcb", "thompson", "thompson-items"}
-            What to rank by, as for `recommend`. Where it draws, each user has a random draw of its
-            own, which depends on `random_state` and the user, not on who else is asked for.
+            Score to rank by, as for `recommend`. Policies that draw use a separate draw for each
+            user, which depends on `random_state` and the user, not on the other users.
         exclude_seen : bool
             Leave out items that the user has rated.
         level : float, optional
-            Probability that a new rating falls in its interval; without it there are no intervals.
+            Probability that a new rating falls in its interval; no intervals by default.
         random_state : int, optional
             Seed of policies that draw; new draws each time by default.
         progress : callable, optional
@@ -182,7 +181,7 @@ class Recommending(Fitted):
         if ratings is not None:
             sent = sent_table(ratings)
             users = sent.compact().user_ids.ids if users is None else _as_many(users)
-            fitted = with_senders(fitted, users, sent)
+            fitted = with_sent_ratings(fitted, users, sent)
         elif users is None:
             users = fitted.user_ids.ids
         else:
@@ -217,7 +216,7 @@ class Recommending(Fitted):
     def explain(
         self, user: Any = None, item: Any = None, *, ratings: Any = None, draw: int | None = None
     ) -> Explanation:
-        """Tell what each of a user's ratings adds to the prediction of an item.
+        """Compute what each of a user's ratings adds to the prediction of an item.
 
         The mean of a user's row is linear in the user's ratings, so the shares are exact: together
         with `rest` they add up to the prediction.
@@ -225,13 +224,13 @@ class Recommending(Fitted):
         Parameters
         ----------
         user : int or str, optional
-            Id of the user; none is needed where `ratings` are sent.
+            Id of the user; optional with `ratings`.
         item : int or str
             Id of the item.
         ratings : mapping or list of tuple, optional
             Ratings of this user, `{item: rating}`, beside training ratings.
         draw : int, optional
-            Explain the prediction of one draw alone; all are averaged over by default.
+            Explain the prediction of one draw; the average over all draws by default.
 
         Returns
         -------
@@ -248,7 +247,7 @@ class Recommending(Fitted):
         >>> model.explain(item=9, ratings={7: 5}).items.tolist()
         [7]
         """
-        fitted = asked_of(self._fitted(), user, ratings)
+        fitted = result_for(self._fitted(), user, ratings)
         row = fitted.user_ids.index(0 if user is None else user)
         if row < 0:
             who = "the new user" if user is None else f"user {user!r}"
@@ -275,19 +274,19 @@ class Recommending(Fitted):
         )
 
     def similar_items(self, item: Any, n: int = 10) -> Neighbours:
-        """Find the items that are most alike an item: those that the same people like.
+        """Find the items most similar to an item: those that the same users like.
 
         Parameters
         ----------
         item : int or str
             Id of the item.
         n : int
-            How many to find.
+            Number of items.
 
         Returns
         -------
         Neighbours
-            Ids with their correlation over people, without biases, and its spread over draws.
+            Ids, correlations over users (without biases), and their spread over draws.
 
         Examples
         --------
@@ -302,22 +301,22 @@ class Recommending(Fitted):
         return _neighbours(fitted.item_ids, row, n, *similar_items(fitted.posterior, row))
 
     def similar_users(self, user: Any, n: int = 10) -> Neighbours:
-        """Find the users whose taste is most alike that of a user.
+        """Find the users most similar to a user.
 
-        The rows of all users are worked out for this, under some of the draws: seconds for a
-        million ratings, minutes for a hundred million.
+        This computes the rows of all users under some of the draws: seconds for a million ratings,
+        minutes for a hundred million.
 
         Parameters
         ----------
         user : int or str
             Id of the user.
         n : int
-            How many to find.
+            Number of users.
 
         Returns
         -------
         Neighbours
-            Ids with their correlation over items, without biases, and its spread over draws.
+            Ids, correlations over items (without biases), and their spread over draws.
 
         Examples
         --------
@@ -336,18 +335,18 @@ class Recommending(Fitted):
     ) -> NDArray[np.float32]:
         """Return vectors of items or users under one draw, for vector databases.
 
-        The inner product of a user's vector and an item's is the rating that this draw predicts.
-        Take all vectors from one draw: each draw has axes of its own, so vectors of several draws
-        must not be averaged or mixed; average what they predict instead. One draw's best ten are
-        mostly not those of `recommend`, which averages over all draws: take a hundred candidates
-        and let `recommend` choose, or use `bayesmf.integrations.vectors`, which takes more draws.
+        The inner product of a user's and an item's vector is the rating predicted by this draw.
+        Take all vectors from one draw: the axes differ between draws, so average predictions, not
+        vectors. The best ten of one draw differ from those of `recommend`, which averages over all
+        draws: retrieve a hundred candidates and rank them with `recommend`, or use
+        `bayesmf.integrations.vectors`, which takes more draws.
 
         Parameters
         ----------
         items : array-like, optional
-            Ids of items whose vectors are wanted.
+            Ids of items.
         users : array-like, optional
-            Ids of users whose vectors are wanted, instead of items.
+            Ids of users, instead of items.
         ratings : as X of `fit`, or mapping, optional
             Ratings of these users, beside training ratings.
         draw : int
@@ -394,7 +393,7 @@ def _item_vectors(fitted: FitResult, items: Any, draw: int) -> NDArray[np.float3
 def _user_vectors(fitted: FitResult, users: Any, ratings: Any, draw: int) -> NDArray[np.float32]:
     """[E U, 1, scale E a] of users, given the items of the draw."""
     if ratings is not None:
-        fitted = with_senders(fitted, users, ratings)
+        fitted = with_sent_ratings(fitted, users, ratings)
     values = [0] if users is None else [users] if is_single(users) else users
     rows = _all_known(fitted.user_ids, values, "user")
     if len(rows):

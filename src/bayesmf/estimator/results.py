@@ -1,4 +1,4 @@
-"""What answers are: predictions and recommendations, which also show and convert as tables."""
+"""Result types: predictions, recommendations, explanations; also shown and exported as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Predictions(Tabular):
     Attributes
     ----------
     users, items : ndarray
-        The ids that were asked for; None for a user without one.
+        The ids of the query; None for a user without one.
     mean, std : ndarray of float64
         Expected rating, and standard deviation of a new one, noise included.
     low, high : ndarray of float64
@@ -59,8 +59,8 @@ class Predictions(Tabular):
 
     def __repr__(self) -> str:
         unknown = int(len(self) - self.known.sum())
-        told = f", {unknown:,} of them with an unknown id" if unknown else ""
-        return f"Predictions({len(self):,} pairs, intervals of {self.level:.0%}{told})"
+        note = f", {unknown:,} of them with an unknown id" if unknown else ""
+        return f"Predictions({len(self):,} pairs, intervals of {self.level:.0%}{note})"
 
     def _columns(self) -> Columns:
         names = ("mean", "std", "low", "high", "known")
@@ -141,14 +141,13 @@ class Recommendations(Tabular):
     users : ndarray, shape (n_users,)
         Ids of the users.
     items : ndarray, shape (n_users, n)
-        Ids of items, best first. Beyond the `counts[k]` that were left for a user there is -1, or
-        None where ids are strings.
+        Ids of items, best first; beyond `counts[k]` -1, or None for string ids.
     mean, std : ndarray of float64, shape (n_users, n)
         Expected rating, and standard deviation of a new one; NaN beyond `counts[k]`.
     low, high : ndarray of float64, shape (n_users, n), or None
         Interval of a new rating, where a `level` was given; NaN beyond `counts[k]`.
     counts : ndarray of int64, shape (n_users,)
-        How many items there are for each user: fewer than n only where no more are left.
+        Number of items of each user: fewer than n only if no more are left.
 
     Examples
     --------
@@ -233,7 +232,7 @@ class Recommendations(Tabular):
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Tabular):
-    """Why an item is predicted as it is: what each of the user's ratings adds, and its spread.
+    """Parts of a prediction: what each of the user's ratings adds, and its spread.
 
     As a table it has a row for each rating, the largest share first: item, rating, share,
     share_std, effect, effect_std.
@@ -243,17 +242,16 @@ class Explanation(Tabular):
     prediction : float
         The expected rating, not clipped to the range of ratings.
     rest : float
-        What is predicted for somebody nobody knows: what people in general think of the item.
-        `rest + shares.sum()` is the prediction.
+        Prediction for a user without ratings. `rest + shares.sum()` is the prediction.
     items : ndarray
         Ids of the items that the user has rated, the largest share first.
     ratings : ndarray of float64
         The user's ratings of them.
     shares, share_std : ndarray of float64
-        What each rating adds to the prediction, on average over draws, and its standard deviation:
-        nothing where it is the rating that people in general would give.
+        What each rating adds to the prediction: mean and standard deviation over draws. Zero for a
+        rating equal to its prediction for a user without ratings.
     effects, effect_std : ndarray of float64
-        By how much the prediction would change back if the rating had never been given.
+        Prediction minus the prediction without this rating.
 
     Examples
     --------
@@ -312,17 +310,16 @@ class Explanation(Tabular):
 
 @dataclass(frozen=True, repr=False)
 class Neighbours(Tabular):
-    """Items, or users, that are most alike one of them: their correlation, and its spread.
+    """The items (or users) most similar to one of them: correlations and their spread.
 
     As a table it has a row for each: id, similarity, std.
 
     Attributes
     ----------
     ids : ndarray
-        Their ids, the most alike first.
+        Ids, the most similar first.
     similarity, std : ndarray of float64
-        Correlation of what is predicted of the two, on average over draws, and its standard
-        deviation: 1 for two that every person likes alike, 0 for two that have nothing in common.
+        Correlation of the predictions of the two: mean and standard deviation over draws.
 
     Examples
     --------

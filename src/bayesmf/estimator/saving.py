@@ -27,14 +27,14 @@ from bayesmf.storage.artefact import MODEL, open_file, write_file
 
 NO_IDS = np.empty(0, np.int64)
 UNITS = ("n_factors", "center", "scale", "low", "high")
-# Arrays that only answers need, nearly all bytes of a model: a load does not wait for them.
+# Large arrays, verified in the background: `load` does not wait for them.
 LARGE = (*ROWS, *ROW_NOISE, "seen_starts", "seen_items", "seen_values")
 
 
 def save_model(
     model: Any, path: str | PathLike[str], users: bool = True, max_draws: int | None = None
 ) -> None:
-    """Write a fitted model to a file; without `users` nothing about any of them."""
+    """Write a fitted model to a file; without `users`, nothing about users."""
     found, users = model._fitted(), yes_or_no("users", users)
     most = None if max_draws is None else whole("max_draws", max_draws)
     posterior, people = found.posterior, users and found.posterior.ratings.has_users
@@ -59,7 +59,7 @@ def save_model(
         },
     }
     if not people and (levels := levels_of(posterior)) is not None:
-        # Found from the ratings, which are left out.
+        # Computed from the ratings, which are not saved.
         meta["levels"] = {name: list(numbers) for name, numbers in levels._asdict().items()}
     write_file(path, MODEL, arrays, meta)
 
@@ -79,7 +79,7 @@ def _saved_draws(draws: Draws, users: bool, most: int | None) -> Draws:
 
 
 def _ratings_arrays(ratings: TrainingData, people: bool) -> dict[str, Any]:
-    """What is saved of the ratings: by user and coded, or how many each item has."""
+    """Arrays of the ratings: coded, by user; or only the number of ratings of each item."""
     if not people:
         return {"item_counts": ratings.item_counts()}
     lists = ratings.by_user
@@ -100,11 +100,11 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
         path, MODEL, model_expected, "r" if mmap else None, digests=verify
     )
     try:
-        # What is mapped is verified beside other work; what was read is verified now.
+        # Mapped arrays are verified in the background, read arrays now.
         if not mmap:
             verification.begin()
         verification.wait([n for n in arrays if n not in LARGE] if mmap else None)
-        model, found = _made(kind, path, arrays, meta)
+        model, found = _build_model(kind, path, arrays, meta)
         verification.begin()
     except BaseException:
         verification.close()
@@ -113,7 +113,7 @@ def load_model(kind: type[Any], path: str | PathLike[str], verify: bool, mmap: b
     return model
 
 
-def _made(
+def _build_model(
     kind: type[Any], path: str | PathLike[str], arrays: Mapping[str, Any], meta: dict[str, Any]
 ) -> tuple[Any, FitResult]:
     """Make the model from arrays and meta data that were checked."""

@@ -25,7 +25,7 @@ from bayesmf.samplers.gibbs import Auto, Gibbs
 from bayesmf.samplers.registry import sampler_from
 
 
-def learn_more(
+def update_fit(
     model: Any,
     found: FitResult,
     more: Ratings | PackedRatings,
@@ -82,15 +82,18 @@ def learn_more(
         "updates": number,
         "update_seconds": time.monotonic() - begin,
     }
-    told = [outside(posterior, more.rating, "ratings"), _much(len(added), len(added.data))]
-    return FitResult(made, ids[0].ids, ids[1].ids, found.history, now), [x for x in told if x]
+    warnings = [
+        outside(posterior, more.rating, "ratings"),
+        _large_share_warning(len(added), len(added.data)),
+    ]
+    return FitResult(made, ids[0].ids, ids[1].ids, found.history, now), [x for x in warnings if x]
 
 
 def _sampler(found: FitResult) -> Sampler | Auto:
-    """Gibbs as the model was fitted with, or as it would be: whose draws they are is the same."""
+    """The Gibbs sampler of the fit, or the default one for draws of another sampler."""
     if found.report["sampler"]["rule"] == "SGD":
         raise InputError(
-            "a model fitted by SGD has no draws for chains to go on from: fit it again with all "
+            "a model fitted by SGD has no draws to continue chains from: fit it again with all "
             "ratings, or use another sampler"
         )
     found.posterior.need_ratings("partial_fit")
@@ -111,10 +114,10 @@ def _addition(posterior: Posterior, more: Ratings, users: MergedIds, items: Merg
     return Addition(data, (users.old, items.old), new)
 
 
-def _much(n_new: int, n_ratings: int) -> str:
+def _large_share_warning(n_new: int, n_ratings: int) -> str:
     if n_new < MUCH_NEW * n_ratings:
         return ""
     return (
-        f"{100 * n_new / n_ratings:.0f}% of the ratings are new or replaced: all draws were made "
-        "anew, but a fit with all ratings from the beginning is better now"
+        f"{100 * n_new / n_ratings:.0f}% of the ratings are new or replaced: all draws were "
+        "replaced; a fit with all ratings from the beginning is better"
     )

@@ -274,7 +274,7 @@ def add_pull(pull, Lambda, width, column, delta, at):
 
 
 @njit(**PART)
-def tell_sums(told, e, root, t, up, own_bias):
+def set_sums(row_stats, e, root, t, up, own_bias):
     """Sums of a row's ratings, whose errors are left in e; t is what rows explain."""
     b = splat(own_bias)
     ft = rt = ff = fr = rr = np.float64(0.0)
@@ -293,16 +293,20 @@ def tell_sums(told, e, root, t, up, own_bias):
         ff += total(v2)
         fr += total(v3)
         rr += total(v4)
-    told[FT], told[FF] = ft, ff
-    told[BT], told[FB], told[BB] = own_bias * rt, own_bias * fr, own_bias * own_bias * rr
+    row_stats[FT], row_stats[FF] = ft, ff
+    row_stats[BT], row_stats[FB], row_stats[BB] = (
+        own_bias * rt,
+        own_bias * fr,
+        own_bias * own_bias * rr,
+    )
 
 
 @njit(**ENTRY)
-def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
+def draw_columns(out, means, row_stats, chosen, ratings, prior, sweep, single, lost):
     """Draw the chosen rows by columns.
 
     `prior` is that of `column_prior`. `out` holds the old rows and gets the new ones, `means` gets
-    the conditional means, `told` the sums of each row's ratings (gather.SSE and so on, or that
+    the conditional means, `row_stats` the sums of each row's ratings (gather.SSE and so on, or that
     alone). Columns are drawn in groups, or each by itself if `single`. A row whose matrices single
     precision cannot factor stays as it is, and is marked as `lost`.
     """
@@ -319,7 +323,7 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
     x = np.empty((padded_width + _LANES) * _U(most + 2 * LANES), np.float32)
     e, at = np.empty(most + LANES, np.float32), np.empty(most + LANES, np.uint64)
     root = np.empty(most + LANES, np.float32)
-    t = np.empty(most + LANES if told.shape[1] > 1 else 0, np.float32)
+    t = np.empty(most + LANES if row_stats.shape[1] > 1 else 0, np.float32)
     nothing = np.empty(0, np.float32)
     P, z = np.empty(PARTS * groups, np.float32), np.empty(GROUP * groups, np.float32)
     u, dev = np.zeros(padded_width, np.float32), np.zeros(padded_width, np.float32)
@@ -369,12 +373,12 @@ def draw_columns(out, means, told, chosen, ratings, prior, sweep, single, lost):
             for d in range(_U(GROUP)):
                 mid[c + d] = dev[c + d] + mean[d]
                 dev[c + d] += delta[d]
-        told[row, SSE] = move(x, stride, e, _U(GROUP) * (n_groups - _U(1)), up, delta)
+        row_stats[row, SSE] = move(x, stride, e, _U(GROUP) * (n_groups - _U(1)), up, delta)
         for d in range(width):
             out[row, d], means[row, d] = dev[d] + mu[d], mid[d] + mu[d]
         own_bias = out[row, n_factors] if width > n_factors else np.float32(0.0)
-        if told.shape[1] > 1:
-            tell_sums(told[row], e, root, t, up, own_bias)
+        if row_stats.shape[1] > 1:
+            set_sums(row_stats[row], e, root, t, up, own_bias)
 
 
 def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:

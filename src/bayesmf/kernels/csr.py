@@ -115,7 +115,7 @@ def transpose_some(lists: RowLists, starts: NDArray[np.int64], first: int, last:
     own = starts[first : last + 1] - starts[first]
     turned = RowLists(own, np.empty(own[-1], np.int32), np.empty(own[-1], lists.value.dtype))
     free = own[:-1].copy()
-    _turn(lists.starts, lists.other, lists.value, first, free, turned.other, turned.value)
+    _transpose(lists.starts, lists.other, lists.value, first, free, turned.other, turned.value)
     return turned
 
 
@@ -214,7 +214,7 @@ def _deal(row, other, value, free, other_out, value_out):
 
 
 @njit(**EXACT)
-def _turn(starts, other, value, first, free, other_out, value_out):
+def _transpose(starts, other, value, first, free, other_out, value_out):
     """Put each rating of the rows from `first` on at its row's first free position.
 
     There are as many of these rows as `free` has entries; they are the other side of the ratings

@@ -150,11 +150,11 @@ def gather(out, ratings, width, lo, n, u, own_bias):
             for later in range(k + _U(AHEAD), k + _U(AHEAD) + _LANES):
                 for c in range(_U(0), width, _U(LINE)):
                     prefetch(R, at[later] + c)
-        turn_rows(out, R, width, k, u)
+        transpose_rows(out, R, width, k, u)
 
 
 @njit(**APART, forceinline=True)
-def turn_rows(out, R, width, k, u):
+def transpose_rows(out, R, width, k, u):
     """Transpose the rows of R at out.at[k : k + 8] into eight entries of each column, and of e.
 
     They are multiplied by out.root on the way.

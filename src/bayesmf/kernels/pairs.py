@@ -1,15 +1,15 @@
-"""Compiled predictions of pairs, row by row: their means, and what is not known of the row itself.
+"""Compiled predictions of pairs, row by row: means, and variances due to the row itself.
 
-Pairs stand in the order of their rows, those of row k from starts[k] to starts[k + 1]; `slot` tells
-the row of the other side in a `Given`, whose last row is zero. Rows are read at place[k]: they may
-lie anywhere. What is computed for a pair does not depend on which others are asked for.
+Pairs are in the order of their rows, those of row k from starts[k] to starts[k + 1]; `slot` is the
+row of the other side in a `PaddedRows`, whose last row is zero. Row k is stored at place[k]. The
+result for a pair does not depend on the other pairs.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bayesmf.kernels.gather import Gathered, turn_rows
+from bayesmf.kernels.gather import Gathered, transpose_rows
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.simd import LANES, fma, load, splat, store
 from bayesmf.kernels.simd import total as lane_sum
@@ -20,8 +20,8 @@ MOST = 128  # pairs that are worked on together: their regressors fit the first-
 
 
 @njit(**ENTRY)
-def lay_out_draws(rows, which, n_factors, features, bias):
-    """Fill a `Given` with rows which[k] of each draw; those of -1, and the last, are zero.
+def pad_draws(rows, which, n_factors, features, bias):
+    """Fill a `PaddedRows` with rows which[k] of each draw; those of -1, and the last, are zero.
 
     features[t] has a padded row for each of `which` and one more, bias[t] as many numbers.
     """
@@ -37,7 +37,7 @@ def lay_out_draws(rows, which, n_factors, features, bias):
 
 
 @njit(**PART)
-def lay_row(rows, k, t, n_factors, u):
+def pad_row(rows, k, t, n_factors, u):
     """u = the features of row k under draw t, then zeros; returns its bias, 0 where it has none."""
     for d in range(u.shape[0]):
         u[d] = rows[k, t, d] if d < n_factors else np.float32(0.0)
@@ -54,7 +54,7 @@ def sum_pair_means(rows, place, starts, slot, given, n_factors, out):
         for k in range(place.shape[0]):
             if starts[k] == starts[k + 1]:
                 continue
-            own = lay_row(rows, place[k], t, n_factors, u)
+            own = pad_row(rows, place[k], t, n_factors, u)
             for n in range(starts[k], starts[k + 1]):
                 out[n] += np.float64(own + bias[_U(slot[n])] + dot(u, features, slot[n], width))
 
@@ -88,10 +88,10 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
         for k in range(place.shape[0]):
             if starts[k] == starts[k + 1]:
                 continue
-            own = lay_row(rows, place[k], t, n_factors, u)
+            own = pad_row(rows, place[k], t, n_factors, u)
             for lo in range(starts[k], starts[k + 1], MOST):
                 n = min(MOST, starts[k + 1] - lo)
-                up = bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own)
+                up = gather_pairs(x, stride, e, at, root, features, bias, slot, lo, n, u, own)
                 for p in range(n):
                     w = weight[_U(slot[lo + p])]
                     mu[t, lo + p] = e[p]
@@ -106,7 +106,7 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
 
 
 @njit(**PART)
-def bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
+def gather_pairs(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
     """Regressors of n pairs from lo on, column by column, and e = their predictions.
 
     Pairs are rounded up, by zeros, to what `add_spreads` takes; that is returned.
@@ -118,7 +118,7 @@ def bring(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
     for p in range(_U(n), up):
         at[p], e[p] = _U(bias.shape[0] - 1) * width, np.float32(0.0)
     for p in range(_U(0), up, _LANES):
-        turn_rows(Gathered(x, stride, e, at, root, root[:0]), features, width, p, u)
+        transpose_rows(Gathered(x, stride, e, at, root, root[:0]), features, width, p, u)
     return up
 
 

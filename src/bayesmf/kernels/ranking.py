@@ -16,8 +16,8 @@ _U = np.uint64
 
 
 @njit(inline="always")
-def laid_dot(X, x, Y, y, width, full, last):
-    """x . y, where a row of X was laid out by `lay_out_user` and one of Y was not.
+def padded_dot(X, x, Y, y, width, full, last):
+    """x . y, where a row of X was laid out by `pad_user_rows` and one of Y was not.
 
     The last eight columns of y are read at once, so nothing beyond a row is.
     """
@@ -43,7 +43,9 @@ def sum_scores(X, rows, items, out):
         first = t * _U(n)
         for k in range(items.shape[0]):
             y = (first + _U(items[k])) * _U(width)
-            out[k] += np.float64(laid_dot(flat_X, t * padded_width, flat, y, _U(width), full, last))
+            out[k] += np.float64(
+                padded_dot(flat_X, t * padded_width, flat, y, _U(width), full, last)
+            )
 
 
 @njit(**EXACT)
@@ -56,7 +58,7 @@ def sum_moments(X, bias, rows, items, first, total, squares):
         begin, offset = t * _U(n), bias[t]
         for k in range(items.shape[0]):
             y = (begin + _U(items[k])) * _U(width)
-            found = laid_dot(flat_X, t * padded_width, flat, y, _U(width), full, last)
+            found = padded_dot(flat_X, t * padded_width, flat, y, _U(width), full, last)
             score = np.float64(offset) + np.float64(found)
             if t == _U(0):
                 first[k] = score
@@ -119,13 +121,13 @@ def select_top(scores, heap, out):
                 score = row[lo + k]
                 top = score if score > top else top
             if top > bar:
-                size, bar = offer(row, lo, lo + _STRIDE, heap, item, size, bar)
-        size, bar = offer(row, whole, n_items, heap, item, size, bar)
+                size, bar = push_scores(row, lo, lo + _STRIDE, heap, item, size, bar)
+        size, bar = push_scores(row, whole, n_items, heap, item, size, bar)
         empty_heap(heap, item, size)
 
 
 @njit(inline="always")
-def offer(row, lo, hi, heap, item, size, bar):
+def push_scores(row, lo, hi, heap, item, size, bar):
     """Scores [lo, hi) to the heap of the best; its size, and what the next must be above."""
     for j in range(lo, hi):
         if row[j] > bar:
@@ -136,7 +138,7 @@ def offer(row, lo, hi, heap, item, size, bar):
 
 
 @njit(inline="always")
-def worse(score, item, other_score, other_item):
+def ranks_below(score, item, other_score, other_item):
     """Whether an item ranks below another: by its score, of equals the higher number."""
     return score < other_score or (score == other_score and item > other_item)
 
@@ -145,12 +147,12 @@ def worse(score, item, other_score, other_item):
 def push(heap, item, size, score, j):
     """Push onto the heap of the best; of a full one the first goes, which is the worst of them."""
     if size == heap.shape[0]:
-        sink(heap, item, size, score, j)
+        replace_first(heap, item, size, score, j)
         return size
     k = size
     while k > 0:
         parent = (k - 1) // 2
-        if not worse(score, j, heap[parent], item[parent]):
+        if not ranks_below(score, j, heap[parent], item[parent]):
             break
         heap[k], item[k] = heap[parent], item[parent]
         k = parent
@@ -159,14 +161,16 @@ def push(heap, item, size, score, j):
 
 
 @njit(**APART)
-def sink(heap, item, size, score, j):
+def replace_first(heap, item, size, score, j):
     """Put an entry in the first one's stead, and where it belongs."""
     k = 0
     while 2 * k + 1 < size:
         child = 2 * k + 1
-        if child + 1 < size and worse(heap[child + 1], item[child + 1], heap[child], item[child]):
+        if child + 1 < size and ranks_below(
+            heap[child + 1], item[child + 1], heap[child], item[child]
+        ):
             child += 1
-        if not worse(heap[child], item[child], score, j):
+        if not ranks_below(heap[child], item[child], score, j):
             break
         heap[k], item[k] = heap[child], item[child]
         k = child
@@ -179,6 +183,6 @@ def empty_heap(heap, item, size):
     for left in range(size - 1, 0, -1):
         score, j = heap[left], item[left]
         heap[left], item[left] = heap[0], item[0]
-        sink(heap, item, left, score, j)
+        replace_first(heap, item, left, score, j)
     for k in range(size, item.shape[0]):
         item[k] = -1

@@ -253,7 +253,7 @@ def row_posterior(scratch, ratings, lo, hi, shift, Lambda, tau, n_factors):
     return squares
 
 
-class Given(NamedTuple):
+class PaddedRows(NamedTuple):
     """The other side under some draws, as `regressors` lays it out: a row of each for a draw."""
 
     features: NDArray[np.float32]

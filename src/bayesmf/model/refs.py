@@ -62,7 +62,7 @@ def value_of(part: Any) -> Any:
     return part.__array__() if isinstance(part, Scaled) else part
 
 
-def own_copy(part: Any) -> Array:
+def writable_copy(part: Any) -> Array:
     """The array that a part stands for, to be written to."""
     return part.__array__() if isinstance(part, Scaled) else np.array(value_of(part))
 
@@ -94,7 +94,7 @@ def fetch_here(refs: Sequence[Ref]) -> list[Array]:
 Fetch = Callable[[Sequence[Ref]], list[Array]]
 
 
-class Layout:
+class StripeLayout:
     """How the rows of one side are cut: where the rows of each stripe stand among all of them."""
 
     def __init__(self, index: Sequence[slice | NDArray[np.int32]], n_rows: int) -> None:
@@ -133,7 +133,7 @@ class Pieces:
     """The rows of one side, or numbers of theirs, stripe by stripe, wherever these lie."""
 
     parts: tuple[Part, ...]
-    layout: Layout
+    layout: StripeLayout
 
     def __len__(self) -> int:
         return self.layout.n_rows
@@ -171,7 +171,7 @@ def whole(rows: Pieces | Array, fetch: Fetch = fetch_here) -> Array:
     return rows.whole(fetch) if isinstance(rows, Pieces) else rows
 
 
-def in_layout(rows: Pieces | Array, layout: Layout) -> Pieces:
+def in_layout(rows: Pieces | Array, layout: StripeLayout) -> Pieces:
     """Rows as they are cut, or cut now."""
     if isinstance(rows, Pieces):
         return rows if rows.layout is layout else layout.split(rows.whole())

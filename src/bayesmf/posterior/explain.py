@@ -1,13 +1,13 @@
-"""Why an item is predicted as it is: the part that each of a user's ratings has in it.
+"""Explanation of a prediction: the share of each of a user's ratings.
 
 Given a draw of the items, the mean of a user's row is linear in the user's ratings,
 
     m_i = mu + sum over rated k of tau (r_k - b_k - mu . x_k) A_i^-1 x_k,
 
-so a prediction m_i . x_j is a sum: mu . x_j, which is predicted for somebody nobody knows, and one
-term for each rating, which is 0 where the rating is what such a person would give. Nothing is
-approximated. What the prediction would be without a rating is another number, since A_i has a term
-of it as well; it follows by a change of rank one.
+so a prediction m_i . x_j is a sum: mu . x_j, the prediction for a user without ratings, and one
+term for each rating, which is 0 if the rating equals its prediction for such a user. This is exact.
+The prediction without a rating differs from the sum without its term, because the rating is in A_i
+too; it follows from a change of rank one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bayesmf.posterior.rows import ExactRows, all_rows, natural_priors
 class Parts(NamedTuple):
     """A prediction under each draw, in the units of ratings: (draws, ratings) and (draws,).
 
-    `shares` and `rest` add up to `prediction`; `effects` are the prediction less what it would be
+    `shares` and `rest` add up to `prediction`; `effects` are the prediction minus the prediction
     without the rating. `items` and `ratings` are those of the user.
     """
 
@@ -46,22 +46,22 @@ def explain(posterior: Posterior, user: int, item: int) -> Parts:
     assert draws.items is not None
     own = known_ratings(posterior, np.array([user]), "explain")
     rated, value = own.other.astype(np.int64), data.decode(own.value)
-    # An unrated item stands there by its conditional mean, as in `predict` (docs/sampler.md).
+    # An unrated item is represented by its conditional mean, as in `predict` (docs/sampler.md).
     expected = user >= 0 and item not in rated
     target = (draws.kept_means if expected else draws.items)[:, item].astype(np.float64)
     x_j, b_j = _regressors(target[:, None], D)
     x_k, b_k = _regressors(draws.items[:, rated].astype(np.float64), D)
     x_j, b_j = x_j[:, 0], b_j[:, 0]
     mu = np.asarray(draws.user_mu, np.float64)
-    usual = b_k + np.einsum("tkd,td->tk", x_k, mu)  # what somebody nobody knows would give
+    usual = b_k + np.einsum("tkd,td->tk", x_k, mu)  # prediction for a user without ratings
     left = value - usual
     tau = _precisions(posterior, user, rated)
-    # In double precision, from the ratings on: shares are to add up. Not @, which has threads.
+    # In double precision, so that shares add up. Not @, which starts BLAS threads.
     _, Lambda = natural_priors(draws.user_mu, draws.user_Lambda)
     A = Lambda + np.einsum("tkd,tke->tde", tau[:, :, None] * x_k, x_k)
     try:
         covariance = np.asarray(np.linalg.inv(A), np.float64)
-    except np.linalg.LinAlgError:  # rows that no fit would have left
+    except np.linalg.LinAlgError:  # rows not made by a fit
         raise InputError("the model's rows cannot be computed with: fit again") from None
     reach = np.einsum("tde,te->td", covariance, x_j)
     weights = tau * np.einsum("tkd,td->tk", x_k, reach)
@@ -88,7 +88,7 @@ def _precisions(posterior: Posterior, user: int, rated: Index) -> Floats:
 
 
 def _effects(x_k: Floats, covariance: Floats, tau: Floats, pull: Floats) -> Floats:
-    """What predictions lose without each rating: A_i - tau x_k x_k^T, by Sherman and Morrison."""
+    """Change of the prediction without each rating: A_i - tau x_k x_k^T, by Sherman-Morrison."""
     along = np.einsum("tkd,tde->tke", x_k, covariance)
     leverage = tau * np.einsum("tke,tke->tk", along, x_k)
     return np.asarray(pull / (1.0 - leverage))
@@ -111,7 +111,7 @@ def similar_items(posterior: Posterior, item: int) -> tuple[Floats, Floats]:
 
 
 def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
-    """The same for users, by what is expected of their rows."""
+    """The same for users, from the expected values of their rows."""
     draws = posterior.draws
     if draws.users is not None:
         rows = draws.users if draws.user_means is None else draws.user_means
@@ -119,7 +119,7 @@ def similar_users(posterior: Posterior, user: int) -> tuple[Floats, Floats]:
     few = posterior.few_draws
     source = few.sides.source
     assert isinstance(source, ExactRows)
-    # Remembered where they are no more than what may be; these are means alone, without factors.
+    # Cached within the limit; means alone, without factors.
     n_bytes = 4 * len(few.draws) * posterior.n_users * source.other.shape[2]
     rows = few.expected_rows if n_bytes <= source.budget else all_rows(source)[0]
     return _correlations(rows, few.draws.item_Lambda, user, posterior.n_factors)

@@ -1,14 +1,13 @@
-"""Ratings that take few values, such as stars: the probability of each level, and runs of levels.
+"""Ratings with few values, such as stars: probabilities of levels, and intervals of levels.
 
-The model's ratings are real numbers. Between two levels there is an edge, and what falls between
-two edges is the level between them; the outer bins are open. Edges begin halfway between levels and
-are then moved so that each level is predicted, on average over training ratings, as often as it was
-given: people use half stars less often than whole ones, and the highest star more often than a bell
-curve does. That takes no held-out ratings: an average over many ratings hardly depends on whether
-they are in the training data, unlike a likelihood (docs/answers.md has figures).
+Ratings are modelled as real numbers. Edges between levels divide them into one bin for each level;
+the outer bins are open. Edges are initially halfway between levels and are moved so that each level
+is predicted, on average over training ratings, as often as it occurs. Training ratings suffice for
+this: unlike a likelihood, an average over many ratings hardly depends on whether they are training
+ratings (figures: docs/answers.md).
 
-Ratings vary more for being rounded, and the model's noise has that in it. Bins round once more, so
-that share of the variance is taken off before.
+The model's noise includes the variance of rounding to levels. Bins round again, so this variance is
+subtracted first.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
 from bayesmf.kernels.mixture import LEAST_SHARE, mixture_bins, mixture_quantile, shortest_runs
 from bayesmf.model.draws import RatingLevels, spread_evenly
-from bayesmf.posterior.pairs import Block, Progress, Tables
+from bayesmf.posterior.pairs import PairBlock, Progress, Tables
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
 from bayesmf.posterior.rows import Solved
 from bayesmf.process import Pool
 
-# Training ratings and draws by which edges are learnt: an average over both.
+# Training ratings and draws by which edges are fitted.
 RATINGS, DRAWS = 8_000, 8
-# So many ratings, spread as edges halfway would have them, are added to the training ratings: few
-# ratings do not move edges.
+# Pseudo-ratings, distributed by the halfway edges, added to the training ratings: few ratings do
+# not move edges.
 PRIOR = 20.0
 
 
 class Runs(NamedTuple):
-    """The shortest runs of levels that hold enough: bounds, both inside, and their probability."""
+    """Shortest runs of levels with enough probability: inclusive bounds, and probability."""
 
     low: Floats
     high: Floats
@@ -44,22 +43,22 @@ class Runs(NamedTuple):
 
 
 def levels_of(posterior: Posterior) -> RatingLevels | None:
-    """Levels of the training ratings and edges between them; None where ratings have none.
+    """Levels of the training ratings and edges between them; None if there are too many values.
 
-    Found once for a posterior.
+    Computed once for a posterior.
     """
     if posterior.levels is not None:
         return posterior.levels
     if not posterior.ratings.has_users or posterior.ratings.by_user.value.dtype != np.uint8:
         return None
     found = posterior.__dict__.get("_levels")
-    if found is None:  # of two threads that come first, both find the same
-        found = posterior.__dict__["_levels"] = _learn(posterior)
+    if found is None:  # two threads compute the same
+        found = posterior.__dict__["_levels"] = _fit_edges(posterior)
     return found
 
 
 def needed_levels(posterior: Posterior, what: str) -> RatingLevels:
-    """Levels and edges, or one sentence on why there are none; `what` needs them."""
+    """Levels and edges; InputError if there are none. `what` needs them."""
     if (found := levels_of(posterior)) is not None:
         return found
     posterior.need_ratings(what)
@@ -82,7 +81,7 @@ def level_probabilities(
     rounding = levels.rounding / posterior.scale**2
     out = np.empty((len(user), len(edges) + 1))
 
-    def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+    def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
         found = posterior.sides.components(block, solved, tables)
         out[at] = mixture_bins(edges, found.moved(), found.var, rounding)
 
@@ -98,13 +97,13 @@ def runs_of(levels: RatingLevels, proba: Floats, level: float) -> Runs:
     return Runs(values[first], values[last], held)
 
 
-def _learn(posterior: Posterior) -> RatingLevels:
+def _fit_edges(posterior: Posterior) -> RatingLevels:
     """Levels in units of the ratings, and edges that give each its share of training ratings."""
     code, center, scale = posterior.ratings.by_user.value, posterior.center, posterior.scale
     counts = np.zeros(len(posterior.ratings.levels), np.int64)
     for lo in range(0, len(code), 1 << 22):
         counts += np.bincount(code[lo : lo + (1 << 22)], minlength=len(counts))
-    given = counts > 0  # ratings that were replaced may leave levels behind
+    given = counts > 0  # replaced ratings may leave unused levels
     raw = center + scale * posterior.ratings.levels[given].astype(np.float64)
     levels = _short(raw)
     halfway = (levels[1:] + levels[:-1]) / 2
@@ -150,7 +149,7 @@ def _some_components(posterior: Posterior) -> tuple[NDArray[np.float32], NDArray
     mu = np.empty((len(some.draws), len(which)), np.float32)
     var = np.empty_like(mu)
 
-    def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+    def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
         found = some.sides.components(block, solved, tables)
         mu[:, at], var[:, at] = found.moved(), found.var
 

@@ -1,8 +1,7 @@
-"""Predictive mixtures of pairs, block by block: what every question about pairs is answered from.
+"""Predictive mixtures of pairs, computed block by block.
 
-Pairs are put in the order of the rows that are worked out, users unless their draws are the ones
-that were kept. A block is some of these rows with their pairs, under all draws: a few megabytes,
-however many pairs there are.
+Pairs are sorted by row of the integrated side: users, unless their draws were kept. A block is some
+of these rows with their pairs, under all draws: a few megabytes for any number of pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from bayesmf.kernels.csr import group_rows
 from bayesmf.kernels.pairs import pair_components, sum_pair_means, unseen_spreads
-from bayesmf.kernels.row_posterior import Given
+from bayesmf.kernels.row_posterior import PaddedRows
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws
 from bayesmf.posterior.rows import (
@@ -26,7 +25,7 @@ from bayesmf.posterior.rows import (
     RowSource,
     Solved,
     full_matrices,
-    lay_out,
+    pad_rows,
     rows_at_once,
     weights_of,
 )
@@ -37,11 +36,11 @@ Floats = NDArray[np.float64]
 
 # Components of one block of pairs over all draws, 8 bytes each.
 COMPONENTS = 1 << 21
-# A question about fewer than this share of the kept rows gets a copy of these alone.
+# A query about less than this share of the kept rows copies these rows only.
 SHARE = 0.25
 
 
-class Block(NamedTuple):
+class PairBlock(NamedTuple):
     """Some rows, where the pairs of each begin, and for every pair a slot of the other side."""
 
     rows: Index
@@ -53,8 +52,7 @@ class Block(NamedTuple):
 class Components(NamedTuple):
     """A block's mixtures, (draws, pairs), in units of the chains, and their expected values.
 
-    Components are where draws put them; `expected`, by conditional means where there are any, is
-    the better estimate of the mixtures' mean.
+    `expected` is a better estimate of a mixture's mean, from conditional means if available.
     """
 
     mu: NDArray[np.float32]
@@ -62,21 +60,21 @@ class Components(NamedTuple):
     expected: Floats
 
     def moved(self) -> NDArray[np.float32]:
-        """Means of the components, each pair's moved together to its expected value."""
+        """Means of the components, shifted so that each pair's mean is its expected value."""
         shift = self.expected - self.mu.mean(0, dtype=np.float64)
         return np.asarray(self.mu + shift.astype(np.float32))
 
 
 class Tables(NamedTuple):
-    """Kept rows as kernels read them, all or some, and their conditional means where there are."""
+    """Kept rows as kernels read them, all or some, and their conditional means, if any."""
 
-    rows: Given
-    means: Given | None
+    rows: PaddedRows
+    means: PaddedRows | None
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The side whose rows are worked out (`source`), and the kept side that they meet.
+    """The integrated side (`source`), and the kept side.
 
     `prior` is that of kept rows: means (draws, width) and covariances; `weights` are those of
     their ratings.
@@ -96,27 +94,27 @@ class Sides:
 
     @property
     def has_means(self) -> bool:
-        """Whether expected values are found from conditional means of kept rows."""
+        """Whether expected values are computed from conditional means of kept rows."""
         return self.kept_means is not self.kept
 
     @cached_property
     def everything(self) -> Tables:
-        """All kept rows, laid out once."""
-        means = lay_out(self.kept_means, self.n_factors) if self.has_means else None
+        """All kept rows, padded once."""
+        means = pad_rows(self.kept_means, self.n_factors) if self.has_means else None
         return Tables(self.source.everything, means)
 
     def tables(self, slot: Index) -> tuple[Tables, Index]:
-        """Kept rows that pairs ask for, and where each pair finds its own; all if they are many."""
+        """Kept rows of the pairs, and the pairs' positions among them; all rows if many."""
         if "everything" in self.__dict__ or len(slot) > SHARE * self.kept.shape[1]:
             return self.everything, slot
         which = np.unique(slot)
         which = which[which >= 0]
-        rows = lay_out(self.kept, self.n_factors, which, self.weights)
-        means = lay_out(self.kept_means, self.n_factors, which) if self.has_means else None
+        rows = pad_rows(self.kept, self.n_factors, which, self.weights)
+        means = pad_rows(self.kept_means, self.n_factors, which) if self.has_means else None
         return Tables(rows, means), np.where(slot >= 0, np.searchsorted(which, slot), -1)
 
     def with_source(self, source: RowSource) -> Sides:
-        """The same kept side, with all that was laid out of it, for other rows."""
+        """The same kept side, and its padded copies, with another source."""
         made = replace(self, source=source)
         for name in ("everything", "unseen", "roots"):
             if name in self.__dict__:
@@ -124,9 +122,9 @@ class Sides:
         return made
 
     @cached_property
-    def unseen(self) -> Given:
-        """A kept row that nobody has seen: its prior's mean."""
-        found = lay_out(self.prior[0].astype(np.float32)[:, None], self.n_factors)
+    def unseen(self) -> PaddedRows:
+        """An unseen kept row: its prior's mean."""
+        found = pad_rows(self.prior[0].astype(np.float32)[:, None], self.n_factors)
         found.root[:, 0] = np.sqrt(self.weights.unseen())
         return found
 
@@ -136,7 +134,7 @@ class Sides:
         D = self.n_factors
         return np.asarray(np.linalg.cholesky(self.prior[1][:, :D, :D]), np.float64)
 
-    def components(self, block: Block, solved: Solved, tables: Tables) -> Components:
+    def components(self, block: PairBlock, solved: Solved, tables: Tables) -> Components:
         """The mixtures of a block's pairs."""
         shape, unseen = (self.n_draws, len(block.slot)), block.slot < 0
         expected = self.expected(block, solved, tables)
@@ -150,18 +148,23 @@ class Sides:
         return Components(mu, var, expected)
 
     def _fill(
-        self, block: Block, solved: Solved, given: Given, mu: NDArray[Any], var: NDArray[Any]
+        self,
+        block: PairBlock,
+        solved: Solved,
+        given: PaddedRows,
+        mu: NDArray[Any],
+        var: NDArray[Any],
     ) -> None:
         pair_components(
             solved.means, solved.factors, solved.place, block.starts, block.slot, given,
             self.n_factors, solved.noise, mu, var,
         )  # fmt: skip
 
-    def expected(self, block: Block, solved: Solved, tables: Tables) -> Floats:
-        """Expected predictions of a block's pairs, by conditional means where that is right.
+    def expected(self, block: PairBlock, solved: Solved, tables: Tables) -> Floats:
+        """Expected predictions of a block's pairs, from conditional means where valid.
 
-        For a rated pair, or a row without ratings, it is the row's own mean and the draw of the
-        kept row that count (docs/sampler.md).
+        A rated pair, or a row without ratings, uses the row's own mean and the draw of the kept
+        row (docs/sampler.md).
         """
         plain = block.rated | np.repeat(block.rows < 0, np.diff(block.starts))
         plain |= not self.has_means
@@ -180,14 +183,14 @@ class Sides:
         return out
 
     def _unseen(
-        self, block: Block, solved: Solved
+        self, block: PairBlock, solved: Solved
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Components of pairs with a kept row that nobody has seen: it follows its prior."""
+        """Components of pairs with an unseen kept row, which follows its prior."""
         asked = np.flatnonzero(np.diff(block.starts))
-        shape, nobody = (self.n_draws, len(asked)), np.zeros(len(asked), np.int64)
+        shape, zeros = (self.n_draws, len(asked)), np.zeros(len(asked), np.int64)
         mu, var = np.empty(shape, np.float32), np.empty(shape, np.float32)
         few = solved._replace(place=solved.place[asked], noise=solved.noise[asked])
-        one_each = Block(block.rows[asked], np.arange(len(asked) + 1), nobody, nobody > 0)
+        one_each = PairBlock(block.rows[asked], np.arange(len(asked) + 1), zeros, zeros > 0)
         self._fill(one_each, few, self.unseen, mu, var)
         more = np.empty(shape[::-1])
         unseen_spreads(
@@ -199,7 +202,7 @@ class Sides:
 
 
 def sides_of(draws: Draws, source: RowSource, n_factors: int) -> Sides:
-    """The kept side of draws, and the rows that are worked out from it."""
+    """The kept side of draws, and the source of the other side's rows."""
     users_kept = draws.items is None
     mu, Lambda = (
         (draws.user_mu, draws.user_Lambda) if users_kept else (draws.item_mu, draws.item_Lambda)
@@ -210,32 +213,32 @@ def sides_of(draws: Draws, source: RowSource, n_factors: int) -> Sides:
 
 
 def covariances(Lambda: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Covariance matrices of precisions, which are given as matrices or as their diagonals."""
+    """Covariance matrices from precisions, matrices or diagonals."""
     if Lambda.ndim == 3:
         return np.asarray(np.linalg.inv(Lambda), np.float64)
     return full_matrices(1.0 / Lambda)
 
 
-def pairs_where(block: Block, chosen: NDArray[np.bool_]) -> Block:
+def pairs_where(block: PairBlock, chosen: NDArray[np.bool_]) -> PairBlock:
     """A block with some of its pairs alone."""
     before = np.concatenate([[0], np.cumsum(chosen)])
-    return Block(block.rows, before[block.starts], block.slot[chosen], block.rated[chosen])
+    return PairBlock(block.rows, before[block.starts], block.slot[chosen], block.rated[chosen])
 
 
 Progress = Callable[[int], Any]
 Rated = Callable[[Index, Index], NDArray[np.bool_]]
-# Called with the positions of a block's pairs in the question, the block, its rows, and tables.
-Work = Callable[[Index, Block, Solved, Tables], None]
+# Called with the positions of a block's pairs in the query, the block, its rows, and tables.
+Work = Callable[[Index, PairBlock, Solved, Tables], None]
 
 
 def each_block(
     sides: Sides, pairs: tuple[Index, Index], rated: Rated, pool: Pool, work: Work, factors: bool,
     progress: Progress | None = None,
 ) -> None:  # fmt: skip
-    """Put pairs in order, work out their rows block by block, and hand them to `work`.
+    """Sort pairs, compute their rows block by block, and call `work` with each block.
 
-    `pairs` are row numbers on the side that is worked out and on the kept side, -1 for those nobody
-    has seen. Blocks are on all threads of the pool at once; `progress` is told of pairs.
+    `pairs` are row numbers on the integrated and on the kept side, -1 for unseen rows. Blocks run
+    on all threads of the pool; `progress` is called with numbers of pairs.
     """
     own, slot = pairs
     lock = threading.Lock()
@@ -253,7 +256,7 @@ def each_block(
         lo, hi = part.start, part.stop
         some = slice(*np.searchsorted(starts, [lo + 1, hi]) - [1, 0])
         begin = np.clip(starts[some.start : some.stop + 1], lo, hi) - lo
-        block = Block(rows[some], begin, slot[lo:hi], marks[lo:hi])
+        block = PairBlock(rows[some], begin, slot[lo:hi], marks[lo:hi])
         work(order[lo:hi], block, sides.source.solve(block.rows, factors, bulk), tables)
         if progress is not None:
             with lock:
@@ -272,7 +275,7 @@ def order_of(own: Index) -> Index:
 
 
 def _blocks(starts: Index, n_draws: int) -> list[slice]:
-    """Stretches of pairs, of a few rows and a few pairs; a row with many pairs is cut."""
+    """Slices of few rows and few pairs; a row with many pairs is split."""
     most, found, at, end = max(1, COMPONENTS // n_draws), [], 0, int(starts[-1])
     n_rows = rows_at_once(n_draws)
     while at < end:

@@ -1,6 +1,6 @@
-"""From draws to answers: mean, standard deviation and interval of a new rating.
+"""Posterior predictions: mean, standard deviation and interval of a new rating.
 
-Pairs are answered in chunks: a users x items array is never formed.
+Pairs are processed in chunks: a users x items array is never formed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.mixture import mixture_moments, mixture_quantile
 from bayesmf.kernels.types import Rows
 from bayesmf.model.draws import Draws, RatingLevels, spread_evenly
-from bayesmf.posterior.pairs import Block, Progress, Sides, Tables, Work, each_block, sides_of
+from bayesmf.posterior.pairs import PairBlock, Progress, Sides, Tables, Work, each_block, sides_of
 from bayesmf.posterior.rows import (
     ExactRows,
     RowSource,
@@ -37,11 +37,11 @@ from bayesmf.process import Pool, parts
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Draws for what needs the rows of all users under each; at least one of each chain.
+# Draws used for queries that need the rows of all users; at least one of each chain.
 FEW_DRAWS = 16
 # Components of one chunk of pairs over all draws, 8 bytes each: 32 MB.
 COMPONENTS = 4_000_000
-# Training ratings whose noise is averaged.
+# Number of training ratings whose noise is averaged.
 NOISE_PAIRS = 1 << 14
 
 
@@ -77,7 +77,7 @@ class Mixtures(NamedTuple):
 
 @dataclass(frozen=True)
 class Posterior:
-    """Kept draws of one side, ratings of the other, and what they predict.
+    """Kept draws of one side and the training ratings, from which predictions follow.
 
     Given a draw of the items, a user's row is Gaussian with a mean and a precision that follow from
     the user's own ratings. So the predictive distribution of a new rating is a mixture of
@@ -86,8 +86,8 @@ class Posterior:
     Where draws of both are, components are `U_i . V_j` and `1 / tau`. Answers of `mean_std` are
     clipped to [low, high], the range of the training ratings; components and intervals never are.
 
-    Where draws have conditional means, a pair's components are moved together so that their mean is
-    the average of the expected predictions: draws give the spread, conditional means the location.
+    If draws have conditional means, a pair's components are shifted so that their mean is the
+    average of the expected predictions: draws give the spread, conditional means the location.
 
     Attributes
     ----------
@@ -102,8 +102,7 @@ class Posterior:
     low, high : float
         Range of the training ratings.
     levels : RatingLevels or None
-        Values that ratings take and the edges between them, where the training ratings are not
-        here to find them by.
+        Distinct ratings and the edges between them, if saved without the training ratings.
 
     Examples
     --------
@@ -149,12 +148,12 @@ class Posterior:
 
     @property
     def users_kept(self) -> bool:
-        """Whether items are the side that is worked out."""
+        """Whether users are kept, and items integrated out."""
         return self.draws.items is None
 
     @cached_property
     def sides(self) -> Sides:
-        """The kept side, and where rows of the other come from."""
+        """The kept side, and the source of the other side's rows."""
         return sides_of(self.draws, self._source(), self.n_factors)
 
     def _source(self) -> RowSource:
@@ -176,10 +175,10 @@ class Posterior:
         assert isinstance(source, ExactRows)
         return all_rows(source)[0]
 
-    # Not remembered where it is the posterior itself: that would keep it from being freed.
+    # Not cached if it is the posterior itself: a reference cycle would keep it from being freed.
     @property
     def with_items(self) -> Self:
-        """This posterior with draws of items: where users are kept, items drawn given each draw."""
+        """This posterior with draws of items: if users are kept, items drawn given each draw."""
         return self._with_drawn_items if self.users_kept else self
 
     @cached_property
@@ -192,7 +191,7 @@ class Posterior:
 
     @property
     def with_users(self) -> Self:
-        """This posterior with users integrated out, whatever was kept."""
+        """This posterior with users integrated out."""
         base = self.with_items
         return base if base.draws.users is None else base._without_stored_users
 
@@ -206,14 +205,14 @@ class Posterior:
         return self.with_draws(spread_evenly(self.draws.chain, FEW_DRAWS))
 
     def with_draws(self, which: Index) -> Self:
-        """Answer from some of the draws alone, by number, ascending."""
+        """This posterior with some of the draws, by number, ascending."""
         return replace(self, draws=self.draws.select(which))
 
     def with_ratings(self, ratings: TrainingData) -> Self:
-        """Answer for other users, by the same draws of items.
+        """This posterior for other users, with the same draws of items.
 
         `ratings` are those of these users, in the chain's units, of the same items. Users are
-        integrated out; what was laid out of the items is shared.
+        integrated out; padded copies of the items are shared.
         """
         draws = replace(self.draws, users=None, user_means=None, user_tau=None)
         made = replace(self, draws=draws, ratings=ratings)
@@ -225,7 +224,7 @@ class Posterior:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone, without what was worked out from them."""
+        """The fields, without cached values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _each(
@@ -254,7 +253,7 @@ class Posterior:
         user, item : ndarray of int64
             Row numbers, equally many; -1 stands for a row without training ratings.
         threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
+            Number of threads; one for each core by default. The result does not depend on it.
 
         Yields
         ------
@@ -279,7 +278,7 @@ class Posterior:
         mu = np.empty((len(self.draws), len(user)), np.float32)
         var, expected = np.empty_like(mu), np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
             found = self.sides.components(block, solved, tables)
             mu[:, at], var[:, at], expected[at] = found.moved(), found.var, found.expected
 
@@ -308,7 +307,7 @@ class Posterior:
         user, item : ndarray of int64
             Row numbers, equally many; -1 stands for a row without training ratings.
         threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
+            Number of threads; one for each core by default. The result does not depend on it.
         progress : callable, optional
             Called with the number of pairs answered since the last call.
 
@@ -339,10 +338,10 @@ class Posterior:
         threads: int | None,
         progress: Progress | None,
     ) -> tuple[Floats, Floats, Floats, Floats]:
-        """Mean, standard deviation and, given a level, both bounds: from mixtures computed once."""
+        """Mean, standard deviation and, given a level, both bounds, in one pass."""
         mean, std, low, high = np.zeros((4, len(user)))
 
-        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
             found = self.sides.components(block, solved, tables)
             mean[at], std[at] = found.expected, np.sqrt(mixture_moments(found.mu, found.var)[1])
             if level is not None:
@@ -363,7 +362,7 @@ class Posterior:
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[Floats, Floats, Floats, Floats]:
-        """What `mean_std` and `interval` return together, in little more time than the latter."""
+        """Results of `mean_std` and `interval`, in little more time than the latter."""
         check_level(level)
         return self._summary(user, item, level, threads, progress)
 
@@ -381,7 +380,7 @@ class Posterior:
         user, item : ndarray of int64
             Row numbers, equally many; -1 stands for a row without training ratings.
         threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
+            Number of threads; one for each core by default. The result does not depend on it.
         progress : callable, optional
             Called with the number of pairs answered since the last call.
 
@@ -402,7 +401,7 @@ class Posterior:
         """
         mean = np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
             mean[at] = self.sides.expected(block, solved, tables)
 
         self._each(user, item, work, threads, factors=False, progress=progress)
@@ -414,8 +413,8 @@ class Posterior:
         Returns
         -------
         float
-            The variance, in squared units of the ratings; the mean of those of the training ratings
-            where users or items have noise of their own.
+            The variance, in squared units of the ratings; with separate noise of users or items,
+            the mean over training ratings.
 
         Examples
         --------
@@ -436,7 +435,7 @@ class Posterior:
         return float(self.noise_of(user, np.asarray(lists.other[at], np.int64)).mean())
 
     def noise_of(self, user: Index, item: Index) -> Floats:
-        """Compute the variances of ratings around what is predicted, on average over draws.
+        """Compute the noise variance of ratings of pairs, on average over draws.
 
         Parameters
         ----------
@@ -446,8 +445,8 @@ class Posterior:
         Returns
         -------
         ndarray of float64
-            The variance of each pair's rating, in squared units of the ratings: the same for all
-            where there is one noise precision, else that of the user, the item, or both.
+            The variance of each pair's rating, in squared units of the ratings: one value for all
+            pairs, or that of the user, the item, or both.
 
         Examples
         --------
@@ -484,7 +483,7 @@ class Posterior:
         level : float
             The probability, between 0 and 1.
         threads : int, optional
-            Number of threads; one for each core by default. The answer does not depend on it.
+            Number of threads; one for each core by default. The result does not depend on it.
         progress : callable, optional
             Called with the number of pairs answered since the last call.
 
@@ -509,22 +508,22 @@ class Posterior:
 
 
 def check_level(level: object) -> None:
-    """Refuse a level that is no probability, or so near to 1 that (1 + level) / 2 rounds to 1."""
+    """Raise InputError for a level outside (0, 1), or where (1 + level) / 2 rounds to 1."""
     if not isinstance(level, (int, float, np.floating)) or not 0 < level < 1 > (1 + level) / 2:
         raise InputError(f"level must be between 0 and 1, such as 0.9, not {level!r}")
 
 
 def known_ratings(posterior: Posterior, rows: Index, what: str) -> RowLists:
-    """Ratings of users by row number, -1 for new ones, which have none; `what` needs them."""
+    """Ratings of users by row number; none for -1, a new user. `what` needs them."""
     if (rows >= 0).any():
         posterior.need_ratings(what)
     return take_rows(posterior.ratings.by_user, rows)
 
 
 class NewRatings(NamedTuple):
-    """Ratings that come with a question, in the units of ratings, oldest first.
+    """Ratings sent with a query, in the units of ratings, oldest first.
 
-    `user` is a position among the users of the question, `item` a row number.
+    `user` is a position among the users of the query, `item` a row number.
     """
 
     user: Index

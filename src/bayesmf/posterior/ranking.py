@@ -1,13 +1,13 @@
-"""The best items of users: blocks of users against all items, by matrix products; few one by one.
+"""Top items of users: matrix products of blocks of users with all items; few users one by one.
 
-A thread holds five arrays at most of one block's scores, for 64 users or BLOCK scores, whichever is
-less, but never fewer than 8 users: megabytes, however many users and draws there are.
+A thread holds at most five arrays of one block's scores, for 64 users or BLOCK scores, whichever is
+less, but at least 8 users: megabytes for any number of users and draws.
 
-Products are cut so small that BLAS computes each on the calling thread. Larger ones would wake its
-own threads, which spin while they wait for each other, for long where others use the cores too.
+Products are split so that BLAS computes each on the calling thread. Larger products start BLAS
+threads, whose spin locks are slow on busy cores.
 
-How a product is rounded depends on its size. Where that could change which items are best, or their
-order, they are scored again by the kernels for one user: so no answer depends on other users.
+The rounding of a product depends on its size. Where rounding could change the top items or their
+order, scores are computed again by the kernels for one user, so no result depends on other users.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ from bayesmf.kernels.ranking import (
     sum_moments,
     sum_scores,
 )
-from bayesmf.kernels.row_posterior import Given
+from bayesmf.kernels.row_posterior import PaddedRows
 from bayesmf.kernels.simd import LANES
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.draws import spread_evenly
 from bayesmf.posterior import DRAWN, POLICIES
-from bayesmf.posterior.pairs import Block, Components, Tables
+from bayesmf.posterior.pairs import Components, PairBlock, Tables
 from bayesmf.posterior.posterior import Floats, Index, Posterior, check_level
-from bayesmf.posterior.rows import Solved, lay_out, stored_users, weights_of
+from bayesmf.posterior.rows import Solved, pad_rows, stored_users, weights_of
 from bayesmf.process import Pool, parts
 
 Scores = NDArray[np.float32]
-# Buffers of a thread for the scores of a block of users: those that items are ranked by, one
-# product, and the first draw with sums of differences from it and of their squares.
+# Score buffers of a thread for a block of users: the ranking scores, one product, and the first
+# draw with sums of differences from it and of their squares.
 SCORES, FOUND, FIRST, TOTAL, SQUARES = range(5)
 Progress = Callable[[int], Any]
 
-# Most scores of one block of users: 2 MB.
+# Maximum number of scores of a block of users: 2 MB.
 BLOCK = 500_000
-# Most multiplications of a product that OpenBLAS keeps on the calling thread.
+# Maximum number of multiplications that OpenBLAS computes on the calling thread.
 SMALL = 1 << 18
-# Most users that are scored one by one.
+# Up to this many users are scored one by one.
 FEW = 3
 # Scores nearer to each other than this, times the largest of a row (or one) and the root of the
 # number of draws, may be equal but for rounding: sums in float32 are off by a tenth of it.
 NEAR = 1e-6
-# Items beyond those asked for, to find ties with the last of these.
+# Extra items, to find ties with the last one.
 SPARE = 4
-# Items that the bonus by a few draws finds for each that is asked for: all draws choose from them.
+# Candidates for each requested item, by the bonus from a few draws; all draws choose from them.
 CANDIDATES = 3
 # Users between two calls of `progress`.
 TOGETHER = 4096
-# Numbers that a thread reads as one part, 16 MB: a millisecond or two. That is several times what a
-# thread takes to start, and the most that others wait for it at the end.
+# Numbers in one part of a thread's work, 16 MB: a millisecond or two, several times the start of a
+# thread.
 STRETCH = 1 << 22
-# Most draws by which the bonus of "ucb" and "lcb" knows what is not known of a user's own row when
-# candidates are looked for: it costs width^2 for an item and draw.
+# Maximum number of draws for the variance of a user's own row in the candidate search of "ucb" and
+# "lcb": it costs width^2 for an item and draw.
 BONUS_DRAWS = 8
 # Standard deviations that a policy adds to the expected rating.
 BONUS = {"ucb": 1.0, "lcb": -1.0}
-# Draws whose scores are one matrix product: half again as fast as one by one, at 30 factors.
+# Draws in one matrix product: half again as fast as one by one, at 30 factors.
 STACK = 16
 
 
@@ -85,10 +85,10 @@ class OwnRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The items that may be recommended, under all draws, and the rows of users beside them.
+    """The candidate items under all draws, and rows of users.
 
-    `rows` and `means` are those of `items`, (draws, items, width): expected scores are found from
-    users' locations and `means`, all else from their means and `rows`.
+    `rows` and `means` are those of `items`, (draws, items, width): expected scores use users'
+    locations and `means`, all other scores use users' means and `rows`.
     """
 
     posterior: Posterior
@@ -121,7 +121,7 @@ class Catalogue:
 
     @cached_property
     def where(self) -> Index:
-        """Position of each item of the model here, -1 for those that are not."""
+        """Position of each item of the model among `items`, -1 if absent."""
         found = np.full(self.posterior.n_items, -1)
         found[self.items] = np.arange(len(self.items))
         return found
@@ -139,15 +139,15 @@ class Catalogue:
 
     @cached_property
     def some_draws(self) -> Index:
-        """Draws by which a bonus knows users' rows, spread evenly."""
+        """Draws used for the variance of users' rows, spread evenly."""
         return spread_evenly(self.posterior.draws.chain, BONUS_DRAWS)
 
     @cached_property
-    def _given(self) -> Given:
-        return lay_out(self.rows[self.some_draws], self.posterior.n_factors)
+    def _given(self) -> PaddedRows:
+        return pad_rows(self.rows[self.some_draws], self.posterior.n_factors)
 
     def own_variance(self, own: OwnRows, items: Index) -> NDArray[np.float64]:
-        """Variance that a user's own row leaves to predictions of items, by position."""
+        """Variance of predictions due to the user's own row, for items by position."""
         if not len(own.factors):
             return np.zeros(len(items))
         some = self.some_draws
@@ -169,17 +169,16 @@ def own_rows(solved: Solved, k: int) -> OwnRows:
 
 
 class Pick(NamedTuple):
-    """What "thompson" has drawn for a user: a draw's number, and noise for the user's own row."""
+    """Random choice of "thompson" for a user: number of the draw, and noise for the user's row."""
 
     draw: int
     noise: Floats
 
 
 def thompson_pick(seed: int, user: int, n_draws: int, width: int, person: bool = True) -> Pick:
-    """Draw for a user, by the seed and the user's number alone.
+    """Draw for a user, keyed by the seed and the user's number.
 
-    Where the `person` is not drawn there is no noise: the row is the one that is expected given the
-    picked draw of the items.
+    Without `person` there is no noise: the row is its expected value given the draw of the items.
     """
     rng = generator(make_key(seed), user, STREAM_THOMPSON)
     draw = int(rng.integers(n_draws))
@@ -190,8 +189,8 @@ def thompson_pick(seed: int, user: int, n_draws: int, width: int, person: bool =
 class UserScores:
     """Scores of items for one user at a time, by a policy.
 
-    `rated` may be False where rated pairs will not be asked for: their expectation uses the item's
-    own row (docs/sampler.md), so they have to be looked up otherwise.
+    `rated` may be False if no pair is rated; the expectation of rated pairs uses the item's own row
+    (docs/sampler.md), so they must be looked up.
     """
 
     catalogue: Catalogue
@@ -212,7 +211,7 @@ class UserScores:
         return expected + np.sqrt(variance) * BONUS[self.policy]
 
     def expected(self, user: int, own: OwnRows, items: Index) -> Floats:
-        """Mean over draws, from conditional means where that is right."""
+        """Mean over draws, from conditional means where valid."""
         rows, means = self.catalogue.rows, self.catalogue.means
         if user < 0:
             return self._mean(own.means, rows, items)
@@ -228,7 +227,7 @@ class UserScores:
 
     def _sums(self, own: Any, rows: Rows, items: Index) -> Floats:
         """Sums over draws of the user's row . the item's row + the item's bias."""
-        X, out = lay_out_user(own, self.catalogue.posterior.n_factors), np.zeros(len(items))
+        X, out = pad_user_rows(own, self.catalogue.posterior.n_factors), np.zeros(len(items))
         Y = readonly(np.ascontiguousarray(rows))
 
         def run(part: slice) -> None:
@@ -240,7 +239,7 @@ class UserScores:
     def _variance(self, own: OwnRows, items: Index) -> Floats:
         """Variance over draws of the predictions by the user's means."""
         rows, n, D = self.catalogue.rows, len(items), self.catalogue.posterior.n_factors
-        X, Y = lay_out_user(own.means, D), readonly(np.ascontiguousarray(rows))
+        X, Y = pad_user_rows(own.means, D), readonly(np.ascontiguousarray(rows))
         bias = np.asarray(own.means, np.float32)[:, D:].sum(1)
         first, total, squares = np.empty(n), np.zeros(n), np.zeros(n)
 
@@ -254,7 +253,7 @@ class UserScores:
         return np.asarray(np.maximum(squares - total * total, 0.0))
 
     def _each(self, run: Callable[[slice], None], items: Index, numbers: int) -> None:
-        """Call `run` for parts of the items, on all threads; an item reads so many `numbers`."""
+        """Call `run` for parts of the items, on all threads; `numbers` is the size of an item."""
         self.pool.each(run, parts(len(items), max(1, STRETCH // numbers)))
 
 
@@ -270,11 +269,11 @@ def thompson_row(own: OwnRows, pick: Pick) -> Rows:
     return row
 
 
-def lay_out_user(own: Any, n_factors: int) -> NDArray[np.float32]:
+def pad_user_rows(own: Any, n_factors: int) -> NDArray[np.float32]:
     """A user's rows, with a one for the item's bias in place of the user's bias.
 
-    Rows of eight columns and more are laid out for `laid_dot`: whole vectors, and a last one for
-    the last eight columns, in which columns that came before are zero.
+    Rows of at least eight columns are padded for `padded_dot`: whole vectors, then one for the last
+    eight columns, with zeros for columns already covered.
     """
     rows = np.array(own, np.float32)
     rows[:, n_factors:] = 1.0
@@ -290,10 +289,10 @@ def lay_out_user(own: Any, n_factors: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked for each user: how many items, by which policy, whether rated ones too.
+    """Settings of a recommendation: number of items, policy, whether to exclude rated items.
 
-    `level` is the probability of intervals; None for no intervals. `items` are row numbers of those
-    that may be recommended, ascending; None for all. `seed` is that of "thompson".
+    `level` is the probability of intervals; None for no intervals. `items` are row numbers of the
+    candidates, ascending; None for all. `seed` is that of "thompson".
     """
 
     n: int
@@ -304,7 +303,7 @@ class Question:
     seed: int = 0
 
     def check(self) -> None:
-        """Refuse an unknown policy or level."""
+        """Raise InputError for an unknown policy or level."""
         one_of("policy", self.policy, POLICIES)
         if self.level is not None:
             check_level(self.level)
@@ -339,7 +338,7 @@ def rank_users(
 
 
 class Users(NamedTuple):
-    """A block of users: row numbers, their rows, and what was drawn for them."""
+    """A block of users: row numbers, rows, and random choices of "thompson"."""
 
     number: Index
     solved: Solved
@@ -347,17 +346,17 @@ class Users(NamedTuple):
 
 
 class Ranker:
-    """Scores blocks of users by a policy, selects the best, and says what is predicted of them.
+    """Scores blocks of users by a policy, selects the best items, and predicts their ratings.
 
-    The bias of a user lifts all its scores alike and is left out wherever only their order matters.
+    The bias of a user is the same in all its scores and is omitted where only the order matters.
     """
 
     def __init__(self, posterior: Posterior, question: Question, pool: Pool) -> None:
         self.posterior, self.question, self.pool = posterior, question, pool
-        # Where users are kept, all but expected ratings are ranked by draws of both sides.
+        # If users are kept, all policies except "mean" use draws of both sides.
         ranked = posterior if question.policy == "mean" else posterior.with_items
         if question.policy == "thompson-items":
-            ranked = posterior.with_users  # rows that are expected given a draw, not stored draws
+            ranked = posterior.with_users  # expected rows given a draw, not stored draws
         self.from_ranked_rows = ranked is posterior and not posterior.users_kept
         self.catalogue = Catalogue.of(ranked, question.items)
         self.n_factors, self.n_draws = posterior.n_factors, len(posterior.draws)
@@ -369,7 +368,7 @@ class Ranker:
         self.spread, self.alone = scorer, replace(scorer, pool=Pool(1))
 
     def fill(self, users: Index, first: int, items: Index, numbers: list[Floats]) -> None:
-        """Find the best items of users, the first of which is number `first` of the question."""
+        """Rank the items of users; `first` is the number of the first user in the query."""
         few, source = len(users) <= FEW, self.sides.source
         size = 1 if few else min(64, max(8, BLOCK // max(1, len(self.all_items))))
         bulk = source.prepare(len(users))
@@ -378,7 +377,7 @@ class Ranker:
             _ = self.posterior.sides.everything, self.catalogue.stacked  # before there are threads
 
         def run(stretch: slice) -> None:
-            # Pages that are not used are not taken from the system.
+            # Unused pages are never allocated.
             scratch = np.empty((5, size, len(self.all_items)), np.float32)
             for part in parts(stretch.stop - stretch.start, size):
                 at = slice(stretch.start + part.start, stretch.start + part.stop)
@@ -396,7 +395,7 @@ class Ranker:
             for k in range(len(users)):
                 run(slice(k, k + 1))
             return
-        # Several stretches a thread, for cores that are not equally fast; blocks stay whole.
+        # Several parts for each thread, for cores of unequal speed; blocks are not split.
         blocks = -(-len(users) // size)
         share = max(1, -(-blocks // (4 * self.pool.threads)))
         self.pool.each(run, parts(len(users), share * size))
@@ -405,7 +404,7 @@ class Ranker:
         picks = []
         if self.question.policy in DRAWN:
             width, person = self.catalogue.rows.shape[2], self.question.policy == "thompson"
-            # Users without ratings have no number of their own: theirs is where they stand.
+            # Users without ratings are numbered by their position in the query.
             own = np.where(number >= 0, number, (1 << 40) + first + np.arange(len(number)))
             sizes, seed = (self.n_draws, width), self.question.seed
             picks = [thompson_pick(seed, int(user), *sizes, person) for user in own]
@@ -446,12 +445,12 @@ class Ranker:
         if self.from_ranked_rows:
             starts = np.concatenate([[0], np.cumsum(filled.sum(1))])
             tables, at = posterior.sides.tables(item)
-            block = Block(users.number, starts, at, posterior.seen.rated(user, item))
+            block = PairBlock(users.number, starts, at, posterior.seen.rated(user, item))
             return posterior.sides.components(block, users.solved, tables)
         mu = np.empty((self.n_draws, len(user)), np.float32)
         var, expected = np.empty_like(mu), np.empty(len(user))
 
-        def work(at: Index, block: Block, solved: Solved, tables: Tables) -> None:
+        def work(at: Index, block: PairBlock, solved: Solved, tables: Tables) -> None:
             mu[:, at], var[:, at], expected[at] = posterior.sides.components(block, solved, tables)
 
         posterior._each(user, item, work, 1)
@@ -486,7 +485,7 @@ class Ranker:
         for k in np.flatnonzero(close[:, :n].any(1)).tolist():
             items = best[k][best[k] >= 0]
             if close[k, n - 1 :].all() and len(items) == best.shape[1] < scores.shape[1]:
-                # More may be as good than were found.
+                # There may be more ties than candidates.
                 out[k] = self._top_of_one(self.alone, users, k, n)
             else:
                 rows = in_order(self._scores_of_one(self.alone, users, k, items), items, n)
@@ -502,7 +501,7 @@ class Ranker:
         return scores
 
     def _expected(self, users: Users, scratch: Scores) -> Any:
-        """Mean over draws, from conditional means where that is right."""
+        """Mean over draws, from conditional means where valid."""
         scores, means, solved = scratch[SCORES], self.catalogue.means, users.solved
         some = parts(self.n_draws, STACK)
         for part, Y in zip(some, self.catalogue.stacked, strict=True):
@@ -518,7 +517,7 @@ class Ranker:
         return scores
 
     def _correct(self, scores: Scores, users: Users) -> None:
-        """Rated pairs, and users without ratings, as `Sides.expected` has them."""
+        """Correct rated pairs, and users without ratings, as in `Sides.expected`."""
         solved, D = users.solved, self.n_factors
         bias = solved.locations[solved.place][:, :, D:].sum((1, 2), dtype=np.float64) / self.n_draws
         for k in np.flatnonzero(users.number < 0).tolist():
@@ -534,7 +533,9 @@ class Ranker:
             return
         starts = np.concatenate([[0], np.cumsum([len(one) for one in rated])])
         at, row = np.concatenate(rated), np.repeat(np.arange(len(rated)), np.diff(starts))
-        block = Block(users.number, starts, self.catalogue.items[at], np.ones(len(at), np.bool_))
+        block = PairBlock(
+            users.number, starts, self.catalogue.items[at], np.ones(len(at), np.bool_)
+        )
         found = self.sides.expected(block, solved, self.sides.everything)
         scores[row, at] = found - bias[row]
 
@@ -583,7 +584,7 @@ def product(X: Rows, Y: Rows, out: Scores) -> Scores:
 
 
 def in_order(scores: Floats, items: Index, n: int) -> Index:
-    """The n items of the best scores, best first; of equal ones the lower number first."""
+    """The n items with the best scores, best first; ties by lower number."""
     if 0 < n < len(items):
         best = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
         scores, items = scores[best], items[best]
@@ -591,7 +592,7 @@ def in_order(scores: Floats, items: Index, n: int) -> Index:
 
 
 def near_ties(scores: Scores, filled: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
-    """Which scores, from best to worst, are so near to the next that rounding may decide."""
+    """Which scores, in descending order, differ from the next by no more than rounding errors."""
     scores = np.where(filled, scores, 0)
     near = share * np.maximum(np.abs(scores).max(1, keepdims=True), 1)
     with np.errstate(invalid="ignore"):  # a model that has diverged

@@ -1,8 +1,8 @@
-"""Rows of one side under each draw: exact where the side is not kept, else as they were stored.
+"""Rows of one side under each draw: computed exactly if the side is not kept, else stored.
 
 Given a draw of the other side, a row is Gaussian and depends on its own ratings alone
-(kernels/row_posterior.py). So a row that was never stored, a new one, and an old one with new
-ratings are the same thing.
+(kernels/row_posterior.py). The same code computes rows that were not stored, new rows, and rows
+with new ratings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from bayesmf.kernels.csr import RowLists
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.keys import STREAM_FOLD, generator, make_key
-from bayesmf.kernels.pairs import draw_from_factors, lay_out_draws
+from bayesmf.kernels.pairs import draw_from_factors, pad_draws
 from bayesmf.kernels.row_posterior import (
     GAMMA_TRIES,
-    Given,
+    PaddedRows,
     UnknownNoise,
     all_known,
     make_row_scratch,
@@ -37,10 +37,10 @@ from bayesmf.process import Pool, parts
 Index = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Candidates among which the quantile of a precision that nothing is known of is found.
+# Candidates for the quantile of the precision of an unseen row.
 CANDIDATES = 255
-# Quantiles of users and of items go up in steps of these, modulo one: where neither is known both
-# are spread evenly, and one tells nothing of the other.
+# Steps between quantiles of users and of items, modulo one: both are spread evenly and are
+# uncorrelated.
 QUANTILE_STEPS = 0.6180339887498949, 0.5698402909980532
 # Steps of Gibbs by which an unknown precision is drawn.
 STEPS = 8
@@ -48,15 +48,15 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class RowPrecisions:
-    """Precisions of the ratings of one side's rows, but for the weights of the other side's.
+    """Precisions of the ratings of one side's rows, without the weights of the other side.
 
     Attributes
     ----------
     plain : ndarray of float64, shape (draws,)
-        What they are where rows have none of their own.
+        Precision by draw, if rows have no precisions of their own.
     value : ndarray of float32, shape (draws, rows), or None
-        Those of single rows; None where they have none, or where they are not known and have to be
-        drawn given the rows' ratings.
+        Precisions of rows; None if rows have none, or if they are unknown and have to be drawn
+        given the rows' ratings.
     prior : ndarray of float64, shape (draws, 2), or None
         Shape and rate of the Gamma distribution of a row's own precision.
     side : int
@@ -80,7 +80,7 @@ class RowPrecisions:
         return np.asarray(some[np.arange(n), at] / self.prior[:, 1])
 
     def of(self, rows: Index) -> Floats:
-        """Precisions of rows by number, (rows, draws); NaN where they have to be drawn."""
+        """Precisions of rows by number, (rows, draws); NaN if they have to be drawn."""
         if self.prior is None:
             return np.broadcast_to(self.plain, (len(rows), len(self.plain))).copy()
         out = np.full((len(rows), len(self.plain)), np.nan)
@@ -109,7 +109,7 @@ def weights_of(draws: Draws, side: int) -> RowPrecisions:
 
 
 def unknown_noise(prior: Floats | None, n_draws: int, width: int) -> UnknownNoise:
-    """What kernels draw unknown precisions from; nothing where rows have none of their own."""
+    """Input of the kernels for drawing unknown precisions; empty if rows have none."""
     if prior is None:
         return all_known(n_draws)
     return UnknownNoise(prior[:, 0].copy(), prior[:, 1].copy(), *_fold_numbers(n_draws, width))
@@ -117,11 +117,11 @@ def unknown_noise(prior: Floats | None, n_draws: int, width: int) -> UnknownNois
 
 @lru_cache(maxsize=4)
 def _fold_numbers(n_draws: int, width: int) -> tuple[NDArray[np.float32], Floats]:
-    """Normals and uniforms by which unknown precisions are drawn: the same for every question.
+    """Normals and uniforms for drawing unknown precisions: the same for every query.
 
-    What they have by chance is therefore the same for all people. So of the normals that Gamma
-    variates are made of one comes from each of as many equal parts of their distribution as there
-    are draws, in a random order: a person's noise, averaged over draws, hardly depends on them.
+    Their sampling error is therefore shared by all users. The normals of Gamma variates are
+    stratified, one from each of n_draws equal parts of the distribution, in random order, so that a
+    user's noise averaged over draws hardly depends on them.
     """
     rng = generator(make_key(0), 1, STREAM_FOLD)
     normals = rng.standard_normal((n_draws, STEPS, width + GAMMA_TRIES), dtype=np.float32)
@@ -133,14 +133,14 @@ def _fold_numbers(n_draws: int, width: int) -> tuple[NDArray[np.float32], Floats
     return normals, uniforms
 
 
-# Bytes of means and factors that a model remembers of rows it has worked out in bulk; none where
-# these are fewer than that share of all rows.
+# Bytes of cached means and factors of rows; no cache if it holds less than this share of all rows.
 CACHE_BYTES, LEAST_CACHED = 1 << 30, 0.25
-# Rows in one question from which on what is worked out is remembered.
+# Queries of at least this many rows are cached.
 BULK = 256
-# Rows in one question for which the other side is not laid out as a whole.
+# Queries of up to this many rows pad only the rows they need of the other side.
 FEW = 8
-# Most rows that are worked out together, and rows times draws: some ten megabytes at 30 factors.
+# Maximum number of rows computed together, and of rows times draws: some ten megabytes at 30
+# factors.
 MOST_ROWS, ROW_DRAWS = 256, 1 << 14
 NOTHING = np.empty((0, 0, 0), np.float32)
 
@@ -148,8 +148,8 @@ NOTHING = np.empty((0, 0, 0), np.float32)
 class Solved(NamedTuple):
     """Some rows under all draws: row k is at place[k] of arrays (places, draws, ...).
 
-    `factors` are of precisions, and empty where rows are points. `locations` are the rows that
-    expected values are found from: conditional means, where the side's draws are stored.
+    `factors` are Cholesky factors of precisions, empty if rows are points. `locations` are the rows
+    for expected values: conditional means, if the side's draws are stored.
     """
 
     means: Rows
@@ -159,10 +159,10 @@ class Solved(NamedTuple):
     noise: Rows  # (rows, draws): variance of a rating of weight one of row k
 
 
-def lay_out(
+def pad_rows(
     rows: Rows, n_factors: int, which: Index | None = None, weights: RowPrecisions | None = None
-) -> Given:
-    """Rows of all draws, or some of them, as kernels read them; a last one is zero.
+) -> PaddedRows:
+    """Rows under all draws, or some rows, padded for kernels; the last row is zero.
 
     `weights` are those of the rows' ratings, one by default.
     """
@@ -170,11 +170,11 @@ def lay_out(
     width, n = padded(n_factors), len(which) + 1
     features = np.empty((len(rows), n * width), np.float32)
     bias = np.empty((len(rows), n), np.float32)
-    lay_out_draws(readonly(rows), readonly(which), n_factors, features, bias)
+    pad_draws(readonly(rows), readonly(which), n_factors, features, bias)
     root = np.ones(bias.shape, np.float32)
     if weights is not None:
         root[:, :-1] = np.sqrt(weights.of(which)).T
-    return Given(features, bias, root)
+    return PaddedRows(features, bias, root)
 
 
 def natural_priors(
@@ -190,7 +190,7 @@ def full_matrices(diagonals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rows_at_once(n_draws: int) -> int:
-    """Rows that are worked out together, under all draws."""
+    """Number of rows computed together, under all draws."""
     return max(1, min(MOST_ROWS, ROW_DRAWS // n_draws))
 
 
@@ -200,17 +200,17 @@ def triangle(width: int) -> int:
 
 
 class RowCache:
-    """Rows that were worked out in bulk, up to a number of bytes; first come, first kept.
+    """Cache of rows, up to a number of bytes, without eviction.
 
-    Without a lock: of two threads that work out the same row either may be first, with the same
-    numbers. A copy of a model begins with an empty one.
+    Without a lock: two threads that compute the same row store the same numbers. A copy of a model
+    starts with an empty cache.
     """
 
     def __init__(self, n_rows: int, n_draws: int, width: int, budget: int) -> None:
         self._sizes = n_rows, n_draws, width, budget
         per_row = 4 * n_draws * (width + triangle(width) + 1)
         self.room = min(n_rows, budget // per_row)
-        if self.room < LEAST_CACHED * n_rows:  # too few to make a difference
+        if self.room < LEAST_CACHED * n_rows:  # too few to be useful
             self.room = 0
         self._next, self._place = count(), np.full(n_rows, -1, np.int64)
         self._arrays: dict[str, tuple[Rows, Rows, Rows]] = {}
@@ -220,16 +220,16 @@ class RowCache:
 
     @property
     def arrays(self) -> tuple[Rows, Rows, Rows]:
-        """Room for means, factors and noise: taken from the system as it is filled."""
+        """Arrays for means, factors and noise; pages are allocated as they are filled."""
         found = self._arrays.get("all")
         if found is None:
             _, n_draws, width, _ = self._sizes
             try:
                 made = self._taken(n_draws, width)
-            except MemoryError:  # rows are worked out each time then
+            except MemoryError:  # then rows are computed each time
                 self.room = 0
                 made = self._taken(n_draws, width)
-            # Of two threads that come first, both get the same: rows of the other would be lost.
+            # Two threads must get the same arrays.
             found = self._arrays.setdefault("all", made)
         return found
 
@@ -239,11 +239,11 @@ class RowCache:
         return means, factors, np.empty((self.room, n_draws), np.float32)
 
     def places(self, rows: Index) -> Index:
-        """Where rows are, -1 for those that are not here."""
+        """Positions of rows in the cache, -1 if absent."""
         return np.where(rows >= 0, self._place[rows], -1) if len(self._place) else rows
 
     def add(self, rows: Index, *found: Rows) -> None:
-        """Remember means, factors and noise of rows, as far as there is room."""
+        """Store means, factors and noise of rows, as far as there is room."""
         for k, row in enumerate(rows):
             if row < 0 or self._place[row] >= 0:
                 continue
@@ -252,7 +252,7 @@ class RowCache:
                 return
             for array, part in zip(arrays, found, strict=True):
                 array[place] = part[k]
-            self._place[row] = place  # last: from now on others read it
+            self._place[row] = place  # last: other threads read it from now on
 
 
 @dataclass(frozen=True)
@@ -272,29 +272,29 @@ class ExactRows:
     levels: NDArray[np.float32]
     n_factors: int
     budget: int = CACHE_BYTES
-    own: Given | None = None  # where `other` was laid out before
+    own: PaddedRows | None = None  # `other`, if padded before
 
     @cached_property
     def cache(self) -> RowCache:
-        """Rows that were worked out in bulk."""
+        """Cache of rows."""
         n_draws, _, width = self.other.shape
         return RowCache(len(self.lists.starts) - 1, n_draws, width, self.budget)
 
     @cached_property
-    def everything(self) -> Given:
-        """All rows of the other side, laid out once: as large as they are themselves."""
+    def everything(self) -> PaddedRows:
+        """All rows of the other side, padded once: a copy of about the same size."""
         if self.own is not None:
             return self.own
-        return lay_out(self.other, self.n_factors, weights=self.weights)
+        return pad_rows(self.other, self.n_factors, weights=self.weights)
 
     def prepare(self, n_rows: int) -> bool:
-        """Make ready for a question about many rows; returns whether rows may be remembered."""
+        """Prepare for a query about many rows; returns whether rows may be cached."""
         if n_rows > FEW:
             _ = self.everything
         return n_rows >= BULK and self.cache.room > 0
 
     def solve(self, rows: Index, factors: bool = True, bulk: bool = False) -> Solved:
-        cache = self.cache  # once: another thread may put its own in its place
+        cache = self.cache  # read once: another thread may replace it
         cached = cache.places(rows)
         if len(rows) and cached.min() >= 0:
             means, triangles, noise = cache.arrays
@@ -325,26 +325,26 @@ class ExactRows:
 
     @cached_property
     def unknown(self) -> UnknownNoise:
-        """What precisions are drawn from that are not known: of new users, or with new ratings."""
+        """Input for drawing unknown precisions: of new users, or of users with new ratings."""
         n_draws, _, width = self.other.shape
         return unknown_noise(self.tau.prior, n_draws, width)
 
-    def _met_by(self, rows: Index) -> tuple[RowLists, Index, Given]:
-        """Ratings, row numbers in them, and the other side: for few rows what these have rated."""
+    def _met_by(self, rows: Index) -> tuple[RowLists, Index, PaddedRows]:
+        """Ratings, row numbers in them, and the other side; for few rows, only rated rows of it."""
         if len(rows) > FEW or self.own is not None or "everything" in self.__dict__:
             return self.lists, rows, self.everything
         lists = take_rows(self.lists, rows)
         which = np.unique(lists.other)
         other = np.searchsorted(which, lists.other).astype(np.int32)
-        given = lay_out(self.other, self.n_factors, which.astype(np.int64), self.weights)
+        given = pad_rows(self.other, self.n_factors, which.astype(np.int64), self.weights)
         return RowLists(lists.starts, other, lists.value), np.arange(len(rows)), given
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows of a side whose draws were kept beside those of the other side.
+    """Rows of a side whose draws were kept too.
 
-    They cost nothing: none are remembered, and only those without ratings have factors. `prior` is
+    They are not cached, and only those without ratings have factors. `prior` is
     (mu, Lambda) by draw, Lambda as matrices or as their diagonals.
     """
 
@@ -357,9 +357,9 @@ class StoredRows:
     n_factors: int
 
     @cached_property
-    def everything(self) -> Given:
+    def everything(self) -> PaddedRows:
         """All rows of the other side."""
-        return lay_out(self.other, self.n_factors, weights=self.weights)
+        return pad_rows(self.other, self.n_factors, weights=self.weights)
 
     def prepare(self, n_rows: int) -> bool:
         return False
@@ -385,7 +385,7 @@ RowSource = ExactRows | StoredRows
 
 
 def stored_users(draws: Draws, n_factors: int) -> StoredRows:
-    """Users' rows as they were stored."""
+    """Stored rows of users."""
     assert draws.users is not None
     means = draws.users if draws.user_means is None else draws.user_means
     noise = precisions_of(draws, 0), weights_of(draws, 1)
@@ -400,7 +400,7 @@ def _by_row(part: Rows, rows: Index) -> Rows:
 
 
 def factors_of(Lambda: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Cholesky factors of precisions, laid out as `solve_rows` does: their diagonals inverted."""
+    """Cholesky factors of precisions as `solve_rows` stores them, with inverted diagonals."""
     L = np.linalg.cholesky(Lambda if Lambda.ndim == 3 else full_matrices(Lambda))
     d = np.arange(L.shape[1])
     L[:, d, d] = 1.0 / L[:, d, d]
@@ -409,7 +409,7 @@ def factors_of(Lambda: NDArray[np.float64]) -> NDArray[np.float32]:
 
 def take_rows(lists: RowLists, rows: Index) -> RowLists:
     """The ratings of some rows, in the order given; -1 has none."""
-    if len(rows) == 1 and rows[0] >= 0:  # as it lies, without a copy
+    if len(rows) == 1 and rows[0] >= 0:  # without a copy
         lo, hi = int(lists.starts[rows[0]]), int(lists.starts[rows[0] + 1])
         return RowLists(np.array([0, hi - lo]), lists.other[lo:hi], lists.value[lo:hi])
     first, counts = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)

@@ -1,4 +1,4 @@
-"""Draws of predictions, precisions and tau by chain: what diagnostics look at."""
+"""Draws of predictions, precisions and tau by chain, for diagnostics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayesmf.posterior.rows import take_rows
 def traces(posterior: Posterior, user: Index, item: Index) -> dict[str, Any]:
     """Collect draws of predictions of pairs, of precisions and of tau, by chain.
 
-    Raw factors are left out: they may rotate and swap without anything having changed. Arrays are
+    Raw factors are not included: they may rotate and swap without changing the model. Arrays are
     (chains, draws, ...), cut to the shortest chain: "prediction", "tau", and precisions of factors
     ("lambda_U", "lambda_V") and biases ("lambda_a", "lambda_b").
     """
@@ -38,14 +38,14 @@ def traces(posterior: Posterior, user: Index, item: Index) -> dict[str, Any]:
     return {name: values[rows] for name, values in quantities.items()}
 
 
-# Most ratings of a user that are looked at, spread evenly over them: a spread is then known to 10%.
+# Maximum number of ratings of a user, spread evenly: gives a standard deviation to within 10%.
 MOST = 50
 
 
 def training_errors(posterior: Posterior, rows: Index, threads: int | None = None) -> Floats:
     """Root mean squared training error of users by row number, in units of the ratings.
 
-    NaN for -1, and for everybody where the model lacks its ratings. Users are looked up once each.
+    NaN for -1, and for all users if the model lacks its ratings. Each user is computed once.
     """
     out = np.full(len(rows), np.nan)
     if not posterior.ratings.has_users:

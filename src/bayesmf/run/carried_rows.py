@@ -25,7 +25,7 @@ from bayesmf.kernels.gather import regressors
 from bayesmf.kernels.keys import STREAM_UPDATE, generator
 from bayesmf.kernels.linalg import cholesky, second_moments, solve_upper
 from bayesmf.kernels.pairs import draw_from_factors
-from bayesmf.kernels.row_posterior import Given, all_known, make_row_scratch, solve_rows
+from bayesmf.kernels.row_posterior import PaddedRows, all_known, make_row_scratch, solve_rows
 from bayesmf.kernels.types import Rows, readonly
 from bayesmf.model.priors import RowPrior
 from bayesmf.process import Pool, parts
@@ -190,7 +190,7 @@ def row_posteriors(
         solve_rows(
             means[part], factors[part], own[part], np.arange(part.stop - part.start),
             readonly(rows[part]), held,
-            Given(given.features[None], given.bias[None], given.root[None]), prior.natural(),
+            PaddedRows(given.features[None], given.bias[None], given.root[None]), prior.natural(),
             all_known(1), n_factors, make_row_scratch(width, n_factors),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ from bayesmf.chains.state import Rounds, RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
 from bayesmf.checkpoints.writer import saving
 from bayesmf.data.training import TrainingData
-from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, told
+from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, with_verdict
 from bayesmf.engines.base import Engine, Handle, Workload
 from bayesmf.engines.local import Rehearsal
 from bayesmf.engines.registry import make_engine
@@ -353,7 +353,7 @@ def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> 
         "rule": type(settings.sampler).__name__,
         "chains": settings.sampler.n_chains,
     }
-    return told({**known, **about, **run})
+    return with_verdict({**known, **about, **run})
 
 
 def make_report(data: TrainingData, done: RunReport) -> dict[str, Any]:

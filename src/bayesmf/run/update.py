@@ -34,7 +34,7 @@ from bayesmf.model.draws import ROW_NOISE, ROWS, Draws
 from bayesmf.model.mapped import allocate
 from bayesmf.model.noise import Noise
 from bayesmf.model.priors import Params, Precisions
-from bayesmf.model.refs import Layout
+from bayesmf.model.refs import StripeLayout
 from bayesmf.process import Pool, parts
 from bayesmf.run.carried_rows import (
     MOST_MISSED,
@@ -97,7 +97,7 @@ def update_draws(
     update = _Update(draws, added, settings, number, plan)
     with Pool(threads) as pool:
         for chain in plan.start:
-            update.go_on(chain, pool, done)
+            update.continue_chain(chain, pool, done)
         update.refresh(pool, done)
     return update.draws
 
@@ -159,8 +159,8 @@ class _Update:
             for name in ROWS:
                 if name in self.arrays:
                     old = getattr(self.before, name)[self.plan.source[t]]
-                    self._spread(self.arrays[name][t], old, SIDE[name])
-            self._spread_noise(t)
+                    self._scatter_rows(self.arrays[name][t], old, SIDE[name])
+            self._scatter_noise(t)
             if carried is not None:
                 chain = int(draws.chain[t])
                 known = self.sources.get(chain) or everything
@@ -178,7 +178,7 @@ class _Update:
         everything = [source for some in self.sources.values() for source in some]
         pool.each(run, parts(len(stays), 1))
 
-    def _spread(self, out: Rows, rows: Rows, side: str) -> None:
+    def _scatter_rows(self, out: Rows, rows: Rows, side: str) -> None:
         """Rows where they are now; others are zero until they are drawn."""
         moved, rows = self.added.moved[0 if side == "users" else 1], np.asarray(rows)
         # In stretches without a new row between: they are few, and copied at once.
@@ -190,12 +190,14 @@ class _Update:
             out[at:end] = rows[first:last]
         out[end:] = 0.0
 
-    def _spread_noise(self, t: int) -> None:
+    def _scatter_noise(self, t: int) -> None:
         """Precisions of rows under a draw that stays, NaN where they are to be drawn when asked."""
         for side, name in enumerate(ROW_NOISE):
             if name in self.arrays:
                 out = self.arrays[name][t]
-                self._spread(out, getattr(self.before, name)[self.plan.source[t]], SIDES[side])
+                self._scatter_rows(
+                    out, getattr(self.before, name)[self.plan.source[t]], SIDES[side]
+                )
                 if side != self.kept:
                     out[self.changed[side]] = np.nan
 
@@ -205,7 +207,7 @@ class _Update:
         mu = self.arrays["user_mu" if self.users_kept else "item_mu"]
         return DrawSide(rows[t], None if means is None else means[t], mu[t])
 
-    def _know(self, slot: int, state: ChainState, pool: Pool) -> Source:
+    def _make_source(self, slot: int, state: ChainState, pool: Pool) -> Source:
         """The rows that are carried over, under the new draw in a slot."""
         assert self.carried is not None
         data, now = self.added.data, state.precisions
@@ -302,7 +304,7 @@ class _Update:
         drawn = own.draw_values(stripe.counts, row_stats[:, SSE], stripe.rows, counter)
         return found, expected, drawn
 
-    def go_on(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
+    def continue_chain(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
         """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
         data, rule, draws = self.added.data, self.settings.sampler, self.draws
         assert isinstance(rule, Gibbs) and rule.n_stripes is not None
@@ -313,7 +315,7 @@ class _Update:
         params = Params(users, items, self.D)
         order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
         kept, name = (users, "users") if self.users_kept else (items, "items")
-        self._spread(kept, before.kept[start], name)
+        self._scatter_rows(kept, before.kept[start], name)
         noise = self._noise(before, start)
         now = Precisions(*before.priors(start), float(before.tau[start]), noise=noise)
         state = ChainState(chain, self.keys[chain], params, now)
@@ -323,7 +325,7 @@ class _Update:
         ]
         layouts = [layout_of(own, n) for own, n in zip(stripes, sizes, strict=True)]
         slots = self.plan.fresh(chain)
-        telling = set() if self.carried is None else set(self._telling(slots).tolist())
+        telling = set() if self.carried is None else set(self._carry_sources(slots).tolist())
         self.sources[chain] = []
         unknown = self._unknown(order[1])
         unheard = int(counts_of(data, order[1])[unknown].sum())
@@ -344,7 +346,7 @@ class _Update:
                 slot = int(slots[k - settling])
                 self._store(slot, state)
                 if slot in telling:
-                    self.sources[chain].append(self._know(slot, state, pool))
+                    self.sources[chain].append(self._make_source(slot, state, pool))
                 done(1)
             if k + 1 < settling + len(slots):
                 half_noise(state, k, side, stripes[side], pool)
@@ -363,7 +365,7 @@ class _Update:
             sides.append(own)
         return None if before.noise_by is None else Noise(*sides)
 
-    def _telling(self, slots: Index) -> Index:
+    def _carry_sources(self, slots: Index) -> Index:
         """New draws of a chain that rows are carried over from, if any draw stays."""
         if (self.plan.source < 0).all():
             return slots[:0]
@@ -412,9 +414,9 @@ def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[S
     return out
 
 
-def layout_of(stripes: Sequence[Stripe], n_rows: int) -> Layout:
+def layout_of(stripes: Sequence[Stripe], n_rows: int) -> StripeLayout:
     """How stripes of consecutive rows cut a side."""
-    return Layout([stripe.span for stripe in stripes], n_rows)
+    return StripeLayout([stripe.span for stripe in stripes], n_rows)
 
 
 def half_sweep(

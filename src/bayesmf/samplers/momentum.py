@@ -67,7 +67,7 @@ FRICTION = Positive(
 )
 
 
-class Limits(NamedTuple):
+class StepLimits(NamedTuple):
     """The longest step, the largest share of variance from mini-batches, and how new the chain
     is, from 1 down to 0."""
 
@@ -176,7 +176,7 @@ class MomentumRule(BatchRule):
         """Epochs that are burn-in at the end of a run whose burn-in grows with it."""
         return GROWING_BURN_IN if self.epochs is None else min(GROWING_BURN_IN, self.epochs / 4)
 
-    def limits(self, epoch: float) -> Limits:
+    def limits(self, epoch: float) -> StepLimits:
         """Limits of an epoch: they come down to the settings within burn-in."""
         rule = burn_in_rule(self._growing_burn_in() if self.burn_in is None else self.burn_in)
         end = rule.epochs if isinstance(rule, FixedBurnIn) else (self.epochs or 100) / 6
@@ -187,7 +187,7 @@ class MomentumRule(BatchRule):
         delta, rho = (max(start * fall, 1.0) for start in starts)
         # P may change at any time, so this need not be over when burn-in is.
         warm = 2.0 ** -(np.floor(epoch) / HALF_LIFE)
-        return Limits(self.delta_max * delta, self.rho * rho, warm if warm > 0.01 else 0.0)
+        return StepLimits(self.delta_max * delta, self.rho * rho, warm if warm > 0.01 else 0.0)
 
 
 @documented

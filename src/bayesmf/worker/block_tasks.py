@@ -24,7 +24,7 @@ from bayesmf.kernels.minibatch import (
 from bayesmf.kernels.types import Rows
 from bayesmf.model.priors import Precisions, RowPrior
 from bayesmf.model.refs import Part, value_of
-from bayesmf.worker.tasks import Kept, Shared
+from bayesmf.worker.tasks import RemoteResult, Shared
 
 Weights = NDArray[np.floating[Any]]
 Sums = NDArray[np.float64]
@@ -76,7 +76,7 @@ class RoundSettings(Shared):
 
 
 @dataclass(frozen=True)
-class BlockResult(Kept):
+class BlockResult(RemoteResult):
     """A result with arrays of users and of items, of which those of the `fixed` side stay."""
 
     users: Any
@@ -84,11 +84,11 @@ class BlockResult(Kept):
     fixed: int
 
     @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
+    def local_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("users", "items")[self.fixed : self.fixed + 1]
 
     @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
+    def shared_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("users", "items")[1 - self.fixed : 2 - self.fixed]
 
 

@@ -13,7 +13,7 @@ from bayesmf.kernels.gather import SSE
 from bayesmf.kernels.gradient import MomentumSide
 from bayesmf.kernels.minibatch import pad
 from bayesmf.kernels.types import Rows
-from bayesmf.model.refs import Part, own_copy, value_of
+from bayesmf.model.refs import Part, value_of, writable_copy
 from bayesmf.samplers.momentum import (
     MomentumRule,
     RowFacts,
@@ -30,7 +30,7 @@ from bayesmf.worker.block_tasks import (
     all_finite,
 )
 from bayesmf.worker.row_tasks import RowsTask, draw_stripe
-from bayesmf.worker.tasks import Kept
+from bayesmf.worker.tasks import RemoteResult
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class MomentumResult(RoundResult):
     momenta_items: Any = field(kw_only=True)
 
     @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*super().stays, *(f"momenta_{name}" for name in super().stays))
+    def local_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*super().local_fields, *(f"momenta_{name}" for name in super().local_fields))
 
     @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*super().goes, *(f"momenta_{name}" for name in super().goes))
+    def shared_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*super().shared_fields, *(f"momenta_{name}" for name in super().shared_fields))
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class RareStripe:
 
 
 @dataclass(frozen=True)
-class RareResult(Kept):
+class RareResult(RemoteResult):
     """All rows of a stripe, some of them new."""
 
     rows: Any
@@ -167,11 +167,11 @@ class RareResult(Kept):
     count: int = 0
 
     @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
+    def local_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("rows",) if self.fixed else ()
 
     @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
+    def shared_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return () if self.fixed else ("rows",)
 
 
@@ -183,7 +183,7 @@ class RareTask(RowsTask):
 
     def execute(self, held: RareStripe) -> RareResult:  # type: ignore[override]
         """Rows that are drawn by mini-batches stay as they are."""
-        rows, at = own_copy(self.rows), held.at
+        rows, at = writable_copy(self.rows), held.at
         own, tau = rows[at], value_of(self.tau)
         tau = tau if isinstance(tau, float) else tau[at]
         stats = draw_stripe(self.shared, own, np.empty_like(own), tau, held.stripe)
@@ -192,10 +192,10 @@ class RareTask(RowsTask):
 
 
 @dataclass(frozen=True)
-class TakeResult(Kept):
+class TakeResult(RemoteResult):
     """Some rows of a stripe, and numbers of theirs."""
 
-    goes = ("rows", "weight")
+    shared_fields = ("rows", "weight")
     rows: Any
     weight: Any
     count: int = 0

@@ -25,8 +25,8 @@ from bayesmf.kernels.types import Rows
 from bayesmf.kernels.whole_rows import DUAL_SHARE, draw_dual, draw_primal
 from bayesmf.model.noise import evidence_of, half_errors
 from bayesmf.model.priors import RowPrior, initial_rows
-from bayesmf.model.refs import Part, own_copy, value_of
-from bayesmf.worker.tasks import Kept, Shared
+from bayesmf.model.refs import Part, value_of, writable_copy
+from bayesmf.worker.tasks import RemoteResult, Shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class RowContext(Shared):
 
 
 @dataclass(frozen=True)
-class RowsResult(Kept):
+class RowsResult(RemoteResult):
     """New rows of a stripe, their conditional means, and sums of the ratings of each.
 
     `row_stats` are weighted as the rows met their ratings, and of the kinds that
@@ -85,11 +85,11 @@ class RowsResult(Kept):
     side: int = 0
 
     @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
+    def local_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("means", "row_stats") if self.side == 0 else ("row_stats",)
 
     @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
+    def shared_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("rows",) if self.side == 0 else ("rows", "means")
 
     together = True
@@ -113,7 +113,9 @@ class RowsTask:
     def execute(self, held: Stripe) -> RowsResult:
         """Algorithm 1, lines 4-9, for the rows of a stripe."""
         given = self.shared
-        rows = own_copy(self.rows)  # the task must stay as it was: it may have to be done again
+        rows = writable_copy(
+            self.rows
+        )  # the task must stay as it was: it may have to be done again
         means = np.empty_like(rows)
         row_stats = draw_stripe(given, rows, means, self.tau, held)
         counts = held.counts
@@ -139,10 +141,10 @@ def draw_stripe(
 
 
 @dataclass(frozen=True)
-class StartResult(Kept):
+class StartResult(RemoteResult):
     """Rows that a chain begins with."""
 
-    goes = ("rows",)
+    shared_fields = ("rows",)
     rows: Any
     count: int = 0
 

@@ -16,7 +16,7 @@ from bayesmf.kernels.keys import STREAM_NOISE, StreamCounter, stream_word
 from bayesmf.kernels.types import Rows
 from bayesmf.model.noise import RowNoise, evidence_of, half_errors, noise_sums
 from bayesmf.model.refs import Part, value_of
-from bayesmf.worker.tasks import Kept, Shared
+from bayesmf.worker.tasks import RemoteResult, Shared
 
 # Numbers of ratings are counted in bins, BINS to a doubling, from 2^-LOWEST on.
 BINS, LOWEST, N_BINS = 32, 16, 32 * 48
@@ -46,7 +46,7 @@ class MomentsTask:
 
 
 @dataclass(frozen=True)
-class WeighedResult(Kept):
+class WeighedResult(RemoteResult):
     """Ratings of rows by weight, `n`, their sum, and how many rows have how many of them.
 
     `squares` are sums of the rows' squares times their ratings.
@@ -60,11 +60,11 @@ class WeighedResult(Kept):
     fixed: bool = True
 
     @property
-    def stays(self) -> tuple[str, ...]:  # type: ignore[override]
+    def local_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("n",) if self.fixed else ()
 
     @property
-    def goes(self) -> tuple[str, ...]:  # type: ignore[override]
+    def shared_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return () if self.fixed else ("n",)
 
 
@@ -93,7 +93,7 @@ class WeighedTask:
         )  # fmt: skip
 
 
-def most_stay_below(bins: NDArray[np.integer[Any]], share: float) -> float:
+def approximate_quantile(bins: NDArray[np.integer[Any]], share: float) -> float:
     """A number of ratings that so large a share of rows stays below, to a few per cent."""
     rank = math.ceil(share * (int(bins.sum()) - 1))
     place = int(np.searchsorted(np.cumsum(bins), rank + 1))
@@ -117,10 +117,10 @@ class Law(Shared):
 
 
 @dataclass(frozen=True)
-class NoiseResult(Kept):
+class NoiseResult(RemoteResult):
     """Precisions of rows; their sums, and sums of the rows' statistics times these."""
 
-    goes = ("value",)
+    shared_fields = ("value",)
     together = True
     adds = ("sums", "weighted")
     value: Any

@@ -78,26 +78,26 @@ class Shared:
         return vars(self)["_ready"]
 
 
-class Kept:
-    """A result that leaves arrays with the worker.
+class RemoteResult:
+    """A result whose arrays stay on the worker.
 
-    Fields named by `stays` are for later tasks at the same place, those named by `goes` are read
-    elsewhere too. Each is an array, None, or a tuple of arrays. With `together`, a reader of a
-    field of one result reads it of all that a worker has made in a phase.
+    Later tasks on the same worker read the `local_fields`; other workers also read the
+    `shared_fields`. Each is an array, None, or a tuple of arrays. With `together`, a field is sent
+    at once for all results of a worker in a phase.
     """
 
-    stays: tuple[str, ...] = ()
-    goes: tuple[str, ...] = ()
+    local_fields: tuple[str, ...] = ()
+    shared_fields: tuple[str, ...] = ()
     together: bool = False
     adds: tuple[str, ...] = ()  # whole numbers of which only the sum over all results is needed
 
 
 def with_refs(result: Any, make: Callable[[str, str, Array], Any]) -> Any:
-    """A result whose kept arrays are references; `make` gets "stays" or "goes", and the field."""
-    if not isinstance(result, Kept):
+    """Replace the arrays of a `RemoteResult` by references, `make(kind, field, array)`."""
+    if not isinstance(result, RemoteResult):
         return result
     changed = {}
-    for how in ("stays", "goes"):
+    for how in ("local_fields", "shared_fields"):
         for name in getattr(result, how):
             value = getattr(result, name)
             if value is not None:

@@ -12,30 +12,30 @@ import numpy as np
 
 from bayesmf.blocks.blocks import Block, h_bar, inverse, make_blocks
 from bayesmf.blocks.grid import Rotation, visit_turns
-from bayesmf.chains.rounds.gibbs import draw_row_noise, one_of, put_moments
+from bayesmf.chains.rounds.gibbs import draw_row_noise, put_moments, stripe_values
 from bayesmf.chains.state import ChainState, ColumnSquares, Phases, Safe, Weighed
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.kernels.exact import total, unpacked_moments
 from bayesmf.model.priors import Moments, Precisions
-from bayesmf.model.refs import Layout, Pieces
+from bayesmf.model.refs import Pieces, StripeLayout
 from bayesmf.samplers.base import Array, BatchRule, DataShape
 from bayesmf.worker.block_tasks import ErrorsTask, HeldBlock, RoundResult, WeightsTask
 from bayesmf.worker.recipes import block_recipes
-from bayesmf.worker.stripe_tasks import MomentsTask, WeighedTask, most_stay_below
+from bayesmf.worker.stripe_tasks import MomentsTask, WeighedTask, approximate_quantile
 from bayesmf.worker.tasks import Held, Recipe
 
 log = logging.getLogger("bayesmf")
 
-# Halvings after which the steps are not what diverges.
+# Maximum number of halvings; beyond it the cause is not the step size.
 MOST_REPAIRS = 30
 
 
 class BlockRounds(ABC):
     """Base of mini-batch rounds: one phase, the blocks of the chain's orthogonal group.
 
-    A round that diverges is done again with steps half as long, and nothing of it is put back,
-    unless the user has set the step.
+    A round that diverges is discarded and repeated with halved steps, unless the user has set the
+    step size.
     """
 
     def __init__(self, data: TrainingData, rule: BatchRule, n_chains: int, seed: int) -> None:
@@ -54,7 +54,7 @@ class BlockRounds(ABC):
         self.visit_rate = self._visit_rate(len(blocks))
         self._variance = max(1.0, data.mean_square())
         self.length = rule.round_length
-        # Rounds between copies of the state to fall back on: about an epoch.
+        # Rounds between copies of the state for rollback: about an epoch.
         self._every = max(1, round(rule.rounds_per_epoch(self._shape)))
         self._may_repair = True
         self.blocks = [
@@ -62,10 +62,10 @@ class BlockRounds(ABC):
         ]
         rows, cols = rule.grid.rows, rule.grid.cols
         self.layouts = (
-            Layout([blocks[r * cols].user_rows for r in range(rows)], data.n_users),
-            Layout([blocks[c].item_rows for c in range(cols)], data.n_items),
+            StripeLayout([blocks[r * cols].user_rows for r in range(rows)], data.n_users),
+            StripeLayout([blocks[c].item_rows for c in range(cols)], data.n_items),
         )
-        # Rows of the larger side stay with their workers, those of the smaller travel.
+        # Rows of the larger side stay on their workers, those of the smaller side are sent.
         self.fixed = int(data.n_items > data.n_users)
         self.held: Sequence[Held] = self.blocks
         self.recipes: Sequence[Recipe | None] = block_recipes(data, self.blocks, rule.grid, seed)
@@ -80,11 +80,11 @@ class BlockRounds(ABC):
 
     @abstractmethod
     def hold(self, block: HeldBlock, hbar_user: Array, hbar_item: Array) -> HeldBlock:
-        """The block with the fields that this kind of rounds adds, given its rows' visit rates."""
+        """The block with the fields of this kind of rounds, given its rows' visit rates."""
 
     @abstractmethod
     def step(self, state: ChainState, t: int) -> float:
-        """The step size of round t, as it is reported."""
+        """The reported step size of round t."""
 
     @abstractmethod
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
@@ -100,7 +100,7 @@ class BlockRounds(ABC):
         return stripe * cols + stripe % cols if side == 0 else (stripe % rows) * cols + stripe
 
     def given(self, state: ChainState, t: int, first_batch: int) -> dict[str, Any]:
-        """Settings of a round that all kinds of rounds have."""
+        """Settings of a round, common to all kinds of rounds."""
         return {
             "n_factors": state.params.n_factors,
             "precisions": replace(state.precisions, noise=None),  # a task has its own rows' alone
@@ -120,8 +120,8 @@ class BlockRounds(ABC):
             "partition": partition,
             "users": state.params.users[user],
             "items": state.params.items[item],
-            "user_weight": one_of(own, user),
-            "item_weight": one_of(other, item),
+            "user_weight": stripe_values(own, user),
+            "item_weight": stripe_values(other, item),
         }
 
     def put_back(self, state: ChainState, partition: int, result: RoundResult) -> None:
@@ -155,7 +155,7 @@ class BlockRounds(ABC):
             state.count += result.count
 
     def _note(self, state: ChainState, results: Sequence[Any]) -> None:
-        """Remember the state to fall back on, if the errors that a round met from it were small."""
+        """Copy the state for rollback, if the errors of the round were small."""
         sse, count = sum(r.sse for r in results), sum(r.count for r in results)
         if sse <= 2.0 * self._variance * max(count, 1):
             state.safe = _as_it_is(state)
@@ -175,8 +175,8 @@ class BlockRounds(ABC):
             own, other = shares(state)
             results: Sequence[Any] = yield [
                 WeightsTask(
-                    state.chain, p, one_of(own, self.stripes(p)[0]),
-                    one_of(other, self.stripes(p)[1]), float(self.visit_rate[p]), self.fixed,
+                    state.chain, p, stripe_values(own, self.stripes(p)[0]),
+                    stripe_values(other, self.stripes(p)[1]), float(self.visit_rate[p]), self.fixed,
                 )
                 for p in range(len(self.blocks))
             ]  # fmt: skip
@@ -193,7 +193,7 @@ class BlockRounds(ABC):
         sides = stock[:cut], stock[cut:]
         totals = [float(total(r.total for r in side)[0]) for side in sides]
         if noisy:
-            busy = most_stay_below(np.sum([r.bins for r in stock], axis=0), 0.9)
+            busy = approximate_quantile(np.sum([r.bins for r in stock], axis=0), 0.9)
             users, items = (
                 Pieces(tuple(r.n for r in side), layout)
                 for side, layout in zip(sides, self.layouts, strict=True)
@@ -217,7 +217,7 @@ class BlockRounds(ABC):
         )
 
     def exact_errors(self, state: ChainState, errors: bool = True) -> Phases:
-        """A pass over the ratings without updates: errors met on the way belong to other states."""
+        """A pass over the ratings without updates; errors of a round are of intermediate states."""
         now, full = state.precisions, state.precisions.users.Lambda.ndim == 2
         weighted = now.noise is not None
         tasks: list[Any] = [
@@ -235,8 +235,8 @@ class BlockRounds(ABC):
                 tasks.append(
                     ErrorsTask(
                         state.chain, p, state.params.users[user], state.params.items[item],
-                        one_of(own, user), one_of(other, item), state.params.n_factors, weighted,
-                        self.fixed,
+                        stripe_values(own, user), stripe_values(other, item),
+                        state.params.n_factors, weighted, self.fixed,
                     )
                 )  # fmt: skip
         results: Sequence[Any] = yield tasks
@@ -269,19 +269,19 @@ class BlockRounds(ABC):
         state.errors_by_row = None
 
     def _sound(self, result: RoundResult) -> bool:
-        """Errors much larger than the ratings are no model any more.
+        """Whether the errors are of the size of the ratings.
 
-        Where the user has set the step, a hundred times; where steps can be halved it is better
-        done soon, three times.
+        The limit is a hundred times that size with a step set by the user, and three times where
+        steps can be halved.
         """
         most = (10.0 if self._may_repair else 1e4) * self._variance
         return bool(result.finite and result.sse <= most * max(result.count, 1))
 
     def _repair(self, state: ChainState, t: int) -> None:
-        """Shorter steps from here on, and back to the last state whose errors were small.
+        """Halve the steps and restore the last state whose errors were small.
 
-        The state before this round may be none: errors are met before an update, not after it, so
-        that it may be the end of the round before that went wrong.
+        Errors are measured before each update, so the state before this round may already have
+        diverged.
         """
         if state.repairs >= MOST_REPAIRS:
             raise DivergenceError(
@@ -298,12 +298,12 @@ class BlockRounds(ABC):
 
 
 def _outdated(found: Any, now: Precisions) -> bool:
-    """Whether statistics of the rows belong to other precisions than the current ones."""
+    """Whether statistics of the rows are of precisions other than the current ones."""
     return found is None or found.version != now.version
 
 
 def _as_it_is(state: ChainState) -> Safe:
-    """The rows of now, which no task changes."""
+    """The current rows, which no task changes."""
     return Safe(state.params.users, state.params.items, state.precisions)
 
 

@@ -20,7 +20,7 @@ from bayesmf.kernels.gather import N_SUMS, SSE
 from bayesmf.kernels.keys import STREAM_NOISE, generator
 from bayesmf.model.noise import LawSlice, NoiseSums
 from bayesmf.model.priors import Moments, Params
-from bayesmf.model.refs import Layout, Pieces
+from bayesmf.model.refs import Pieces, StripeLayout
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.worker.recipes import stripe_recipes
 from bayesmf.worker.row_tasks import RowContext, RowsResult, RowsTask
@@ -48,8 +48,8 @@ class GibbsRounds:
         self.held: Sequence[Stripe] = users + items
         self._partitions = (range(len(users)), range(len(users), len(self.held)))
         self.layouts = (
-            Layout([stripe.span for stripe in users], data.n_users),
-            Layout([stripe.span for stripe in items], data.n_items),
+            StripeLayout([stripe.span for stripe in users], data.n_users),
+            StripeLayout([stripe.span for stripe in items], data.n_items),
         )
         self.recipes: Sequence[Recipe | None] = [
             *stripe_recipes(data, users, by_user=True),
@@ -128,7 +128,7 @@ def row_context(
     )
 
 
-def one_of(value: Any, stripe: int) -> Any:
+def stripe_values(value: Any, stripe: int) -> Any:
     """The numbers of a stripe's rows, or the one number of all rows."""
     return value[stripe] if isinstance(value, Pieces) else value
 
@@ -150,7 +150,7 @@ def draw_exactly(
     rows, tau = state.side(side), row_precisions(state, side)
     shared = row_context(state, t, side, relax, joint, n_sums)
     results = yield [
-        RowsTask(state.chain, partition, rows[k], one_of(tau, k), shared)
+        RowsTask(state.chain, partition, rows[k], stripe_values(tau, k), shared)
         for k, partition in enumerate(partitions)
     ]
     sums = total(result.sums for result in results)
@@ -201,7 +201,7 @@ def draw_row_noise(
     side: int,
     partitions: Sequence[int],
     row_stats: Sequence[tuple[Any, ...]],
-    layout: Layout,
+    layout: StripeLayout,
 ) -> Phases:
     """Draw the precisions of all users (0) or items (1), where these have their own.
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from bayesmf.blocks.stripes import Stripe, some_stripes
 from bayesmf.chains.rounds.blocks import BlockRounds
-from bayesmf.chains.rounds.gibbs import one_of, row_context, row_precisions
+from bayesmf.chains.rounds.gibbs import row_context, row_precisions, stripe_values
 from bayesmf.chains.state import ChainState, Phases
 from bayesmf.data.training import TrainingData
 from bayesmf.errors import DivergenceError
 from bayesmf.model.refs import Pieces
 from bayesmf.samplers.base import Array
-from bayesmf.samplers.momentum import Limits, MomentumRule, RowFacts
+from bayesmf.samplers.momentum import MomentumRule, RowFacts, StepLimits
 from bayesmf.worker.block_tasks import HeldBlock, RoundResult
 from bayesmf.worker.momentum_tasks import (
     MomentumBlock,
@@ -89,9 +89,9 @@ class MomentumRounds(BlockRounds):
     def step(self, state: ChainState, t: int) -> float:
         return self._limits(state, t).delta_max
 
-    def _limits(self, state: ChainState, t: int) -> Limits:
+    def _limits(self, state: ChainState, t: int) -> StepLimits:
         delta, rho, warm = self._rule.limits(t / self._rule.rounds_per_epoch(self._shape))
-        return Limits(delta * state.step_factor, rho * state.step_factor, warm)
+        return StepLimits(delta * state.step_factor, rho * state.step_factor, warm)
 
     def tasks(self, state: ChainState, t: int, group: Sequence[int], first_batch: int) -> list[Any]:
         shared = self._settings(state, t, first_batch)
@@ -209,7 +209,7 @@ class MomentumRounds(BlockRounds):
             found: Sequence[Any] = yield [
                 TakeTask(
                     state.chain, self.at(1 - side, k), state.side(1 - side)[k],
-                    one_of(weights, k), at,
+                    stripe_values(weights, k), at,
                 )
                 for k, at in enumerate(self._taken)
             ]  # fmt: skip
@@ -222,7 +222,7 @@ class MomentumRounds(BlockRounds):
         rows, tau = state.side(side), row_precisions(state, side)
         results: Sequence[Any] = yield [
             RareTask(
-                state.chain, partition, rows[k], one_of(tau, k), shared, side == self.fixed
+                state.chain, partition, rows[k], stripe_values(tau, k), shared, side == self.fixed
             )
             for k, partition in self._rare[side].items()
         ]  # fmt: skip

@@ -185,7 +185,7 @@ class Worker:
             key = (number, count)
             count += 1
             self._arrays[key] = array
-            if how == "goes":
+            if how == "shared_fields":
                 group = (type(result), name) if getattr(result, "together", False) else key
                 leaving.setdefault(group, []).append(key)
             return ResultRef(key, array.nbytes)
